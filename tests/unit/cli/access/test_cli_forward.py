@@ -32,9 +32,19 @@ def test_a_word_that_names_no_port_is_refused(text: str) -> None:
 
 
 @contextlib.contextmanager
+def _stacks_if_it_hangs(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Fail with what the process was doing: seen once on a busy machine, and not understood."""
+    try:
+        yield
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        pytest.fail(f"Ctrl-C did not end it:\n{process.communicate(timeout=10)[1]}")
+
+
+@contextlib.contextmanager
 def _forwarding(service: Service, *words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     argv = (sys.executable, "-m", "fairlead.cli.main", "port-forward", *words)
-    env = {"PATH": os.defpath, "PYTHONPATH": ":".join(sys.path), **service.env}
+    env = {"PYTHONFAULTHANDLER": "1", "PATH": os.defpath, "PYTHONPATH": ":".join(sys.path), **service.env}
     with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -43,7 +53,8 @@ def _forwarding(service: Service, *words: str) -> Iterator[tuple[subprocess.Pope
             yield process, int(said.split()[2].rpartition(":")[2])
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(20)
+            with _stacks_if_it_hangs(process):
+                process.wait(20)
 
 
 def test_a_server_inside_is_reached_until_ctrl_c(service: Service) -> None:
