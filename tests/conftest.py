@@ -1,4 +1,4 @@
-"""Which tests may run beside each other under `pytest -n 2`.
+"""Which tests may run beside each other under `pytest -n 3`.
 
 Tests of the machine itself (podman, mounts, the one Fairlead that a machine may run) stay together: one worker runs
 them in order. Those of any other file go to whichever worker is free, and stay together too: they share fixtures, and
