@@ -11,12 +11,16 @@ Where a failed test is repeated (`--reruns`, see `.ci/run`), the summary shows w
 And how long Hypothesis may take: a loaded machine is slow, and timings never fail a test (its own profile for CI, which
 takes the same examples every time, stays in force there).
 
+And programs that tests start take Ctrl-C even where the tests were started in the background of a shell, which has them
+ignore it.
+
 And each test ends with the log as a process begins with it: a verb that a test runs in this process may have set it up
 for itself, after which no later test of the worker could read a line.
 """
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Generator
 from typing import Final
 
@@ -42,6 +46,12 @@ class Rings(LoadScopeScheduling):  # type: ignore[misc]
         if with_podman or nodeid.startswith("tests/system/"):
             return "the machine"
         return nodeid if nodeid.startswith(_ONE_BY_ONE) else nodeid.partition("::")[0]
+
+
+def pytest_configure() -> None:
+    """Take back what a shell gives to what it starts in the background: a SIGINT that is ignored, and inherited so."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Rings:

@@ -33,7 +33,7 @@ def test_a_word_that_names_no_port_is_refused(text: str) -> None:
 
 @contextlib.contextmanager
 def _stacks_if_it_hangs(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Fail with what the process was doing: seen once on a busy machine, and not understood."""
+    """Fail with what the process was doing."""
     try:
         yield
     except subprocess.TimeoutExpired:
