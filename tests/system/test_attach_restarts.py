@@ -27,6 +27,7 @@ def test_without_a_service_the_checkpoint_says_what_a_container_was_given(home: 
     assert "ok " not in done.out
 
 
+@pytest.mark.slow
 def test_what_was_attached_outlives_a_kill_of_the_kubelet_and_of_the_books(home: Home) -> None:
     home.up()
     home.start("a", "-g", "1")

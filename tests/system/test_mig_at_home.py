@@ -121,6 +121,7 @@ mig-configs:
 """
 
 
+@pytest.mark.slow
 def test_a_configuration_drains_the_pods_in_its_way_where_the_settings_say_so(home: Home) -> None:
     file = home.folder / "mig.yaml"
     file.write_text(DRAINED % "3g.40gb: 2")

@@ -12,6 +12,7 @@ _PATIENCE_S = 90.0
 _TRAP = 'trap "echo saved; exit 0" TERM; echo ready; while :; do sleep 0.1; done'
 
 
+@pytest.mark.slow
 def test_a_container_of_higher_priority_takes_the_gpus_of_one_of_lower_and_both_are_told(home: Home) -> None:
     home.up(wait=False)
     home.until(home.is_answering, what="the service answers", timeout_s=_PATIENCE_S)

@@ -77,6 +77,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_books_are_rebuilt(home: Home)
     home.until(lambda: "Insufficient" in home.ok("explain", "waits").out, what="nothing is handed out twice")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_from_a_newer_version_is_refused_and_left_as_it_is(home: Home) -> None:
     home.up()
     home.start("holder", "-g", "1")

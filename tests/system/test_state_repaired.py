@@ -39,6 +39,7 @@ def running(home: Home, owner: str) -> set[str]:
     return set(home.podman("ps", "--quiet", "--filter", f"label=fairlead.dev/home={owner}").split())
 
 
+@pytest.mark.slow
 def test_after_the_page_the_service_starts_and_the_containers_run_on(home: Home) -> None:
     owner = lose_the_database(home)
     before = running(home, owner)
@@ -59,6 +60,7 @@ def test_after_the_page_the_service_starts_and_the_containers_run_on(home: Home)
         home.podman("rm", "--force", "--time", "0", *before)
 
 
+@pytest.mark.slow
 def test_containers_of_the_lost_database_go_when_asked_for(home: Home) -> None:
     owner = lose_the_database(home)
     assert running(home, owner)

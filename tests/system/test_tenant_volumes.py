@@ -54,6 +54,7 @@ def test_a_link_inside_the_folder_is_followed(acme: Home, tmp_path: Path) -> Non
     acme.ok("rm", "-f", "-n", "acme", "inside")
 
 
+@pytest.mark.slow
 def test_a_link_that_is_exchanged_all_the_time_never_gets_a_tenant_past_it(acme: Home, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "good").symlink_to("real")

@@ -125,6 +125,7 @@ def test_a_gpu_that_no_spec_defines_refuses_the_start_and_says_why(service: Home
     assert "DEVICE_LIST_STRATEGY=cdi-cri" in said
 
 
+@pytest.mark.slow
 def test_ours_serves_again_when_the_other_plugin_ends(service: Home) -> None:
     with plugged(service, vendorplugin.VendorPlugin(*uuids(service)[:3])):
         assert allocatable(service) == "3"
