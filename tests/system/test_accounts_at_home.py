@@ -56,6 +56,8 @@ def _person(machine: Home, name: str, tmp_path: Path) -> Home:
     return person
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_a_developer_runs_and_enters_containers_over_tls_and_a_viewer_only_looks(machine: Home, tmp_path: Path) -> None:
     ann, ben = (_person(machine, name, tmp_path) for name in ("ann", "ben"))
     done = ann.run("-g", "1", "--", "sh", "-c", "echo written; echo wrong >&2; exit 3")

@@ -111,6 +111,7 @@ def node(tmp_path: Path, image: str) -> Iterator[Node]:
         path.rmdir()
 
 
+@pytest.mark.slow
 def test_the_page_is_a_migration_there_and_back_and_there_for_good(node: Node) -> None:
     steps = blocks()
     assert {key: len(value) for key, value in steps.items() if value} == {

@@ -115,6 +115,7 @@ spec:
 """
 
 
+@pytest.mark.slow
 def test_a_pod_gets_the_threads_and_the_memory_that_the_article_asks_for(home: Home) -> None:
     file = home.folder / "plugin.yaml"
     file.write_text("fairlead: {sharing: {mpsAmounts: {devices: [0, 1]}}}\n")

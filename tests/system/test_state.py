@@ -26,7 +26,7 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@pytest.mark.parametrize("damage", ["garbage", "truncated"])
+@pytest.mark.parametrize("damage", ["garbage", pytest.param("truncated", marks=pytest.mark.slow)])
 def test_a_damaged_database_is_refused_and_left_as_it_is(home: Home, damage: str) -> None:
     home.up()
     home.start("kept", "-g", "1")
