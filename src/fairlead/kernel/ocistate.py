@@ -2,6 +2,7 @@
 
 runc and crun write a file a container below /run, no matter who called them (podman, containerd, a shell). Nothing is
 asked of an engine. A state may vanish while it is looked at; one that is there and cannot be read is in `list_unread`.
+A state outlives a runtime that is killed, and its process: a pid is a container's only with the start time beside it.
 Source: runc libcontainer/container_linux.go, State (`state.json`); crun libcrun/status.c (`status`).
 """
 
@@ -15,8 +16,11 @@ from typing import Any, Final
 
 import msgspec
 
+from fairlead import errors
+from fairlead.kernel import processid
 from fairlead.wire.text import typedjson
-from fairlead_cdi import errors, oci
+from fairlead_cdi import errors as cdi_errors
+from fairlead_cdi import oci
 
 _PATTERNS: Final = (
     "run/runc/*/state.json",
@@ -34,6 +38,8 @@ class Running:
     id: str
     pid: int
     bundle: Path
+    started: int = 0
+    """When its first process started, in clock ticks since boot; 0: the runtime does not say."""
 
 
 class _Config(msgspec.Struct):
@@ -42,11 +48,13 @@ class _Config(msgspec.Struct):
 
 class _Runc(msgspec.Struct):
     init_process_pid: int = 0
+    init_process_start: int = 0
     config: _Config = msgspec.field(default_factory=_Config)
 
 
-class _Crun(msgspec.Struct):
+class _Crun(msgspec.Struct, rename="kebab"):
     pid: int = 0
+    process_start_time: int = 0
     bundle: str = ""
 
 
@@ -60,8 +68,14 @@ def _states(root: Path) -> Iterator[Running]:
     for path in _files(root):
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             found = _read(path)
-            if found.pid and (root / "proc" / str(found.pid)).exists():
+            if found.pid and _lives(found, root / "proc"):
                 yield found
+
+
+def _lives(item: Running, proc: Path) -> bool:
+    with contextlib.suppress(errors.NotFound):
+        return processid.find(item.pid, proc=proc).started == str(item.started) or not item.started
+    return False
 
 
 def list_unread(root: Path = Path("/")) -> tuple[tuple[str, str], ...]:
@@ -89,17 +103,17 @@ def _read(path: Path) -> Running:
     data = path.read_bytes()
     if path.name == "status":
         crun = typedjson.decode(data, type=_Crun)
-        pid, bundle = crun.pid, crun.bundle
+        pid, started, bundle = crun.pid, crun.process_start_time, crun.bundle
     else:
         runc = typedjson.decode(data, type=_Runc)
         label = next((one for one in runc.config.labels if one.startswith("bundle=")), "")
-        pid, bundle = runc.init_process_pid, label.removeprefix("bundle=")
-    return Running(id=path.parent.name, pid=pid, bundle=Path(bundle))
+        pid, started, bundle = runc.init_process_pid, runc.init_process_start, label.removeprefix("bundle=")
+    return Running(id=path.parent.name, pid=pid, bundle=Path(bundle), started=started)
 
 
 def read_config(bundle: Path) -> dict[str, Any] | None:
     """Return a bundle's runtime spec, None where it cannot be read any more."""
     try:
         return oci.decode_config((bundle / "config.json").read_bytes())
-    except (OSError, errors.DocumentError):
+    except (OSError, cdi_errors.DocumentError):
         return None

@@ -1,4 +1,4 @@
-"""What a container is entitled to, by whom; which containers runtimes run; and rules that do not come into force."""
+"""What a container is entitled to, by whom; and rules that do not come into force."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 
 from fairlead import errors
 from fairlead.kernel import cgroup as devicecgroup
-from fairlead.kernel import ocistate
 from fairlead.model.devicerule import DeviceRule
 from fairlead.model.ids import DeviceID
 from fairlead.node.isolation import attach, entitlement
@@ -233,39 +232,6 @@ def test_a_device_of_another_kind_is_found_by_its_id_alone(sources: AllocationSo
 def test_nothing_known_is_entitled_to_what_every_container_has() -> None:
     found = entitlement.by_spec(None)
     assert (found.granted, found.rules().access("c", 1, 3), found.rules().access("c", 195, 0)) == ((), "rwm", "m")
-
-
-# which containers there are
-
-
-def test_containers_of_every_runtime_are_found_while_they_live(tmp_path: Path) -> None:
-    def state(path: str, body: object) -> None:
-        (tmp_path / path).parent.mkdir(parents=True)
-        (tmp_path / path).write_text(json.dumps(body))
-
-    for pid in (11, 12, 13):
-        (tmp_path / "proc" / str(pid)).mkdir(parents=True)
-    state("run/runc/aa/state.json", {"init_process_pid": 11, "config": {"labels": ["x=y", "bundle=/b/aa"]}})
-    state("run/containerd/runc/k8s.io/bb/state.json", {"init_process_pid": 12, "config": {"labels": ["bundle=/b/bb"]}})
-    state("run/crun/cc/status", {"pid": 13, "bundle": "/b/cc"})
-    state("run/crun/dead/status", {"pid": 14, "bundle": "/b/dead"})
-    state("run/runc/broken/state.json", "what")
-
-    found = ocistate.list_running(tmp_path)
-
-    assert [(item.id, item.pid, str(item.bundle)) for item in found] == [
-        ("aa", 11, "/b/aa"),
-        ("bb", 12, "/b/bb"),
-        ("cc", 13, "/b/cc"),
-    ]
-
-
-def test_a_bundle_that_cannot_be_read_is_none(tmp_path: Path) -> None:
-    assert ocistate.read_config(tmp_path) is None
-    (tmp_path / "config.json").write_text("[]")
-    assert ocistate.read_config(tmp_path) is None
-    (tmp_path / "config.json").write_text('{"a": 1}')
-    assert ocistate.read_config(tmp_path) == {"a": 1}
 
 
 # rules that do not come into force
