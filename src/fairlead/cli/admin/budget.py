@@ -14,6 +14,8 @@ from fairlead.cli.core.output import Column
 from fairlead.plan.metering.budget import ACTIONS
 from fairlead.serve.v1.budgets.view import BudgetList, BudgetRequest, BudgetView
 
+_DIGITS: Final = 9
+"""Of a percentage, as far as it is read; the service says which ones there are."""
 _COLUMNS: Final = (
     Column[BudgetView]("TENANCY", lambda item: item.tenancy),
     Column[BudgetView]("MONTH", lambda item: item.period),
@@ -36,6 +38,15 @@ def group() -> None:
     """Limit what a tenancy's GPUs cost in a month, by the prices of `metering.prices`."""
 
 
+def _percentages(_context: click.Context, _param: click.Parameter, text: str) -> tuple[int, ...]:
+    parts = [one.strip() for one in text.split(",") if one.strip()]
+    if any(not (one.isascii() and one.isdecimal() and len(one) <= _DIGITS) for one in parts):
+        raise errors.Invalid(
+            f'--notify-percent "{text}" is not percentages', reason="BudgetInvalid", hint="as 50,80,100"
+        )
+    return tuple(map(int, parts))
+
+
 @group.command("set")
 @click.argument("tenancy", metavar="TENANCY")
 @click.argument("amount", metavar="AMOUNT")
@@ -48,23 +59,21 @@ def group() -> None:
 )
 @click.option("--grace", type=float, default=3600, show_default=True, metavar="SECONDS", help="from then to the stop")
 @click.option(
-    "--notify-percent", default="50,80,100", show_default=True, metavar="PERCENTS", help="told once a month each"
+    "--notify-percent",
+    default="50,80,100",
+    show_default=True,
+    metavar="PERCENTS",
+    callback=_percentages,
+    help="told once a month each",
 )
 @options.pass_client
-def set_verb(client: Client, *, tenancy: str, amount: str, action: str, grace: float, notify_percent: str) -> None:
+def set_verb(
+    client: Client, *, tenancy: str, amount: str, action: str, grace: float, notify_percent: tuple[int, ...]
+) -> None:
     """Set what a tenancy may spend in a month of the calendar (UTC)."""
-    body = BudgetRequest(amount=amount, action=action, grace_s=grace, notify_percent=_percentages(notify_percent))
+    body = BudgetRequest(amount=amount, action=action, grace_s=grace, notify_percent=notify_percent)
     made = client.call("PUT", _path(tenancy), BudgetView, body=body)
     plaintext.echo(f"{made.tenancy}: {_money(made.amount)} {made.currency} a month, then {made.action}")
-
-
-def _percentages(text: str) -> tuple[int, ...]:
-    parts = [one.strip() for one in text.split(",") if one.strip()]
-    if any(not one.isascii() or not one.isdecimal() for one in parts):
-        raise errors.Invalid(
-            f'--notify-percent "{text}" is not percentages', reason="BudgetInvalid", hint="as 50,80,100"
-        )
-    return tuple(map(int, parts))
 
 
 @group.command("list")

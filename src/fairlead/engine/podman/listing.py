@@ -60,15 +60,17 @@ async def find_abandoned(
     podman: cli.Podman, rows: Iterable[podman_json.Container], *, proc: Path = Path("/proc")
 ) -> set[str]:
     """Return the ids of containers that live by podman's word only: their process is gone, and so is their monitor."""
-    gone = [row.id for row in rows if row.state in _LIVING and not await asyncio.to_thread(_is_alive, row.pid, proc)]
-    found = [one for one in await _inspected(podman, gone) if one.state.status in _LIVING]
-    return {
-        one.id
-        for one in found
-        if not any(
-            [await asyncio.to_thread(_is_alive, pid, proc) for pid in (one.state.pid, one.state.conmon_pid) if pid]
-        )
-    }
+    living = [row for row in rows if row.state in _LIVING]
+    alive = await asyncio.to_thread(_alive, {row.pid for row in living}, proc)
+    suspects = await _inspected(podman, [row.id for row in living if row.pid not in alive])
+    found = [one for one in suspects if one.state.status in _LIVING]
+    pids = {pid for one in found for pid in (one.state.pid, one.state.conmon_pid) if pid}
+    alive = await asyncio.to_thread(_alive, pids, proc)
+    return {one.id for one in found if not alive & {one.state.pid, one.state.conmon_pid}}
+
+
+def _alive(pids: Iterable[int], proc: Path) -> set[int]:
+    return {pid for pid in pids if _is_alive(pid, proc)}
 
 
 def _is_alive(pid: int, proc: Path) -> bool:

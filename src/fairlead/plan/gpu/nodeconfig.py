@@ -21,6 +21,8 @@ from fairlead.wire.nvidia.pluginconfig import Effect, FlagValue, PluginConfig
 FALLBACKS: Final = ("named", "single", "empty")
 """Ways to choose a file where none is named, as NVIDIA's config-manager calls them."""
 NAMED: Final = "default"
+_DIGITS: Final = 9
+"""Of a channel's number, as far as it is read: Python reads no number of thousands of digits."""
 LAST_CHANNEL: Final = 2047
 """Source: nvidia-modprobe and the driver's parameter NVreg_ImexChannelCount: at most 2048 channels."""
 MPS_CLIENTS: Final = 48
@@ -105,11 +107,15 @@ def _imex(chosen: settings.Settings, found: PluginConfig) -> Iterator[tuple[str,
         yield "plugin.imex_required", found.imex_required
 
 
+def _is_channel(word: str) -> bool:
+    return word.isascii() and word.isdecimal() and len(word) <= _DIGITS and int(word) <= LAST_CHANNEL
+
+
 def parse_channels(text: str) -> tuple[int, ...]:
     """Return the IMEX channels of a list joined by commas. Raises: Invalid: not numbers, or none that there can be."""
     words = [word.strip() for word in text.strip("[]").split(",") if word.strip()]
-    if wrong := [word for word in words if not (word.isascii() and word.isdecimal() and int(word) <= LAST_CHANNEL)]:
-        message = f'IMEX channel "{wrong[0]}" is not a number from 0 to {LAST_CHANNEL}'
+    if wrong := [word for word in words if not _is_channel(word)]:
+        message = f'IMEX channel "{wrong[0][:80]}" is not a number from 0 to {LAST_CHANNEL}'
         raise errors.Invalid(message, reason="SettingInvalid", hint="set FAIRLEAD_PLUGIN_IMEX_CHANNELS, for example 0")
     return tuple(dict.fromkeys(map(int, words)))
 

@@ -12,7 +12,6 @@ from decimal import Decimal
 
 from fairlead.plan.metering import price, usage
 from fairlead.plan.metering.price import Pricing
-from fairlead.plan.metering.usage import MICROS
 from fairlead.wire.kubernetes import core, gpulease
 from fairlead.wire.kubernetes.gpudevice import Holder
 from fairlead.wire.kubernetes.gpulease import GPULease
@@ -80,8 +79,3 @@ def _parts(pod: core.Pod, lease: GPULease) -> int:
     """Return how many there are of the parts that a lease is divided into, of which the pod has one."""
     pods = {(one.namespace, one.pod_uid or one.pod) for one in lease.status.holders}
     return len({namespace for namespace, _ in pods}) * sum(one == pod.metadata.namespace for one, _ in pods)
-
-
-def seconds(micros: int) -> float:
-    """Return microseconds as seconds."""
-    return micros / MICROS

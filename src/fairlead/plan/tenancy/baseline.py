@@ -8,7 +8,7 @@ any other one of that name is not adopted.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -87,6 +87,11 @@ def cidr_problem(text: str) -> str:
 def namespace_name(item: Tenancy) -> str:
     """Return the namespace of a stored tenancy; at most 63 characters, a DNS label."""
     return f"t-{item.metadata.name[:LONGEST]}-{item.metadata.uid.replace('-', '')[:_UID_LETTERS]}"
+
+
+def find_by_namespace(namespace: str, tenancies: Sequence[Tenancy]) -> Tenancy | None:
+    """Return the tenancy that a namespace belongs to; None: it is none's."""
+    return next((one for one in tenancies if namespace_name(one) == namespace), None)
 
 
 def namespace(item: Tenancy, state: str = kind.PENDING) -> core.Namespace:

@@ -48,8 +48,8 @@ class Budgets(Protocol):
         """Return those of tenancies, by name. Args: uids: None: all."""
         ...
 
-    async def delete(self, uid: str) -> None:
-        """Remove one. Raises: NotFound (`BudgetUnknown`)."""
+    async def delete(self, uid: str) -> bool:
+        """Remove one; returns whether there was one."""
         ...
 
     async def note(self, found: Budget, standing: Standing, told: Told | None) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext import asyncio as sqla
 
-from fairlead import errors
 from fairlead.plan.metering import budget
 from fairlead.plan.metering.budget import Limit, Standing
 from fairlead.serve.database import engine, schema
@@ -68,13 +67,11 @@ class StoredBudgets:
         async with engine.transaction(self.database) as connection:
             return tuple(_budget(row) for row in (await connection.execute(wanted)).mappings().all())
 
-    async def delete(self, uid: str) -> None:
+    async def delete(self, uid: str) -> bool:
         """See `Budgets.delete`."""
         async with engine.transaction(self.database) as connection:
             gone = await connection.execute(sa.delete(schema.BUDGET).where(_B.tenancy_uid == uid))
-        if not gone.rowcount:
-            message, hint = "it has no budget", "`fairlead budget list` lists them"
-            raise errors.NotFound(message, reason="BudgetUnknown", hint=hint)
+        return bool(gone.rowcount)
 
     async def note(self, found: Budget, standing: Standing, told: Told | None) -> None:
         """See `Budgets.note`."""

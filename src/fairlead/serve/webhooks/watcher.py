@@ -113,10 +113,8 @@ class Watcher:
         return Event(type=REMOVED if state is None else f"container.{state}", uid=uid, data=data)
 
     async def _tenancy(self, namespace: str) -> tuple[str, str]:
-        for one in (await self._store.list(Tenancy)).items:
-            if baseline.namespace_name(one) == namespace:
-                return one.metadata.name, one.metadata.uid
-        return "", ""
+        owner = baseline.find_by_namespace(namespace, (await self._store.list(Tenancy)).items)
+        return (owner.metadata.name, owner.metadata.uid) if owner is not None else ("", "")
 
     async def _write(self, name: str, state: str | None, *events: Event) -> None:
         sent = () if name.startswith(_LEASE) and state is None else events

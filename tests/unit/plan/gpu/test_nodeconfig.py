@@ -72,7 +72,7 @@ def test_the_file_says_what_containers_get_beside_their_gpus() -> None:
 
 def test_a_channel_that_cannot_be_is_named() -> None:
     assert nodeconfig.parse_channels(" 0, 3,0") == (0, 3)
-    for text in ("x", "0,2048", "-1", "\u0663"):
+    for text in ("x", "0,2048", "-1", "\u0663", "9" * 5000):
         with pytest.raises(errors.Invalid, match="IMEX channel"):
             nodeconfig.parse_channels(text)
 

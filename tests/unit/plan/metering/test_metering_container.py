@@ -7,6 +7,7 @@ from decimal import Decimal
 import msgspec
 
 from fairlead.plan.metering import container, price
+from fairlead.plan.metering.usage import MICROS
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.gpulease import GPULease
 from tests.unit.plan.metering.leases import MODELS, lease
@@ -28,7 +29,7 @@ def _of(found: GPULease, *uids: str) -> GPULease:
 def test_a_container_costs_what_it_held_and_goes_on_while_it_holds() -> None:
     leases = [_of(lease("a", 0, 1000), "u1"), _of(lease("b", 1000, None), "u1"), _of(lease("c", 0, None, gpu=2), "u1")]
     found = container.standing(_pod(), leases, MODELS, PRICING, now=2000)
-    assert (container.seconds(found.held), container.seconds(found.unpriced)) == (4000, 2000)
+    assert (found.held / MICROS, found.unpriced / MICROS) == (4000, 2000)
     assert (found.amount, found.hourly) == (Decimal("2.000000"), Decimal("3.600000"))
 
 

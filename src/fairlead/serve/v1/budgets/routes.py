@@ -65,9 +65,8 @@ async def delete_budget(services: Dependencies, name: Name) -> None:
     """Remove a budget: what it refused is accepted again."""
     kept = _kept(services)
     item = await find_tenancy(services, name)
-    if await kept.find(item.metadata.uid) is None:
+    if not await kept.delete(item.metadata.uid):
         raise _unknown(item.metadata.name)
-    await kept.delete(item.metadata.uid)
 
 
 @litestar.get(
@@ -91,11 +90,11 @@ async def check(services: Services, namespace: str) -> None:
     """
     if not isinstance(services.accounts, Accounts):
         return
-    for one in (await services.store.list(Tenancy)).items:
-        if baseline.namespace_name(one) == namespace:
-            found, now = await services.accounts.budgets.find(one.metadata.uid), time.time()
-            if found is not None and budget.refuses(found.limit, found.standing, now=now):
-                raise _exceeded(found, services.backend.metering.pricing.currency)
+    if (owner := baseline.find_by_namespace(namespace, (await services.store.list(Tenancy)).items)) is None:
+        return
+    found, now = await services.accounts.budgets.find(owner.metadata.uid), time.time()
+    if found is not None and budget.refuses(found.limit, found.standing, now=now):
+        raise _exceeded(found, services.backend.metering.pricing.currency)
 
 
 def _exceeded(found: Budget, currency: str) -> errors.Denied:

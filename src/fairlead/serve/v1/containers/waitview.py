@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -90,6 +91,8 @@ class Census:
         self._needs: dict[int, reference.PodInfo | None] = {}
         self._holders: dict[tuple[str, str], tuple[Held, ...]] = {}
         self._queues: dict[tuple[str, str], Mapping[str, int]] = {}
+        self._asked: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._ends: dict[tuple[str, str], tuple[tuple[float, int], ...]] = {}
         self._is_hopeful: dict[int, bool] = {}
 
     def need(self, pod: core.Pod) -> reference.PodInfo | None:
@@ -114,8 +117,7 @@ class Census:
     def holders(self, name: str, node: str) -> tuple[Held, ...]:
         """Return who has a resource of a node, most first."""
         if (name, node) not in self._holders:
-            known = [(one, need) for one, need in self.needs_on(node) if need is not None]
-            self._holders[name, node] = _holders(name, known)
+            self._holders[name, node] = _holders(name, self._known(node))
         return self._holders[name, node]
 
     def queue(self, name: str, scheduler: str) -> Mapping[str, int]:
@@ -124,17 +126,24 @@ class Census:
             found = (one for one in self.living if one.spec.scheduler_name == scheduler and self._waits(one, name))
             queue = sorted(found, key=queue_key)
             self._queues[name, scheduler] = {one.metadata.uid: at for at, one in enumerate(queue, 1)}
+            needs = (need for one in queue if (need := self.need(one)) is not None)
+            self._asked[name, scheduler] = (0, *itertools.accumulate(need.requests[name] for need in needs))
         return self._queues[name, scheduler]
 
     def asked_before(self, name: str, scheduler: str, place: int) -> int:
         """Return how much of a resource those want who are before a place in its queue."""
-        places = self.queue(name, scheduler)
-        ahead = (one for one in self.living if 0 < places.get(one.metadata.uid, 0) < place)
-        return sum(need.requests.get(name, 0) for one in ahead if (need := self.need(one)) is not None)
+        self.queue(name, scheduler)
+        return self._asked[name, scheduler][max(0, place - 1)]
 
-    def needs_on(self, node: str) -> Iterator[tuple[core.Pod, reference.PodInfo | None]]:
-        """Yield what is on a node, and what it asks."""
-        return ((one, self.need(one)) for one in self.there.get(node, ()))
+    def ends(self, name: str, node: str) -> tuple[tuple[float, int], ...]:
+        """Return what of a resource of a node is free again by which times, see `estimate.ends`."""
+        if (name, node) not in self._ends:
+            self._ends[name, node] = estimate.ends(name, self._known(node))
+        return self._ends[name, node]
+
+    def _known(self, node: str) -> list[tuple[core.Pod, reference.PodInfo]]:
+        """Return what is on a node, and what it asks, as far as that can be read."""
+        return [(one, need) for one in self.there.get(node, ()) if (need := self.need(one)) is not None]
 
     def _waits(self, one: core.Pod, name: str) -> bool:
         if one.spec.node_name or one.spec.scheduling_gates:
@@ -279,8 +288,7 @@ def _short(
     place = queue.get(pod.metadata.uid, 0)
     before = census.asked_before(name, pod.spec.scheduler_name, place)
     times = (
-        estimate.latest(name, asked + before, one.free(name), census.needs_on(where.metadata.name))
-        for where, one in taken
+        estimate.latest(asked + before, one.free(name), census.ends(name, where.metadata.name)) for where, one in taken
     )
     at = min((one for one in times if one is not None), default=None)
     return Waiting(

@@ -13,8 +13,16 @@ from fairlead.wire.kubernetes import core
 from fairlead.wire.text import timestamp
 
 
-def ends(pod: core.Pod) -> float | None:
-    """Return when a pod is over at the latest, in Unix seconds; None: nothing limits it, or it has not started."""
+def ends(name: str, holders: Iterable[tuple[core.Pod, reference.PodInfo]]) -> tuple[tuple[float, int], ...]:
+    """Return when holders of a resource are over at the latest, in Unix seconds, and what each has; the first first.
+
+    Args: holders: what is on a node. Those without a limit, and those that have not started, are left out.
+    """
+    given = ((_end(pod), need.requests.get(name, 0)) for pod, need in holders)
+    return tuple(sorted((at, count) for at, count in given if at is not None and count))
+
+
+def _end(pod: core.Pod) -> float | None:
     limit, started = pod.spec.active_deadline_seconds, pod.status.start_time
     if limit is None or not started:
         return None
@@ -22,16 +30,13 @@ def ends(pod: core.Pod) -> float | None:
     return None if begin is None else begin + limit + pod.spec.termination_grace_period_seconds
 
 
-def latest(
-    name: str, asked: int, free: int, holders: Iterable[tuple[core.Pod, reference.PodInfo | None]]
-) -> float | None:
+def latest(asked: int, free: int, ends: Iterable[tuple[float, int]]) -> float | None:
     """Return when at the latest an amount of a resource is free on a node; None: that is not known.
 
-    Args: asked: of those ahead in the queue too, who may all want this node.   holders: what is on the node.
+    Args: asked: of those ahead in the queue too, who may all want this node.   ends: see `ends`.
     """
     freed = free
-    given = ((ends(pod), need.requests.get(name, 0)) for pod, need in holders if need is not None)
-    for at, count in sorted((at, count) for at, count in given if at is not None and count):
+    for at, count in ends:
         freed += count
         if freed >= asked:
             return at

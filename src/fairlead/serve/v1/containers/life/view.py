@@ -10,6 +10,7 @@ import msgspec
 from fairlead.model.step import TraceStep
 from fairlead.plan.metering import container
 from fairlead.plan.metering.price import Pricing
+from fairlead.plan.metering.usage import MICROS
 from fairlead.plan.pod import phase
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.gpulease import GPULease
@@ -75,8 +76,8 @@ def cost(
         currency=pricing.currency,
         amount=f"{found.amount:f}",
         hourly=f"{found.hourly:f}",
-        gpu_seconds=container.seconds(found.held),
-        unpriced_seconds=container.seconds(found.unpriced),
+        gpu_seconds=found.held / MICROS,
+        unpriced_seconds=found.unpriced / MICROS,
     )
 
 
