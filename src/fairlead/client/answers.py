@@ -313,7 +313,7 @@ class Holder(Record, frozen=True, kw_only=True):
     """`Holder` of the API."""
 
     device: str
-    """Id of the device; on a cluster a replica, else the GPU it is, or is part of."""
+    """Id of the device; on a cluster a replica or a MIG device, else the GPU."""
     namespace: str
     container: str
     resource: str = ""

@@ -117,11 +117,19 @@ def _slices(gpu: GPU, mig: Mapping[MIGUUID, str]) -> tuple[MIGSlice, ...]:
             start=one.placement_start,
             size=one.placement_size,
             resource=mig.get(one.uuid, ""),
+            index=one.index,
+            gpu_instance=one.gpu_instance,
+            compute_instance=one.compute_instance,
+            memory=_bytes(one.memory_bytes) if one.memory_bytes else "",
         )
         for one in gpu.mig_devices
         if one.placement_start is not None and one.placement_size is not None
     ]
     return tuple(sorted(found, key=lambda one: (one.start, one.uuid)))
+
+
+def _bytes(size: int) -> str:
+    return quantity.emit_quantity(Fraction(size), quantity.Form.BINARY)
 
 
 def plan_spec(
@@ -141,7 +149,7 @@ def plan_spec(
         uuid=gpu.uuid,
         vendor=gpu.vendor.value,
         product=gpu.name,
-        memory=quantity.emit_quantity(Fraction(gpu.memory_bytes), quantity.Form.BINARY),
+        memory=_bytes(gpu.memory_bytes),
         simulated=inventory.is_simulated,
         pci_bus_id=gpu.pci_bus_id,
         numa_node=gpu.numa_node,

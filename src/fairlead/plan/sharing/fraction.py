@@ -168,7 +168,7 @@ def _by_mig(node: Node) -> Iterator[Part]:
     for name in node.allocatable:
         domain, _, last = name.partition("/")
         if last.startswith("mig-") and (named := _NAMED.match(last.removeprefix("mig-"))):
-            exact = next((size for one, size in known.items() if migoffer.resource_name(one, domain) == name), None)
+            exact = next((size for one, size in known.items() if migoffer.resource_name(one, domain) == name), 0)
             yield _mig_part(name, named, exact, slices)
     if node.resource in node.allocatable and len(known) == 1 and len(divided) == len(node.gpus):
         [(profile, size)] = known.items()
@@ -176,9 +176,9 @@ def _by_mig(node: Node) -> Iterator[Part]:
             yield _mig_part(node.resource, named, size, slices)
 
 
-def _mig_part(resource: str, named: re.Match[str], exact: int | None, slices: int) -> Part:
+def _mig_part(resource: str, named: re.Match[str], exact: int, slices: int) -> Part:
     own = int(named["part"] or named["slices"])
-    size = int(int(named["gigabytes"]) * _GIB * _LEAST_OF_NAME) if exact is None else exact
+    size = exact or int(int(named["gigabytes"]) * _GIB * _LEAST_OF_NAME)
     return Part(isolation=MIG, resources=((resource, 1),), memory_bytes=size, percent=100 * own // slices)
 
 

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from fairlead import errors
 from fairlead.model import replica
-from fairlead.model.gpu import GPU, Driver, Vendor
-from fairlead.model.ids import GPUUUID
+from fairlead.model.gpu import GPU, Driver, MIGDevice, Vendor
+from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.plan.metering.price import Pricing
 from fairlead.serve.backend import hardware, lifecycle, podaccess, port, volumes
 from fairlead.serve.backend.faults import AgentFaults
@@ -169,7 +169,7 @@ def gpu_view(device: GPUDevice) -> hardware.GPUView:
                 device=device, namespace=one.namespace, container=one.pod, resource=one.resource, part=one.container
             )
             for one in status.holders
-            for device in _devices(spec.uuid, one.devices)
+            for device in _devices(spec.uuid, one)
         ),
         health=status.health,
         reason=status.reason,
@@ -181,9 +181,10 @@ def gpu_view(device: GPUDevice) -> hardware.GPUView:
     )
 
 
-def _devices(gpu: str, ids: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the replicas of a GPU that somebody has; otherwise the GPU itself."""
-    return tuple(one for one in ids if one != gpu and replica.origin(one) == gpu) or (gpu,)
+def _devices(gpu: str, holder: gpudevice.Holder) -> tuple[str, ...]:
+    """Return the replicas and the MIG devices of a GPU that somebody has; otherwise the GPU itself."""
+    parts = {gpu, *holder.mig_devices}
+    return tuple(one for one in holder.devices if replica.origin(one) in parts) or holder.mig_devices or (gpu,)
 
 
 def gpu_of(device: GPUDevice) -> GPU:
@@ -204,6 +205,20 @@ def gpu_of(device: GPUDevice) -> GPU:
         numa_node=spec.numa_node,
         mig_enabled=spec.mig_mode == "Enabled",
         mig_capable=spec.mig_mode in {"Enabled", "Disabled"},
+        mig_devices=tuple(map(_mig_device, spec.mig_devices)),
+    )
+
+
+def _mig_device(one: gpudevice.MIGSlice) -> MIGDevice:
+    return MIGDevice(
+        uuid=MIGUUID(one.uuid),
+        index=one.index,
+        profile=one.profile,
+        gpu_instance=one.gpu_instance,
+        compute_instance=one.compute_instance,
+        placement_start=one.start,
+        placement_size=one.size,
+        memory_bytes=int(quantity.parse_quantity(one.memory or "0")),
     )
 
 

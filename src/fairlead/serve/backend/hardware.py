@@ -19,7 +19,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
     device: Annotated[
         str,
-        msgspec.Meta(description="id of the device; on a cluster a replica, else the GPU it is, or is part of"),
+        msgspec.Meta(description="id of the device; on a cluster a replica or a MIG device, else the GPU"),
     ]
     namespace: str
     container: str

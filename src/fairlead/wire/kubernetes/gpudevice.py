@@ -56,6 +56,14 @@ class MIGSlice(Wire, frozen=True, kw_only=True):
     """Memory slices that it stands on."""
     resource: str = ""
     """Extended resource under which it is offered; empty: it is not, or its replicas are."""
+    index: int = 0
+    """Position below its GPU, the j of the driver's i:j."""
+    gpu_instance: int = 0
+    """Number of its GPU instance."""
+    compute_instance: int = 0
+    """Number of its compute instance in the GPU instance."""
+    memory: str = ""
+    """What it has, a quantity of bytes; empty: the driver does not say."""
 
 
 class GPUDeviceSpec(Wire, frozen=True):

@@ -105,13 +105,13 @@ def test_a_reading_becomes_the_facts_of_an_object() -> None:
 def test_an_object_says_how_the_gpu_reaches_the_others_and_where_its_mig_devices_stand() -> None:
     part = MIGDevice(
         uuid=MIGUUID("MIG-1"),
-        index=0,
+        index=3,
         profile="1g.10gb",
         gpu_instance=7,
-        compute_instance=0,
+        compute_instance=1,
         placement_start=6,
         placement_size=1,
-        memory_bytes=1,
+        memory_bytes=9984 << 20,
     )
     there = gpu(0), gpu(1), gpu(2, mig_enabled=True, mig_devices=(part,))
     joined = Link(a=there[0].uuid, b=there[1].uuid, kind=LinkKind.NVLINK, lanes=12)
@@ -131,7 +131,17 @@ def test_an_object_says_how_the_gpu_reaches_the_others_and_where_its_mig_devices
         gpudevice.GPULink(kind="SYS", gpus=("0000:02:00.0",)),
     )
     assert specs[2].links == (gpudevice.GPULink(kind="SYS", gpus=("0000:00:00.0", "0000:01:00.0")),)
-    slot = gpudevice.MIGSlice(uuid="MIG-1", profile="1g.10gb", start=6, size=1, resource="nvidia.com/mig-1g.10gb")
+    slot = gpudevice.MIGSlice(
+        uuid="MIG-1",
+        profile="1g.10gb",
+        start=6,
+        size=1,
+        resource="nvidia.com/mig-1g.10gb",
+        index=3,
+        gpu_instance=7,
+        compute_instance=1,
+        memory="9984Mi",
+    )
     assert specs[2].mig_devices == (slot,)
 
 

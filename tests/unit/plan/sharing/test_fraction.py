@@ -134,6 +134,8 @@ def test_mig_devices_of_a_node_that_names_profiles_alone_count_for_less_than_the
         find(bare, memory=16)
     four = fraction.Node(allocatable={"nvidia.com/mig-1g.6gb"}, gpus=[divided({}, "NVIDIA A30")])
     assert find(four, percent=25).percent == 25
+    silent = fraction.Node(allocatable={"nvidia.com/gpu"}, gpus=[divided({"3g.40gb": 0})])  # of an older agent
+    assert find(silent, memory=30).memory_bytes == 34 * GIB
 
 
 def test_devices_that_are_all_alike_are_found_under_the_name_of_whole_gpus() -> None:

@@ -103,7 +103,13 @@ async def api(store: memory.MemoryStore, server: Server) -> AsyncIterator[httpx.
         yield client
 
 
-async def add_gpu(store: Store, node: str, index: int, status: gpudevice.GPUDeviceStatus) -> None:
+async def add_gpu(
+    store: Store,
+    node: str,
+    index: int,
+    status: gpudevice.GPUDeviceStatus,
+    *slices: gpudevice.MIGSlice,
+) -> None:
     spec = gpus.spec(
         node,
         index,
@@ -112,7 +118,8 @@ async def add_gpu(store: Store, node: str, index: int, status: gpudevice.GPUDevi
         numa_node=index,
         driver_version="550.1",
         cuda_version="12.4",
-        mig_mode="Disabled",
+        mig_mode="Enabled" if slices else "Disabled",
+        mig_devices=slices,
     )
     about = meta.ObjectMeta(name=gpudevice.object_name(spec.uuid, node, simulated=True))
     made = await store.create(GPUDevice(metadata=about, spec=spec))
@@ -167,6 +174,28 @@ async def test_gpus_of_all_nodes_are_listed_with_health_and_holders(
     assert found["gpus"][0]["gpu"]["memory_bytes"] == 81559 << 20
     assert found["drivers"] == [{"vendor": "nvidia", "version": "550.1", "cuda_version": [12, 4]}]
     assert found["is_simulated"] is True
+
+
+async def test_mig_devices_and_who_has_them_are_read_from_the_objects(
+    api: httpx.AsyncClient, store: memory.MemoryStore
+) -> None:
+    half = gpudevice.MIGSlice(
+        uuid="MIG-1", profile="3g.40gb", start=4, size=4, index=1, gpu_instance=2, compute_instance=0, memory="40448Mi"
+    )
+    older = gpudevice.MIGSlice(uuid="MIG-0", profile="3g.40gb", start=0, size=4)
+    one = gpudevice.Holder(namespace="team", pod="train", devices=("MIG-1",), mig_devices=("MIG-1",))
+    dra = gpudevice.Holder(namespace="team", pod="claim", devices=("gpu-0-mig-0",), mig_devices=("MIG-0",))
+    await add_gpu(store, "a", 0, gpudevice.GPUDeviceStatus(health="Healthy", holders=(one, dra)), older, half)
+    [found] = (await api.get("/v1/gpus")).json()["gpus"]
+    keys = "uuid", "index", "profile", "gpu_instance", "placement_start", "placement_size", "memory_bytes"
+    assert [tuple(mig[key] for key in keys) for mig in found["gpu"]["mig_devices"]] == [
+        ("MIG-0", 0, "3g.40gb", 0, 0, 4, 0),
+        ("MIG-1", 1, "3g.40gb", 2, 4, 4, 40448 << 20),
+    ]
+    assert [(holder["container"], holder["device"]) for holder in found["holders"]] == [
+        ("train", "MIG-1"),
+        ("claim", "MIG-0"),
+    ]
 
 
 async def test_topology_is_by_node_and_says_that_links_are_not_known(
