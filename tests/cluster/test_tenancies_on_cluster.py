@@ -19,7 +19,7 @@ import yaml
 
 from fairlead import errors
 from fairlead_cdi import yamltext
-from tests.cluster import charts, node, pods
+from tests.cluster import charts, node, pods, registry
 from tests.cluster.program import Program
 from tests.cluster.verb import Verb, running
 from tools.cluster import api, home, image
@@ -258,6 +258,53 @@ def test_each_container_is_held_to_its_limits_and_a_policy_of_somebody_else_clos
         until(server, "red", phase="Ready")
         assert len(server.get(policies)["items"]) == 2
         node.kubectl(cluster, "delete", "tenancy", "red", "--wait", timeout_s=90)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.skipif(not registry.PROGRAM.exists(), reason="needs Debian's docker-registry: tests/system/setup.sh")
+def test_a_login_is_the_pull_secret_of_the_tenancys_pods_and_of_no_other_tenancys(
+    kubeconfig: Path, server: api.API, cluster: home.Cluster, program: Program, tmp_path: Path
+) -> None:
+    login = ("tenancy", "login", "red", registry.ADDRESS, "-u", registry.USER, "--password-stdin")
+
+    def log_in() -> str:
+        done = program.piped(*login, data=f"{registry.PASSWORD}\n".encode())
+        return done.stderr.decode() if done.returncode else ""
+
+    own = controller(kubeconfig, tmp_path, "--control-tenancy-enforcer=networkpolicy")
+    with registry.serving(cluster, "red/train:1") as private, running(own):
+        spaces = {}
+        for name in ("red", "blue"):
+            make(server, name)
+            spaces[name] = pods.Space(server, until(server, name, phase="Ready")["status"]["namespace"])
+        red = spaces["red"].namespace
+        secrets = f"/api/v1/namespaces/{red}/secrets"
+        server.create(secrets, {"metadata": {"name": "tenancy-registries"}, "type": "Opaque"})
+        said = log_in()
+        assert f"the Secret {red}/tenancy-registries is not the tenancy's registry credentials: its type is Op" in said
+        assert f"kubectl -n {red} delete secret tenancy-registries" in said
+        server.delete(f"{secrets}/tenancy-registries")
+        assert log_in() == ""
+
+        def is_named(items: list[api.Object]) -> bool | None:
+            return True if any(item.get("imagePullSecrets") for item in items) else None
+
+        server.until(f"/api/v1/namespaces/{red}/serviceaccounts", is_named, what="the account names the secret")
+        for name in spaces:
+            pull = ("run", "-d", "--name", "train", "-T", name, "--pull=always", private, "--", "sleep", "3600")
+            assert program.run(*pull).returncode == 0
+        spaces["red"].until_phase("train", "Running")
+
+        def is_refused(pod: api.Object) -> bool:
+            states = [one["state"].get("waiting", {}) for one in pod["status"].get("containerStatuses", [])]
+            return any(one.get("reason") in {"ErrImagePull", "ImagePullBackOff"} for one in states)
+
+        spaces["blue"].until("train", is_refused, what="has no credentials for the image")
+        shown = program.show("tenancy", "show", "red", "-o", "json")
+        assert registry.ADDRESS in shown
+        assert registry.PASSWORD not in shown
+        for space in spaces.values():
+            server.delete(space.path, grace_s=0)
 
 
 def test_a_controller_that_was_killed_in_between_is_carried_on_by_the_next_one(

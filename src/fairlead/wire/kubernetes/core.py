@@ -653,6 +653,7 @@ class Secret(Wire, frozen=True):
     type: str = "Opaque"
     data: Mapping[str, str] = {}
     """Values in base64."""
+    immutable: bool = False
 
 
 class Namespace(Wire, frozen=True):

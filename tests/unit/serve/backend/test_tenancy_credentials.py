@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 
+import msgspec
 import pytest
 
 from fairlead import errors
@@ -16,6 +17,7 @@ from fairlead.wire.oci import registryauth
 from fairlead.wire.oci.registryauth import Login
 
 RED = Tenancy(metadata=meta.ObjectMeta(name="red", uid="aaaaaa-1"))
+_PULLS = "kubernetes.io/dockerconfigjson"
 LOGIN = Login(username="red", password="rosebud")
 
 
@@ -37,6 +39,42 @@ async def test_logins_are_one_secret_of_the_kind_that_kubelets_read() -> None:
     assert await kept.drop(RED, "b.example") == ()
     with pytest.raises(errors.NotFound):
         await store.get(core.Secret, baseline.PULLS, baseline.namespace_name(RED))
+
+
+def dockerconfig(text: str) -> dict[str, str]:
+    return {".dockerconfigjson": base64.b64encode(text.encode()).decode()}
+
+
+@pytest.mark.parametrize(
+    ("foreign", "says"),
+    [
+        (core.Secret(data={"token": "c2VjcmV0"}), "its type is Opaque"),
+        (
+            core.Secret(type=_PULLS, data=dockerconfig('{"auths": {}}'), immutable=True),
+            "immut",
+        ),
+        (core.Secret(type=_PULLS, data=dockerconfig("rosebud")), "is not what `fairlead"),
+        (core.Secret(type=_PULLS, data={".dockerconfigjson": "%"}), "is not what `fairlead"),
+        (
+            core.Secret(type=_PULLS, data=dockerconfig('{"auths": {"a.example": {"username": "u"}}}')),
+            "its entry of a.example has no auth",
+        ),
+    ],
+)
+async def test_a_secret_of_somebody_else_is_named_and_left_as_it_is(foreign: core.Secret, says: str) -> None:
+    store, space = MemoryStore(), baseline.namespace_name(RED)
+    await store.create(core.Namespace(metadata=meta.ObjectMeta(name=space)))
+    about = meta.ObjectMeta(name=baseline.PULLS, namespace=space)
+    made = await store.create(msgspec.structs.replace(foreign, metadata=about))
+    kept = ClusterCredentials(store)
+    for act in (kept.add(RED, "b.example", LOGIN), kept.drop(RED, "b.example")):
+        with pytest.raises(errors.Conflict, match=says) as refused:
+            await act
+        said = f"{refused.value} {refused.value.hint}"
+        assert refused.value.reason == "SecretForeign"
+        assert f"kubectl -n {space} delete secret {baseline.PULLS}" in said
+        assert "rosebud" not in said
+    assert await store.get(core.Secret, baseline.PULLS, space) == made
 
 
 def test_an_account_names_the_secret_only_where_there_is_one() -> None:

@@ -1,7 +1,8 @@
 """Keeps tenancies' registry credentials on a cluster: a pull secret in the namespace of each.
 
 The account of the tenancy's pods names it while `spec.registries` is not empty. It is written with the caller's rights;
-neither the controller nor a node's agent may read secrets.
+neither the controller nor a node's agent may read secrets. A Secret of that name that was not written here is left
+alone: its type cannot be changed, and what is in it may be nowhere else.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class ClusterCredentials:
             found = await self._store.get(core.Secret, baseline.PULLS, baseline.namespace_name(item))
         except errors.NotFound:
             return {}
-        return registryauth.parse(base64.b64decode(found.data.get(_KEY, "")))
+        return _logins(found)
 
     async def _write(self, item: Tenancy, logins: dict[str, Login]) -> tuple[str, ...]:
         space = baseline.namespace_name(item)
@@ -56,3 +57,25 @@ class ClusterCredentials:
         data = {_KEY: base64.b64encode(registryauth.emit(logins)).decode()}
         await self._store.apply(core.Secret(metadata=about, type=_TYPE, data=data), manager="fairlead-tenancy-login")
         return tuple(sorted(logins))
+
+
+def _logins(found: core.Secret) -> dict[str, Login]:
+    """Return what a pull secret of ours holds. Raises: Conflict (`SecretForeign`)."""
+    if found.type != _TYPE:
+        raise _foreign(found, f"its type is {found.type}, not {_TYPE}")
+    if found.immutable:
+        raise _foreign(found, "it is immutable")
+    try:
+        logins = registryauth.parse(base64.b64decode(found.data.get(_KEY, "")))
+    except (errors.ProtocolError, ValueError) as error:
+        raise _foreign(found, f"its {_KEY} is not what `fairlead tenancy login` writes") from error
+    if unnamed := sorted(registry for registry, login in logins.items() if not login.username):
+        raise _foreign(found, f"its entry of {unnamed[0]} has no auth with a user name")
+    return logins
+
+
+def _foreign(found: core.Secret, why: str) -> errors.Conflict:
+    name, space = found.metadata.name, found.metadata.namespace
+    message = f"the Secret {space}/{name} is not the tenancy's registry credentials: {why}"
+    hint = f"where nothing else needs it: `kubectl -n {space} delete secret {name}`, then log in again"
+    return errors.Conflict(message, reason="SecretForeign", hint=hint)
