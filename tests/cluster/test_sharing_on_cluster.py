@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import node, pods
+from tests.cluster import node, paper, pods
 from tests.cluster.program import Program
 from tools.cluster import api, home, image
 
@@ -25,6 +25,7 @@ HALF = "nvidia.com/mig-3g.40gb"
 CONFIG = "nvidia.com/device-plugin.config"
 MIG = "nvidia.com/mig.config"
 DRAIN = "fairlead.dev/mig.drain"
+_CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 _BY_TIME = "version: v1\nsharing: {{timeSlicing: {{{more}resources: [{{name: nvidia.com/gpu, replicas: {count}}}]}}}}\n"
 FILES = {
     "default": "version: v1\n",
@@ -222,26 +223,51 @@ def test_xid_79_marks_ten_of_ten_replicas_and_the_node_says_why(
 
 
 def test_an_ill_gpu_of_nvidias_dra_driver_is_tainted_as_long_as_it_is_ill(
-    agent: node.Agent, cluster: home.Cluster, server: api.API
+    agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
 ) -> None:
     if not serves_taint_rules(cluster):
         pytest.skip("this release has no DeviceTaintRules by default")
     rules, slices = (f"/apis/resource.k8s.io/{part}" for part in ("v1beta2/devicetaintrules", "v1/resourceslices"))
-    # what NVIDIA's driver would publish of its fourth GPU: no such driver is on this node
+    # What NVIDIA's driver would publish of its fourth GPU. No such driver is here, so that a pod with a claim could
+    # neither start nor end: it is for a node on paper, whose pods need no kubelet.
     pool = {"name": cluster.node, "generation": 1, "resourceSliceCount": 1}
-    published = {"driver": "gpu.nvidia.com", "nodeName": cluster.node, "pool": pool, "devices": [{"name": "gpu-3"}]}
+    published = {"driver": "gpu.nvidia.com", "nodeName": "paper-dra", "pool": pool, "devices": [{"name": "gpu-3"}]}
     server.create(slices, {"metadata": {"name": "of-another-driver"}, "spec": published})
+    paper.add_node(server, "paper-dra", gpus=0)
     try:
         inject(cluster, "xid", "79", "-g", "3")
         server.until(rules, lambda items: items or None, what="the device is tainted")
         (rule,) = server.get(rules)["items"]
         assert rule["spec"]["deviceSelector"] == {"driver": "gpu.nvidia.com", "pool": cluster.node, "device": "gpu-3"}
         assert (rule["spec"]["taint"]["value"], rule["spec"]["taint"]["effect"]) == ("XID79", "NoSchedule")
+        claim(space, "waits")
+        space.until_unschedulable("waits", "cannot allocate all claims")
         inject(cluster, "recover", "-g", "3")
         server.until(rules, lambda items: True if not items else None, what="the taint goes with the fault")
+        space.until("waits", lambda pod: pod["spec"].get("nodeName") == "paper-dra", what="has the device that is well")
     finally:
         inject(cluster, "recover", "-g", "3")
+        space.clear()
+        server.delete(_CLAIMS)
         server.delete(slices)
+        paper.remove_nodes(server, "paper-dra")
+
+
+def claim(space: pods.Space, name: str) -> None:
+    """Start a pod that claims any device of NVIDIA's driver, by kube-scheduler."""
+    selector = {"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}
+    wanted = {"name": "gpu", "exactly": {"deviceClassName": "of-another-driver"}}
+    classes = "/apis/resource.k8s.io/v1/deviceclasses"
+    space.server.delete(classes)
+    space.server.create(classes, {"metadata": {"name": "of-another-driver"}, "spec": {"selectors": [selector]}})
+    space.server.create(_CLAIMS, {"metadata": {"name": name}, "spec": {"devices": {"requests": [wanted]}}})
+    spec = {
+        "terminationGracePeriodSeconds": 0,
+        "nodeSelector": paper.LABELS,
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
+        "containers": [{"name": "main", "image": image.BUSYBOX, "resources": {"claims": [{"name": "gpu"}]}}],
+    }
+    space.server.create(space.path, {"metadata": {"name": name}, "spec": spec})
 
 
 def test_a_renamed_resource_takes_the_place_of_the_whole_gpus_and_refuses_two(

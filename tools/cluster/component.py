@@ -33,6 +33,7 @@ class Site:
     address: str
     node: str
     cgroup: str
+    version: str
 
     @property
     def server(self) -> str:
@@ -212,7 +213,13 @@ def _apiserver(site: Site) -> tuple[str, ...]:
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",
         "--runtime-config=resource.k8s.io/v1beta2=true",  # DeviceTaintRules
+        *_gates(site),
     )
+
+
+def _gates(site: Site) -> tuple[str, ...]:
+    """Return what lets kube-scheduler heed DeviceTaintRules, from the release on that serves them."""
+    return () if site.version in {"1.34", "1.35"} else ("--feature-gates=DRADeviceTaintRules=true",)
 
 
 def _identity(site: Site, name: str) -> tuple[str, ...]:
@@ -239,11 +246,12 @@ def _controller_manager(site: Site) -> tuple[str, ...]:
         "--kube-api-burst=400",
         "--allocate-node-cidrs=true",
         f"--cluster-cidr={POD_RANGE}",
+        *_gates(site),
     )
 
 
 def _scheduler(site: Site) -> tuple[str, ...]:
-    return _identity(site, "kube-scheduler")
+    return (*_identity(site, "kube-scheduler"), *_gates(site))
 
 
 def _containerd(site: Site) -> tuple[str, ...]:

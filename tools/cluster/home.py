@@ -57,7 +57,9 @@ class Cluster:
     def site(self) -> component.Site:
         """Where its files and addresses are."""
         one = self.host
-        return component.Site(folder=self.folder, address=one.address, node=self.node, cgroup=one.cgroup)
+        return component.Site(
+            folder=self.folder, address=one.address, node=self.node, cgroup=one.cgroup, version=self.version
+        )
 
     @property
     def kubeconfig(self) -> Path:

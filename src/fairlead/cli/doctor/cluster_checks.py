@@ -52,6 +52,7 @@ def check(seen: Facts) -> Iterator[Finding]:
     yield from _agent(seen)
     if seen.agents:
         yield from cluster_safety.check_rights(seen.agent_lacks or {})
+        yield from cluster_safety.check_device_taints(is_unread=seen.is_taint_unread)
         if seen.policies is not None:
             yield from cluster_safety.check_policies(seen.policies)
         if seen.gpus is not None and seen.pods is not None:

@@ -26,6 +26,7 @@ O = TypeVar("O", bound=meta.Object)  # noqa: E741 beside T
 
 LEADERS: Final = ("fairlead-scheduler", "fairlead-controller")
 _OURS: Final = {"app.kubernetes.io/part-of": "fairlead"}
+_KUBE_SCHEDULER: Final = "system:kube-scheduler"
 
 
 NEEDS: Final = (
@@ -97,6 +98,8 @@ class Facts:
     """Admission policies of Fairlead that are bound and deny."""
     agent_lacks: dict[str, tuple[Right, ...]] | None = None
     """Rights that accounts of agents do not have, by account; None: only an administrator may ask."""
+    is_taint_unread: bool = False
+    """Whether agents may write DeviceTaintRules that kube-scheduler may not read."""
     unanswered: str = ""
     """Why the server did not say what accounts may do, where it is not for a missing right."""
     refusals: tuple[core.Event, ...] | None = None
@@ -125,7 +128,8 @@ async def read_facts(store: port.Store, server: Asked, config: settings.Settings
     homes |= {item.metadata.namespace for item in deployments or ()}
     classes = await _items(store, workload.RuntimeClass)
     lacking, silence = await _lacking(server)
-    agent_lacks, unanswered = await _agent_lacks(server, agents)
+    accounts = _accounts(agents or ())
+    agent_lacks, unanswered = await _agent_lacks(server, None if agents is None else accounts)
     return Facts(
         now=time.time(),
         address=server.address,
@@ -143,6 +147,7 @@ async def read_facts(store: port.Store, server: Asked, config: settings.Settings
         runtime_classes=None if classes is None else frozenset(item.metadata.name for item in classes),
         policies=await _policies(store),
         agent_lacks=agent_lacks,
+        is_taint_unread=agent_lacks is not None and await _is_taint_unread(server, accounts),
         unanswered=silence or unanswered,
         refusals=await _items(store, core.Event, fields={"reason": "FailedCreate"}),
     )
@@ -185,23 +190,45 @@ async def _policies(store: port.Store) -> frozenset[str] | None:
     return frozenset(one.metadata.name for one in policies) & bound
 
 
+def _accounts(agents: tuple[workload.DaemonSet, ...]) -> tuple[str, ...]:
+    """Return the accounts that agents run as."""
+    return tuple(
+        f"system:serviceaccount:{one.metadata.namespace}:{account}"
+        for one in agents
+        if (account := one.spec.template.spec.service_account_name)
+        and one.metadata.labels.get("app.kubernetes.io/component", "agent") == "agent"
+    )
+
+
 async def _agent_lacks(
-    server: Asked, agents: tuple[workload.DaemonSet, ...] | None
+    server: Asked, accounts: tuple[str, ...] | None
 ) -> tuple[dict[str, tuple[Right, ...]] | None, str]:
     """Return what accounts of agents may not do, or None and, where no right is missing, why that is not known."""
     found: dict[str, tuple[Right, ...]] = {}
-    for one in agents or ():
-        account = one.spec.template.spec.service_account_name
-        if not account or one.metadata.labels.get("app.kubernetes.io/component", "agent") != "agent":
-            continue
-        user = f"system:serviceaccount:{one.metadata.namespace}:{account}"
+    for user in accounts or ():
         try:
             found[user] = await rights.find_lacking(server, rights.AGENT, user=user)
         except errors.Denied:
             return None, ""
         except errors.FairleadError as error:
             return None, errors.sentence(error)
-    return (None if agents is None else found), ""
+    return (None if accounts is None else found), ""
+
+
+async def _is_taint_unread(server: Asked, accounts: tuple[str, ...]) -> bool:
+    """Return whether some agent taints devices and kube-scheduler may not read that; False where it is not known.
+
+    The chart gives an agent those rights with `health.deviceTaint` alone, and the API server gives kube-scheduler its
+    own with the feature gate alone.
+    """
+    try:
+        for user in accounts:
+            if not await rights.find_lacking(server, rights.TAINTING_DEVICES, user=user):
+                [rule, *_] = rights.TAINTING_DEVICES
+                return not await server.may("list", rule.resource, group=rule.group, user=_KUBE_SCHEDULER)
+    except errors.FairleadError:
+        return False
+    return False
 
 
 async def _lacking(server: Asked) -> tuple[tuple[Right, ...] | None, str]:

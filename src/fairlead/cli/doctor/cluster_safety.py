@@ -46,6 +46,19 @@ def check_rights(lacking: Mapping[str, tuple[Right, ...]]) -> Iterator[Finding]:
             )
 
 
+def check_device_taints(*, is_unread: bool) -> Iterator[Finding]:
+    """Warn where agents taint devices of a DRA driver and kube-scheduler may not read the rules."""
+    if is_unread:
+        yield Finding(
+            check="device taints",
+            level="warn",
+            what="agents write DeviceTaintRules, and kube-scheduler may not read them",
+            why="the cluster's feature gate DRADeviceTaintRules is off: claims get GPUs that are ill all the same",
+            fix="--feature-gates=DRADeviceTaintRules=true for kube-apiserver, kube-controller-manager and"
+            " kube-scheduler; or unset health.deviceTaint",
+        )
+
+
 def check_policies(policies: frozenset[str]) -> Iterator[Finding]:
     """Warn where every user may set names of Fairlead's."""
     if any(name.endswith(f"-{RESERVED}") for name in policies):

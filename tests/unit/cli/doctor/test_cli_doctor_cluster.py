@@ -214,6 +214,7 @@ def test_a_good_cluster_has_one_good_word_for_every_layer() -> None:
         ({"gpus": (gpu(0), gpu(1, gpudevice.UNHEALTHY, "HeldByOtherResource"))}, "gpus", "warn", "HeldByOtherResource"),
         ({"gpus": (gpu(0), gpu(1), gpu(0, where="b"))}, "agent", "fail", "node b has GPUs and no agent"),
         ({"policies": frozenset({"fairlead-own-node"})}, "policies", "warn", "no admission policy keeps labels"),
+        ({"is_taint_unread": True}, "device taints", "warn", "kube-scheduler may not read them"),
         (
             {"agent_lacks": {"system:serviceaccount:fairlead:fairlead-agent": rights.AGENT[-1:]}},
             "agent rights",
@@ -351,6 +352,7 @@ async def test_everything_is_read_through_the_store() -> None:
     lacks = seen.agent_lacks["system:serviceaccount:fairlead:fairlead-agent"]
     assert [need.text for need in lacks] == ["update nodes/status", "update pods/status", "update gpudevices/status"]
     assert seen.policies == frozenset({"fairlead-reserved-names"})
+    assert seen.is_taint_unread  # the agent may write the rules, and of kube-scheduler nothing is granted
     counts = [len(found or ()) for found in (seen.agents, seen.deployments, seen.leases, seen.gpus, seen.pods)]
     assert counts == [1] * 5
 
