@@ -7,7 +7,6 @@ are there is a failure; what leaves fewer GPUs, or a pod waiting for its turn, i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fractions import Fraction
 from typing import Final
 
 from fairlead import errors
@@ -21,16 +20,16 @@ from fairlead.plan.gpu import gpudevice as planner
 from fairlead.plan.pod import admission, podstate
 from fairlead.plan.schedule import waiting as diagnosis
 from fairlead.serve.v1 import nodeview
-from fairlead.wire.kubernetes import coordination, core, gpudevice, meta, quantity, workload
+from fairlead.wire.kubernetes import coordination, core, gpudevice, meta, workload
 
 _INSTALL: Final = "`helm install fairlead …`, or `fairlead manifests | kubectl apply -f -`"
 _NO_AGENT: Final = "the agent is the device plugin: without it a kubelet has no GPU to give"
 _SLACK_S: Final = 15.0
 """How much clocks of leaders and ours may differ before a lease is called stale."""
 _PATIENCE_S: Final = 10.0
+"""How long a pod may go without any scheduler's word."""
 _STARTS_S: Final = 30.0
 """So long an agent's pod may take to be ready before something is wrong with it."""
-"""How long a pod may go without any scheduler's word."""
 _LISTED: Final = 10
 
 
@@ -150,7 +149,9 @@ def _nodes(seen: Facts) -> Iterator[Finding]:
     for gpu in seen.gpus or ():
         published.setdefault(gpu.spec.node_name, []).append(gpu)
     with_gpus = [
-        node for node in seen.nodes if node.metadata.name in published or _count(node.status.capacity, seen.resource)
+        node
+        for node in seen.nodes
+        if node.metadata.name in published or cluster_safety.count(node.status.capacity, seen.resource)
     ]
     bad = False
     for node in with_gpus:
@@ -166,12 +167,12 @@ def _nodes(seen: Facts) -> Iterator[Finding]:
             fix="see the log of the agent on a GPU node; `silicon.simulate=h100x8` in the chart tries it without any",
         )
     elif not bad:
-        offered = sum(_count(node.status.allocatable, seen.resource) for node in with_gpus)
-        yield Finding(
-            check="nodes",
-            level="ok",
-            what=f"{_many(len(with_gpus), 'node')} with GPUs, {offered} {seen.resource} offered",
-        )
+        names = _offers(seen)
+        counts = [
+            (sum(cluster_safety.count(node.status.allocatable, name) for node in with_gpus), name) for name in names
+        ]
+        shown = ", ".join(f"{count} {name}" for count, name in counts if count) or f"0 {seen.resource}"
+        yield Finding(check="nodes", level="ok", what=f"{_many(len(with_gpus), 'node')} with GPUs, {shown} offered")
 
 
 def _node(seen: Facts, node: core.Node, gpus: Sequence[gpudevice.GPUDevice]) -> Iterator[Finding]:
@@ -186,30 +187,11 @@ def _node(seen: Facts, node: core.Node, gpus: Sequence[gpudevice.GPUDevice]) -> 
             fix=f"`kubectl describe node {name}`; on the node, the kubelet's log",
         )
         return
-    capacity, allocatable = (_count(one, seen.resource) for one in (node.status.capacity, node.status.allocatable))
-    whole = [gpu for gpu in gpus if gpu.spec.mig_mode != "Enabled" and gpu.spec.vendor == "nvidia"]
-    healthy = [gpu for gpu in whole if gpu.status.health == gpudevice.HEALTHY or planner.is_silenced(gpu)]
-    fix = f"see the agent of {name}: `kubectl get pods -A -o wide -l app.kubernetes.io/component=agent`, and its log"
-    if whole and not capacity:
-        what = f"{len(whole)} GPUs are published of node {name}, and its kubelet knows no {seen.resource}"
-        why = "no device plugin has registered there: no pod gets a GPU"
-        yield Finding(check="nodes", level="fail", what=what, why=why, fix=fix)
-    elif healthy and not allocatable:
-        what = f"node {name} has {capacity} {seen.resource} and offers none of them"
-        why = "its device plugin has gone away: the agent is stopped or cannot reach the kubelet"
-        yield Finding(check="nodes", level="fail", what=what, why=why, fix=fix)
-    elif allocatable < capacity:
-        what = f"node {name} offers {allocatable} of {capacity} {seen.resource}"
-        why = "the others are not healthy, or reserved"
-        yield Finding(check="nodes", level="warn", what=what, why=why, fix="the GPUs below say why")
+    yield from cluster_safety.check_offered(node, gpus, seen.resource)
 
 
 def _many(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def _count(amounts: Mapping[str, str], resource: str) -> int:
-    return int(quantity.parse_quantity(amounts.get(resource, "0")))
 
 
 _MENDING: Final = {
@@ -330,7 +312,8 @@ def _class_refused(event: core.Event) -> Iterator[str]:
 def _pods(seen: Facts) -> Iterator[Finding]:
     if seen.pods is None:
         return
-    asking = [pod for pod in seen.pods if _asks(pod, seen.resource)]
+    names = _offers(seen)
+    asking = [pod for pod in seen.pods if _asked(pod, names)]
     yield from cluster_safety.check_starts(asking)
     refused = [pod for pod in asking if pod.status.reason == "UnexpectedAdmissionError"]
     waiting = [pod for pod in asking if not pod.spec.node_name and not podstate.is_final(pod)]
@@ -343,24 +326,37 @@ def _pods(seen: Facts) -> Iterator[Finding]:
             why="its kubelet or the device plugin did not give it the GPUs that the scheduler had counted on",
             fix=f"`fairlead trace -n {about.namespace} {about.name}`; a new pod of its workload is placed anew",
         )
-    offered = sum(_count(node.status.allocatable, seen.resource) for node in seen.nodes or ())
     for pod in waiting[:_LISTED]:
-        yield _waiting(seen, pod, offered)
+        yield _waiting(seen, pod, _asked(pod, names))
     rest = max(0, len(refused) - _LISTED) + max(0, len(waiting) - _LISTED)
     if rest:
         yield Finding(check="pods", level="warn", what=f"{rest} more pods like these", fix="`fairlead ps -o wide`")
     if not refused and not waiting:
         running = sum(podstate.state_of(pod) == "running" for pod in asking)
-        yield Finding(check="pods", level="ok", what=f"no pod waits for {seen.resource}; {running} with it run")
+        yield Finding(check="pods", level="ok", what=f"no pod waits for {', '.join(names)}; {running} with it run")
 
 
-def _asks(pod: core.Pod, resource: str) -> bool:
-    return admission.effective_requests(pod.spec).get(resource, Fraction(0)) > 0
+def _offers(seen: Facts) -> list[str]:
+    """Return the resources that GPUs and MIG devices are offered as, and the one that was configured."""
+    parts = {part.resource for gpu in seen.gpus or () for part in gpu.spec.mig_devices if part.resource}
+    return sorted(cluster_safety.resources_of(seen.gpus or (), seen.resource) | parts | {seen.resource})
 
 
-def _waiting(seen: Facts, pod: core.Pod, offered: int) -> Finding:
+def _asked(pod: core.Pod, names: Iterable[str]) -> dict[str, int]:
+    """Return how many of a vendor's resources a pod asks for: also of those that are offered no more."""
+    vendors = {name.partition("/")[0] for name in names}
+    found = admission.effective_requests(pod.spec).items()
+    return {name: int(count) for name, count in found if count > 0 and name.partition("/")[0] in vendors}
+
+
+def _waiting(seen: Facts, pod: core.Pod, asked: Mapping[str, int]) -> Finding:
     about = pod.metadata
-    asked = int(admission.effective_requests(pod.spec)[seen.resource])
+    wanted = ", ".join(f"{count} {name}" for name, count in asked.items())
+    none = [
+        name
+        for name in asked
+        if not any(cluster_safety.count(one.status.allocatable, name) for one in seen.nodes or ())
+    ]
     said = _refusal(pod.status.conditions)
     created = meta.timestamp(about.creation_timestamp)
     unseen = not said and created is not None and seen.now - created > _PATIENCE_S
@@ -368,8 +364,8 @@ def _waiting(seen: Facts, pod: core.Pod, offered: int) -> Finding:
         said = f'no scheduler named "{pod.spec.scheduler_name}" has looked at it'
     return Finding(
         check="pods",
-        level="fail" if unseen or (seen.nodes is not None and not offered) else "warn",
-        what=f"{about.namespace}/{about.name} waits for {asked} {seen.resource}" + (f": {said}" if said else ""),
+        level="fail" if unseen or (seen.nodes is not None and none) else "warn",
+        what=f"{about.namespace}/{about.name} waits for {wanted}" + (f": {said}" if said else ""),
         why=_why(seen, pod),
         fix=f"`fairlead explain -n {about.namespace} {about.name}`; `fairlead gpus` shows who holds what",
     )

@@ -1,4 +1,4 @@
-"""Checks a cluster's promises: no GPU twice, rights and policies in force, agents where GPUs are, pods that start."""
+"""Checks a cluster's promises: no GPU twice, rights and policies in force, GPUs offered by agents, pods that start."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Final
 
 from fairlead.cli.doctor.finding import Finding
 from fairlead.plan.gpu import clash
+from fairlead.plan.gpu import gpudevice as planner
 from fairlead.store.kubernetes.rights import Right
-from fairlead.wire.kubernetes import core, gpudevice
+from fairlead.wire.kubernetes import core, gpudevice, quantity
 
 RESERVED: Final = "reserved-names"
 _NOT_MADE: Final = frozenset({"CreateContainerError", "CreateContainerConfigError", "RunContainerError"})
@@ -86,6 +87,44 @@ def check_agents(gpus: Iterable[gpudevice.GPUDevice], pods: Iterable[core.Pod]) 
             " into agent.tolerations; or `kubectl delete gpudevices --field-selector"
             f" spec.nodeName={name}`, where it is to have none",
         )
+
+
+def count(amounts: Mapping[str, str], resource: str) -> int:
+    """Return how many of a resource there are."""
+    return int(quantity.parse_quantity(amounts.get(resource, "0")))
+
+
+def _name_of(gpu: gpudevice.GPUDevice, configured: str) -> str:
+    """Return what one of NVIDIA's GPUs is offered as, whole or in shares; empty: it is divided, or not NVIDIA's."""
+    is_whole = gpu.spec.mig_mode != "Enabled" and gpu.spec.vendor == "nvidia"
+    return gpu.spec.resource or configured if is_whole else ""
+
+
+def resources_of(gpus: Iterable[gpudevice.GPUDevice], configured: str) -> set[str]:
+    """Return what NVIDIA's undivided GPUs are offered as. Args: configured: where none says it."""
+    return {_name_of(gpu, configured) for gpu in gpus} - {""} or {configured}
+
+
+def check_offered(node: core.Node, gpus: Sequence[gpudevice.GPUDevice], configured: str) -> Iterator[Finding]:
+    """Judge each resource of a node by the GPUs that are offered as it."""
+    name = node.metadata.name
+    fix = f"see the agent of {name}: `kubectl get pods -A -o wide -l app.kubernetes.io/component=agent`, and its log"
+    for resource in sorted(resources_of(gpus, configured)):
+        capacity, allocatable = (count(one, resource) for one in (node.status.capacity, node.status.allocatable))
+        whole = [gpu for gpu in gpus if _name_of(gpu, configured) == resource]
+        healthy = [gpu for gpu in whole if gpu.status.health == gpudevice.HEALTHY or planner.is_silenced(gpu)]
+        if whole and not capacity:
+            what = f"{len(whole)} GPUs are published of node {name}, and its kubelet knows no {resource}"
+            why = "no device plugin has registered there: no pod gets a GPU"
+            yield Finding(check="nodes", level="fail", what=what, why=why, fix=fix)
+        elif healthy and not allocatable:
+            what = f"node {name} has {capacity} {resource} and offers none of them"
+            why = "its device plugin has gone away: the agent is stopped or cannot reach the kubelet"
+            yield Finding(check="nodes", level="fail", what=what, why=why, fix=fix)
+        elif allocatable < capacity:
+            what = f"node {name} offers {allocatable} of {capacity} {resource}"
+            why = "the others are not healthy, or reserved"
+            yield Finding(check="nodes", level="warn", what=what, why=why, fix="the GPUs below say why")
 
 
 def check_starts(asking: Sequence[core.Pod]) -> Iterator[Finding]:

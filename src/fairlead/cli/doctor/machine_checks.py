@@ -173,7 +173,7 @@ def _kubelet(seen: Seen) -> Iterator[Finding]:
 def _plugins(seen: Seen, node: NodeView) -> Iterator[Finding]:
     """Judge every resource of a device plugin by how many of its devices are healthy."""
     every = sorted(name for name in {*node.capacity, *node.allocatable} if admission.is_extended(name))
-    offered = {gpu.resource for gpu in seen.gpus.gpus if gpu.resource} or {seen.resource}
+    offered = {gpu.resource for gpu in seen.gpus.gpus if gpu.resource} or _of_divided(seen, node) or {seen.resource}
     if not offered & set(every) and (seen.gpus.gpus or seen.gpus.unreadable):
         missing = Finding(
             check="plugin",
@@ -203,6 +203,13 @@ def _plugins(seen: Seen, node: NodeView) -> Iterator[Finding]:
             fix="`fairlead events` says why; a plugin that has ended must be started again, its log says more",
         )
         yield _late(seen, short) if is_none else short
+
+
+def _of_divided(seen: Seen, node: NodeView) -> set[str]:
+    """Return the resources of MIG devices by profile, where every GPU is divided: then none is offered whole."""
+    if not all(one.gpu.mig_enabled for one in seen.gpus.gpus):
+        return set()
+    return {name for name in node.capacity if name.rpartition("/")[2].startswith("mig-") and node.capacity[name] != "0"}
 
 
 def _containers(seen: Seen) -> Iterator[Finding]:

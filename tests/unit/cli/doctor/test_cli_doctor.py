@@ -179,6 +179,20 @@ def test_every_resource_is_named_with_its_numbers() -> None:
     assert found == {"2 healthy example.com/nic advertised": "ok", "6 of 8 nvidia.com/gpu healthy": "warn"}
 
 
+def test_gpus_that_are_all_divided_are_not_missed_whole() -> None:
+    views = [msgspec.structs.replace(one, gpu=dataclasses.replace(one.gpu, mig_enabled=True)) for one in _GPUS]
+    listing = msgspec.structs.replace(_LISTING, gpus=tuple(views))
+    for left in ({"nvidia.com/gpu": "0"}, {}):
+        amounts = {"cpu": "4", "nvidia.com/mig-3g.40gb": "16", **left}
+        node = msgspec.structs.replace(_NODE, capacity=amounts, allocatable=amounts)
+        found = machine_checks.check(dataclasses.replace(_GOOD, nodes=(node,), gpus=listing))
+        said = [(item.level, item.what) for item in found if item.check == "plugin"]
+        assert said == [("ok", "16 healthy nvidia.com/mig-3g.40gb advertised")]
+    nothing = msgspec.structs.replace(_NODE, capacity={"nvidia.com/gpu": "0"}, allocatable={})
+    found = machine_checks.check(dataclasses.replace(_GOOD, nodes=(nothing,), gpus=listing))
+    assert [item.level for item in found if item.check == "plugin"] == ["fail"]
+
+
 def test_each_ill_gpu_has_a_finding_that_names_it_since_when_and_who_has_it() -> None:
     holder = Holder(device="GPU-6", namespace="default", container="train")
     views = list(_ill(6, "XID79", "fell off the bus").gpus)

@@ -82,10 +82,11 @@ def lease(component: str, *, age_s: float = 1, holder: str = "one") -> coordinat
     return coordination.Lease(metadata=about(f"fairlead-{component}"), spec=spec)
 
 
-def pod(name: str, *, gpus: str = "1", status: core.PodStatus | None = None, where: str = "") -> core.Pod:
-    main = core.Container(
-        name="main", resources=core.ResourceRequirements(limits={RESOURCE: gpus}, requests={RESOURCE: gpus})
-    )
+def pod(
+    name: str, *, gpus: str = "1", status: core.PodStatus | None = None, where: str = "", resource: str = RESOURCE
+) -> core.Pod:
+    asked = core.ResourceRequirements(limits={resource: gpus}, requests={resource: gpus})
+    main = core.Container(name="main", resources=asked)
     spec = core.PodSpec(containers=(main,), node_name=where, scheduler_name="fairlead")
     return core.Pod(metadata=about(name, namespace="team"), spec=spec, status=status or core.PodStatus(phase="Pending"))
 
@@ -230,6 +231,28 @@ def test_each_fault_is_found_and_says_why_and_what_next(
     mine = [item for item in bad if item.check == check]
     assert [(item.level, says in item.what) for item in mine] == [(level, True)], bad
     assert all(item.why and item.fix for item in bad)
+
+
+def test_gpus_and_pods_are_looked_for_under_the_names_that_gpus_are_offered_by() -> None:
+    def said(resource: str, amount: str, *gpus: gpudevice.GPUDeviceSpec) -> dict[str, str]:
+        amounts = {RESOURCE: "0", resource: amount}
+        there = core.NodeStatus(capacity=amounts, allocatable=amounts, conditions=node().status.conditions)
+        named = tuple(msgspec.structs.replace(gpu(at), spec=spec) for at, spec in enumerate(gpus))
+        asks = pod("waits", status=REFUSED, resource=resource)
+        seen = changed(nodes=(msgspec.structs.replace(node(), status=there),), gpus=named, pods=(asks, AGENT_POD))
+        found = [item for item in cluster_checks.check(seen) if item.check in {"nodes", "pods"}]
+        return {item.check: f"{item.level} {item.what}" for item in found}
+
+    shared = [gpus.spec("a", at, resource=f"{RESOURCE}.shared", sharing="time-slicing") for at in range(2)]
+    found = said(f"{RESOURCE}.shared", "8", *shared)
+    assert found["nodes"] == f"ok 1 node with GPUs, 8 {RESOURCE}.shared offered"
+    assert found["pods"].startswith(f"warn team/waits waits for 1 {RESOURCE}.shared: 0/1 nodes")
+    found = said(f"{RESOURCE}.shared", "0", *shared)
+    assert found["nodes"].endswith(f"its kubelet knows no {RESOURCE}.shared")
+    assert found["pods"].startswith("fail ")
+    half = gpudevice.MIGSlice(uuid="MIG-1", profile="3g.40gb", start=0, size=4, resource="nvidia.com/mig-3g.40gb")
+    found = said(half.resource, "1", gpus.spec("a", 0, mig_mode="Enabled", mig_devices=(half,)))
+    assert found["nodes"] == "ok 1 node with GPUs, 1 nvidia.com/mig-3g.40gb offered"
 
 
 def test_pods_of_the_agent_that_are_not_ready_are_named_with_their_reason() -> None:
