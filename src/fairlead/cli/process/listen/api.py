@@ -36,7 +36,7 @@ def api(config: settings.Settings) -> None:
 
 async def _run(config: settings.Settings) -> None:
     from fairlead.cli.process.listen import publicdoor
-    from fairlead.store.kubernetes import rights, server
+    from fairlead.store.kubernetes import reach, rights, server
 
     stop, chosen = stopping.stop_event(), cluster.access(config)
     config.state.run.mkdir(parents=True, exist_ok=True, mode=0o755)
@@ -46,12 +46,20 @@ async def _run(config: settings.Settings) -> None:
         cluster.opened(config, meter=monitor.meter, requests_per_s=rate) as store,
         publicdoor.opened(config) as public,
     ):
-        granted = rights.Watched(server.Server(store.client, address=chosen.cluster.server), rights.API)
-        ready = asyncio.Event()
-        monitor.check = lambda: granted.problem() if ready.is_set() else "the API does not listen yet"
+        asked = server.Server(store.client, address=chosen.cluster.server)
+        granted, reached, ready = rights.Watched(asked, rights.API), reach.Reach(asked), asyncio.Event()
+
+        def problem() -> str:
+            return (reached.problem() or granted.problem()) if ready.is_set() else "the API does not listen yet"
+
+        monitor.check = problem
         async with asyncio.TaskGroup() as tasks:
             serving = _serve(config, store, public, chosen.cluster.server, ready)
-            started = (tasks.create_task(serving, name="api"), tasks.create_task(granted.run(), name="rights"))
+            started = (
+                tasks.create_task(serving, name="api"),
+                tasks.create_task(granted.run(), name="rights"),
+                tasks.create_task(reached.run(), name="reach"),
+            )
             await stop.wait()
             for task in started:
                 task.cancel()
