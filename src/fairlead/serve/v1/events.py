@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Annotated, Any, Final
 
@@ -19,6 +20,7 @@ from fairlead.store.port import EVERYTHING, ChangeKind, Selector, Store
 from fairlead.wire.kubernetes import core
 
 _DIGITS: Final = 19
+_AGAIN_S: Final = 0.5
 
 
 def event_list(found: Iterable[core.Event], page: pages.Page) -> EventList:
@@ -68,7 +70,9 @@ async def _messages(
                         yield eventstream.Message(data=event_view(change.object), id=since)
         except errors.Gone:
             yield eventstream.Message(event="reset", data={"message": "the history is no longer kept: all of it anew"})
-        since = ""
+            since = ""
+        else:
+            await asyncio.sleep(_AGAIN_S)  # a watch that ended is gone on with behind the last change
 
 
 @litestar.get(

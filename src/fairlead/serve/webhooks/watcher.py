@@ -20,7 +20,8 @@ from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, gpulease
 from fairlead.wire.kubernetes.gpulease import GPULease
 
-_POD, _LEASE = "pod:", "lease:"
+_POD, _LEASE, _TENANCY = "pod:", "lease:", "tenancy:"
+_NOBODYS: Final = ("", "")
 _AGAIN_S: Final = 5.0
 _Listed = tuple[str, Sequence[Any]]
 
@@ -31,13 +32,15 @@ class Watcher:
     def __init__(self, store: port.Store, outbox: Outbox) -> None:
         self._store, self._outbox = store, outbox
         self._seen: dict[str, str] = {}
+        self._whose: dict[str, tuple[str, str]] = {}
+        """Name and uid of the tenancy of each namespace, or that it is none's; empty where nobody has asked."""
         self._queue: asyncio.Queue[_Listed | port.Change[Any]] = asyncio.Queue()
 
     async def run(self) -> None:
         """Follow until cancelled."""
         self._seen = dict(await self._outbox.seen())
         async with asyncio.TaskGroup() as tasks:
-            for kind, prefix in ((core.Pod, _POD), (GPULease, _LEASE)):
+            for kind, prefix in ((Tenancy, _TENANCY), (core.Pod, _POD), (GPULease, _LEASE)):
                 following = reflector.follow(
                     self._store,
                     kind,
@@ -70,9 +73,17 @@ class Watcher:
     async def handle(self, found: _Listed | port.Change[Any]) -> None:
         """Write what one change, or a list, means."""
         if isinstance(found, port.Change):
-            await self._note(found.object, is_gone=found.kind is port.ChangeKind.DELETED)
+            if isinstance(found.object, Tenancy):
+                self._keep(found.object, is_gone=found.kind is port.ChangeKind.DELETED)
+            else:
+                await self._note(found.object, is_gone=found.kind is port.ChangeKind.DELETED)
             return
         prefix, items = found
+        if prefix == _TENANCY:
+            self._whose.clear()
+            for item in items:
+                self._keep(item, is_gone=False)
+            return
         there = set()
         for item in items:
             there.add(f"{prefix}{item.metadata.uid}")
@@ -112,9 +123,18 @@ class Watcher:
         }
         return Event(type=REMOVED if state is None else f"container.{state}", uid=uid, data=data)
 
+    def _keep(self, item: Tenancy, *, is_gone: bool) -> None:
+        """Note whose a namespace is, and forget which were nobody's: this one's may be among them."""
+        self._whose = {name: one for name, one in self._whose.items() if one not in {_NOBODYS, _named(item)}}
+        if not is_gone and (namespace := baseline.namespace_name(item)):
+            self._whose[namespace] = _named(item)
+
     async def _tenancy(self, namespace: str) -> tuple[str, str]:
-        owner = baseline.find_by_namespace(namespace, (await self._store.list(Tenancy)).items)
-        return (owner.metadata.name, owner.metadata.uid) if owner is not None else ("", "")
+        """Return name and uid of a namespace's tenancy; asked for once, and kept from the watch from then on."""
+        if namespace not in self._whose:
+            owner = baseline.find_by_namespace(namespace, (await self._store.list(Tenancy)).items)
+            self._whose[namespace] = _NOBODYS if owner is None else _named(owner)
+        return self._whose[namespace]
 
     async def _write(self, name: str, state: str | None, *events: Event) -> None:
         sent = () if name.startswith(_LEASE) and state is None else events
@@ -123,3 +143,7 @@ class Watcher:
             self._seen.pop(name, None)
         else:
             self._seen[name] = state
+
+
+def _named(item: Tenancy) -> tuple[str, str]:
+    return item.metadata.name, item.metadata.uid

@@ -13,7 +13,9 @@ import pytest
 
 from fairlead.model.output import ErrorOutput
 from fairlead.serve.api import eventstream
+from fairlead.serve.v1 import events as routes
 from fairlead.serve.v1.containers.output import logevents
+from fairlead.store.port import EVERYTHING
 from fairlead.wire.kubernetes import core, meta
 from tests.unit.serve.world import World
 
@@ -86,6 +88,37 @@ async def test_events_go_on_behind_the_last_one_and_none_is_missed(door: httpx.A
     async with followed(door, "/v1/events?object=node/other", third["id"]) as events:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(anext(events), 0.1)
+
+
+class _Ending:
+    """A store whose watches end after one change, as an API server's may."""
+
+    def __init__(self, world: World) -> None:
+        self._store, self.since = world.store, list[str | None]()
+
+    async def list(self, *args: Any) -> Any:
+        return await self._store.list(*args)
+
+    async def watch(self, *args: Any, since: str | None = None) -> AsyncIterator[Any]:
+        self.since.append(since)
+        async for change in self._store.watch(*args, since=since):
+            yield change
+            return
+
+
+async def test_a_watch_that_ends_is_gone_on_with_and_nothing_is_sent_twice(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "_AGAIN_S", 0)
+    ending: Any = _Ending(world)
+    async with asyncio.timeout(20):
+        messages = routes._messages(ending, EVERYTHING, lambda _: True, "")
+        while (await anext(messages)).event != "current":
+            pass
+        for name in ("first", "second", "third"):
+            await _tell(world, name)
+        assert [(await anext(messages)).data.message for _ in range(3)] == ["first", "second", "third"]
+    assert len(set(ending.since)) == 3
 
 
 async def _tell(world: World, message: str) -> None:

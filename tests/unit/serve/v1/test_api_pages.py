@@ -29,6 +29,7 @@ LISTS = (
     "tenancies/red/members",
     "users",
     "keys",
+    "webhooks",
 )
 
 
@@ -67,6 +68,7 @@ async def lab(world: World, tmp_path: Path) -> AsyncIterator[Lab]:
             await made.ask("root", "POST", "/v1/volumes", json={"name": f"v-{name}"})
             await made.ask("root", "PUT", f"/v1/queues/q-{name}?create=true", json={})
             quota = {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"pods": "9"}}}
+            await made.ask("root", "POST", "/v1/webhooks", json={"url": f"https://hooks.example/{name}"})
             await made.ask("root", "PUT", "/v1/quotas", json={**quota, "metadata": {"name": f"q-{name}"}})
         yield made
 

@@ -13,6 +13,7 @@ import pytest
 from fairlead.serve.webhooks.port import Outbox
 from fairlead.serve.webhooks.watcher import Watcher
 from fairlead.store import port as stores
+from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, gpulease, meta
 from tests.unit.plan.metering.leases import lease
 from tests.unit.serve.v1.test_api_accounts import Lab, opened
@@ -120,6 +121,38 @@ async def test_a_gpu_that_is_quarantined_is_told_to_the_machines_webhooks_once(l
     for items in ((lease("b", 1.0, None),), (bad,), (bad,)):
         await watcher.handle(("lease:", items))
     assert await _told(lab) == [("gpu.quarantined", "GPU-7")]
+
+
+class _Counted:
+    """A store whose lists of tenancies are counted."""
+
+    def __init__(self, store: stores.Store) -> None:
+        self._store, self.lists = store, 0
+
+    async def list(self, kind: Any, *args: Any) -> Any:
+        self.lists += kind is Tenancy
+        return await self._store.list(kind, *args)
+
+
+async def test_tenancies_are_asked_for_once_and_kept_from_the_watch(lab: Lab) -> None:
+    await _make(lab, "admin", tenancy="red")
+    outbox: Outbox = lab.accounts.webhooks  # type: ignore[assignment]  # as above
+    counted = _Counted(lab.world.store)
+    watcher = Watcher(counted, outbox)  # type: ignore[arg-type]  # it only lists
+    red = await lab.world.store.get(Tenancy, "red")
+    await watcher.handle(("tenancy:", (red,)))
+    for number in range(3):
+        await watcher.handle(("pod:", (_pod(lab, f"own-{number}", "Running"),)))
+        stray = core.Pod(metadata=meta.ObjectMeta(name=f"s{number}", namespace="default", uid=f"u{number}"))
+        await watcher.handle(stores.Change(kind=stores.ChangeKind.ADDED, object=stray))
+    assert counted.lists == 1
+    assert [name for type_, name in await _told(lab) if type_ == "container.running"] == ["own-0", "own-1", "own-2"]
+    await watcher.handle(stores.Change(kind=stores.ChangeKind.MODIFIED, object=red))
+    await watcher.handle(stores.Change(kind=stores.ChangeKind.ADDED, object=_pod(lab, "own-3", "Running")))
+    assert counted.lists == 1
+    await watcher.handle(stores.Change(kind=stores.ChangeKind.DELETED, object=red))
+    await watcher.handle(stores.Change(kind=stores.ChangeKind.ADDED, object=_pod(lab, "own-4", "Running")))
+    assert counted.lists == 2
 
 
 async def test_a_running_watcher_hears_of_changes(lab: Lab) -> None:

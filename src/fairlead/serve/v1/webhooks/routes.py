@@ -8,6 +8,7 @@ import litestar
 from litestar import params, status_codes
 
 from fairlead import errors
+from fairlead.serve.api import page as pages
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.port import require
 from fairlead.serve.v1.dependencies import Dependencies, Services
@@ -34,11 +35,18 @@ async def create_webhook(services: Dependencies, data: params.JSONBody[WebhookRe
     return await kept.create(spec)
 
 
-@litestar.get("/v1/webhooks", summary="List webhooks", responses=documented(403, 503), tags=["webhook"])
-async def list_webhooks(services: Dependencies) -> WebhookList:
+@litestar.get(
+    "/v1/webhooks",
+    dependencies=pages.PAGE,
+    summary="List webhooks",
+    responses=documented(400, 403, 503),
+    tags=["webhook"],
+)
+async def list_webhooks(services: Dependencies, page: pages.Paged) -> WebhookList:
     """Return webhooks without their secrets, in the order of their making."""
-    kept = _kept(services)
-    return WebhookList(items=await kept.list(await _uids(services)))
+    found = await _kept(services).list(await _uids(services))
+    items, following = page.cut(found, lambda one: (one.created_at, one.id))
+    return WebhookList(items=items, next=following)
 
 
 @litestar.get(

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from fairlead.serve.webhooks.port import WebhookView
+from fairlead.wire.fairlead import listing
 
 
 class WebhookRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,6 +24,7 @@ class WebhookList(msgspec.Struct, frozen=True, kw_only=True):
     """Webhooks."""
 
     items: tuple[WebhookView, ...]
+    next: listing.Next = ""
 
 
 class TestView(msgspec.Struct, frozen=True, kw_only=True):
