@@ -86,6 +86,17 @@ class Placement(Protocol):
         ...
 
 
+class Trial(Protocol):
+    """What a server would do with a pod."""
+
+    async def judge(self, pod: core.Pod) -> core.Pod:
+        """Return a pod as it would be stored, and store nothing.
+
+        Raises: Invalid; Denied: a quota, a policy; Conflict: its name; NotFound: its namespace.
+        """
+        ...
+
+
 class Logs(Protocol):
     """What containers wrote."""
 

@@ -41,6 +41,7 @@ _UNKNOWN: Final = frozenset({"ServiceBrokeOff", "ServiceSlow", "RequestInFlight"
 """Reasons that leave open whether the container was made."""
 
 
+_DRY: Final = {"dry_run": "true"}
 _EXAMPLES: Final = """\b
 Examples:
   fairlead run -g 2 localhost/demo -- nvidia-smi -L
@@ -125,6 +126,7 @@ Examples:
 @click.option("-t", "--tty", is_flag=True, help="give the process a terminal")
 @click.option("--sig-proxy/--no-sig-proxy", default=True, help="pass signals on to the process  [default: yes]")
 @click.option("--rm", "remove", is_flag=True, help="remove the container once it has ended")
+@click.option("--dry-run", is_flag=True, help="check everything and say why it would wait; run nothing")
 @options.pass_client
 @click.pass_context
 def run(
@@ -134,12 +136,16 @@ def run(
     if (image is None) == (file is None):
         raise click.UsageError("give an IMAGE or --file, one of them", ctx=ctx)
     if file is not None:
-        shown = _submit_manifest(client, file, given["namespace"])
+        shown = _submit_manifest(client, file, given["namespace"], is_dry=given["dry_run"])
     else:
         given["remove_after_s"] = _removal(client, remove=remove, detach=detach)
         given["part"] = runflags.gpu_part(given, client)
         own = invocation.current(ctx).env
         shown = [_submit(client, str(image), one, own) for one in runflags.replicas(given, detach=detach)]
+    if given["dry_run"]:
+        for item in shown:
+            _foretell(item)
+        return
     code = _followed(client, shown, given, detach=detach, remove=remove)
     if not given["stdin"] and getattr(file, "name", "") != "<stdin>":
         streams.warn_of_unread_input()
@@ -211,7 +217,17 @@ def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str,
         **runflags.mounts(given["volume"], given["mount"], cluster=bool(client.cluster)),
         **({"resources": given["part"]} if given["part"] else runflags.devices(given["gpus"], client)),
     )
+    if given["dry_run"]:
+        return client.call("POST", "/v1/containers", ContainerView, params=_DRY, body=request)
     return _sent_once(client, request)
+
+
+def _foretell(judged: ContainerView) -> None:
+    """Say what would become of a container that was only checked."""
+    asked = ", ".join(f"{count} x {name}" for name, count in judged.resources.items()) or "no devices"
+    plaintext.echo(f"{judged.name or judged.image} would be accepted, asking for {asked}")
+    if judged.waiting is not None:
+        plaintext.echo(f"  {judged.waiting.message}")
 
 
 def _sent_once(client: Client, request: ContainerRequest) -> ContainerView:
@@ -227,8 +243,8 @@ def _sent_once(client: Client, request: ContainerRequest) -> ContainerView:
             time.sleep(_AGAIN_S)
 
 
-def _submit_manifest(client: Client, file: Any, namespace: str) -> list[ContainerView]:
-    params = {"namespace": namespace or None}
+def _submit_manifest(client: Client, file: Any, namespace: str, *, is_dry: bool) -> list[ContainerView]:
+    params = {"namespace": namespace or None, **(_DRY if is_dry else {})}
     made = client.call("POST", "/v1/pods", ContainerList, params=params, content=file.read(files.LARGEST_BYTES))
     for warning in made.warnings:
         plaintext.echo(f"warning: {warning}", err=True)

@@ -41,7 +41,7 @@ class Server(Protocol):
         ...
 
 
-class Pods(subresource.Placement, subresource.Logs, subresource.Streams, Protocol):
+class Pods(subresource.Placement, subresource.Trial, subresource.Logs, subresource.Streams, Protocol):
     """Every subresource of its pods."""
 
 
@@ -54,7 +54,7 @@ def backend(*, store: Store, server: Server, pods: Pods, pricing: Pricing) -> po
 
     return port.Backend(
         hardware=ClusterHardware(store=store, server=server),
-        lifecycle=lifecycle.ClusterLifecycle(store=store, placement=pods),
+        lifecycle=lifecycle.ClusterLifecycle(store=store, placement=pods, trial=pods),
         logs=pods,
         streams=pods,
         access=podaccess.ExecAccess(streams=pods),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -98,11 +98,8 @@ class LocalLifecycle:
     ) -> core.Pod:
         """See `port.ManifestLifecycle.replace`; a service that ends meanwhile leaves the rest to the next one."""
         admitted, rules = await self._admitted(pod, None, is_tenants=is_tenants, most_devices=most_devices)
-        here = Selector(namespace=old.metadata.namespace)
-        present = [item for kind in _READ for item in (await self.store.list(kind, here)).items]
-        present = [item for item in present if item.metadata.uid != old.metadata.uid]
-        everywhere = [item for kind in _READ_ALL for item in (await self.store.list(kind)).items]
-        _check(_Listed((*everywhere, *present)), admitted, rules)
+        present = await self._present(old.metadata.namespace)
+        _check(_Listed(tuple(item for item in present if item.metadata.uid != old.metadata.uid)), admitted, rules)
 
         spec = PodReplacementSpec(
             pod_uid=old.metadata.uid,
@@ -112,6 +109,33 @@ class LocalLifecycle:
             most_devices=most_devices,
         )
         return await self.replacements.replace(old, spec)
+
+    async def judge(
+        self,
+        pod: core.Pod,
+        *,
+        makes_namespace: bool = False,
+        written: Mapping[str, Any] | None = None,
+        most_devices: int = 0,
+        claims: Sequence[str] = (),
+    ) -> core.Pod:
+        """See `port.Lifecycle.judge`."""
+        admitted, rules = await self._admitted(pod, written, is_tenants=makes_namespace, most_devices=most_devices)
+        name, namespace = admitted.metadata.name, admitted.metadata.namespace
+        present = await self._present(namespace)
+        if name and any(isinstance(one, core.Pod) and one.metadata.name == name for one in present):
+            raise _taken(admitted, errors.Conflict(name, reason="AlreadyExists"))
+        made = (meta.ObjectMeta(name=one, namespace=namespace) for one in claims)
+        made_claims = (core.PersistentVolumeClaim(metadata=about) for about in made)
+        _check(_Listed((*present, *made_claims)), admitted, rules)
+        return admitted
+
+    async def _present(self, namespace: str) -> tuple[Object, ...]:
+        """Return what `_check` reads of a namespace."""
+        here = Selector(namespace=namespace)
+        within = [item for kind in _READ for item in (await self.store.list(kind, here)).items]
+        everywhere = [item for kind in _READ_ALL for item in (await self.store.list(kind)).items]
+        return (*everywhere, *within)
 
     async def end(self, pod: core.Pod, *, grace_s: int | None) -> None:
         """See `replacement.Submitter.end`."""
@@ -172,6 +196,7 @@ class ClusterLifecycle:
 
     store: Store
     placement: subresource.Placement
+    trial: subresource.Trial
 
     async def submit(
         self,
@@ -186,12 +211,25 @@ class ClusterLifecycle:
 
         Raises: as there; RequestError (`NotOnCluster`): it asks for what only one machine's engine can do.
         """
-        admission.refuse_own_names(pod)
-        _refuse_machine(pod)
-        # A cluster computes it from the PriorityClass, and refuses a pod that says otherwise.
-        pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, preemption_policy=""))
+        pod = _for_cluster(pod)
         try:
             return await self.store.create(idempotency.carrying(pod, once) if once else pod)
+        except errors.Conflict as error:
+            raise _taken(pod, error) from error
+
+    async def judge(
+        self,
+        pod: core.Pod,
+        *,
+        makes_namespace: bool = False,  # noqa: ARG002 as `submit`
+        written: Mapping[str, Any] | None = None,  # noqa: ARG002 as `submit`
+        most_devices: int = 0,  # noqa: ARG002 as `submit`
+        claims: Sequence[str] = (),  # noqa: ARG002 a server asks for a pod's claims when it is placed
+    ) -> core.Pod:
+        """See `port.Lifecycle.judge`: the server's own dry run, with its quotas and policies."""
+        pod = _for_cluster(pod)
+        try:
+            return await self.trial.judge(pod)
         except errors.Conflict as error:
             raise _taken(pod, error) from error
 
@@ -218,6 +256,14 @@ _ONE_MACHINE: Mapping[str, tuple[str, str]] = {
         "`fairlead rm NAME`, or a Job that has this field",
     ),
 }
+
+
+def _for_cluster(pod: core.Pod) -> core.Pod:
+    """Return a pod as an API server takes it. Raises: Invalid; RequestError (`NotOnCluster`)."""
+    admission.refuse_own_names(pod)
+    _refuse_machine(pod)
+    # A cluster computes it from the PriorityClass, and refuses a pod that says otherwise.
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, preemption_policy=""))
 
 
 def _refuse_machine(pod: core.Pod) -> None:

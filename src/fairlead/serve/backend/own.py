@@ -7,7 +7,7 @@ not there. What a user calls `default` is their own namespace.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
@@ -170,6 +170,20 @@ class OwnLifecycle:
         own, makes = self.own(pod), self.user.makes_namespace
         most = self.user.most_devices
         return await self.whole.submit(own, makes_namespace=makes, written=written, most_devices=most, once=once)
+
+    async def judge(
+        self,
+        pod: core.Pod,
+        *,
+        makes_namespace: bool = False,  # noqa: ARG002 as `submit`
+        written: Mapping[str, Any] | None = None,
+        most_devices: int = 0,  # noqa: ARG002 as `submit`
+        claims: Sequence[str] = (),
+    ) -> core.Pod:
+        """See `port.Lifecycle.judge`. Raises: as `submit`."""
+        own, makes = self.own(pod), self.user.makes_namespace
+        most = self.user.most_devices
+        return await self.whole.judge(own, makes_namespace=makes, written=written, most_devices=most, claims=claims)
 
     def own(self, pod: core.Pod) -> core.Pod:
         """Return a pod in the user's namespace. Raises: Denied: it asks for what only root may."""

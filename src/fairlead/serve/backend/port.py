@@ -90,6 +90,22 @@ class Lifecycle(Protocol):
         """
         ...
 
+    async def judge(
+        self,
+        pod: core.Pod,
+        *,
+        makes_namespace: bool = False,
+        written: Mapping[str, Any] | None = None,
+        most_devices: int = 0,
+        claims: Sequence[str] = (),
+    ) -> core.Pod:
+        """Return a pod as `submit` would store it now, and store nothing.
+
+        Args:    claims: names of volumes that would be made beside it.   Others: as `submit`.
+        Raises:  as `submit`.
+        """
+        ...
+
     async def stop(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
         """Ask for a stop; returns the pod as it is. Ended pods are left as they are. Raises: NotFound; Denied."""
         ...

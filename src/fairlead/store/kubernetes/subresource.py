@@ -1,4 +1,4 @@
-"""Implements pods' subresources through an API server: bind, evict, log, exec, attach, port-forward.
+"""Implements pods' subresources through an API server: bind, evict, log, exec, attach, port-forward; and their trial.
 
 exec and attach ask for v5.channel.k8s.io and take v4, which older servers pass through from their kubelets;
 port-forward is v4's, which kubelets answer behind servers of any version. Nothing is sent twice: a connection that
@@ -14,13 +14,15 @@ import urllib.parse
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Final
 
+import msgspec
+
 from fairlead import errors
 from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 from fairlead.store import port
 from fairlead.store.kubernetes import channel, path
 from fairlead.store.kubernetes import client as http
 from fairlead.store.subresource import LogOptions
-from fairlead.wire.kubernetes import api, core
+from fairlead.wire.kubernetes import api, core, meta
 from fairlead.wire.text import timestamp
 
 _SILENCE_S: Final = 365 * 86400.0
@@ -34,7 +36,7 @@ _WAITING: Final = ("is waiting to start", "is not available", "does not have a h
 
 
 class KubernetesPods:
-    """A `subresource.Placement`, `Logs` and `Streams` over an API server."""
+    """A `subresource.Placement`, `Trial`, `Logs` and `Streams` over an API server."""
 
     def __init__(
         self, client: http.Client, store: port.Store, *, send: Callable[[http.Request], Awaitable[bytes]] | None = None
@@ -71,6 +73,17 @@ class KubernetesPods:
                 raise
             hint = "`kubectl get pdb` shows the budget; `fairlead rm` removes the pod all the same"
             raise errors.Denied(error.message, reason="DisruptionBudget", hint=hint) from error
+
+    async def judge(self, pod: core.Pod) -> core.Pod:
+        """See `subresource.Trial.judge`: a creation that the server carries out up to its storage."""
+        where, query = path.collection(core.Pod, pod.metadata.namespace), path.query(dryRun="All")
+        body = await self._send(http.Request(method="POST", path=where, query=query, body=meta.encode(pod)))
+        try:
+            judged: core.Pod = api.object_decoder(core.Pod).decode(body)
+        except msgspec.MsgspecError as error:
+            message = f"answer about a pod cannot be read: {error}"
+            raise errors.ProtocolError(message, reason="ObjectUnreadable") from error
+        return judged
 
     async def _post(self, pod: core.Pod, part: str, body: bytes) -> None:
         where = _path(pod, part)

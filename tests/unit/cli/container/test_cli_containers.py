@@ -39,6 +39,22 @@ def test_run_detached_prints_the_name_and_ps_lists_it(service: Service) -> None:
     assert table[1].split()[:4] == ["train", "running", "-", "1"]
 
 
+def test_a_dry_run_says_what_would_become_of_it_and_runs_nothing(service: Service, tmp_path: Path) -> None:
+    told = service.fairlead("run", "--dry-run", "-g", "2", "--name", "train", "demo")
+    assert told.stdout.splitlines()[0] == "train would be accepted, asking for 2 x nvidia.com/gpu"
+    assert "there is room" in told.stdout
+    never = service.fairlead("run", "--dry-run", "-g", "9", "demo")
+    assert (never.exit_code, "will never fit: 9 asked" in never.stdout) == (0, True), never.stdout
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: demo}]}")
+    assert (
+        "a would be accepted, asking for no devices" in service.fairlead("run", "--dry-run", "-f", str(manifest)).stdout
+    )
+    assert service.fairlead("ps", "-a", "-o", "name").stdout == ""
+    refused = service.fairlead("run", "--dry-run", "-g", "nvidia.com/gpu=0.5", "demo")
+    assert (refused.exit_code, "is invalid" in refused.stderr) == (2, True)
+
+
 def test_ps_speaks_every_form(service: Service) -> None:
     service.fairlead("run", "--name", "done", "demo")
     assert service.fairlead("ps", "-o", "name").stdout == ""

@@ -37,6 +37,8 @@ class Server:
         self.is_silent = False
         self.evicted: list[tuple[str, int | None]] = []
         self.budget = ""
+        self.judged: list[core.Pod] = []
+        self.refusal: errors.FairleadError | None = None
         self.commands: list[tuple[str, tuple[str, ...]]] = []
 
     async def version(self) -> str:
@@ -54,6 +56,12 @@ class Server:
 
     async def bind(self, pod: core.Pod, node: str) -> None:
         raise AssertionError(node)
+
+    async def judge(self, pod: core.Pod) -> core.Pod:
+        self.judged.append(pod)
+        if self.refusal is not None:
+            raise self.refusal
+        return pod
 
     async def evict(self, pod: core.Pod, *, grace_s: int | None, why: str = "", reason: str = "Preempted") -> None:
         if self.budget:

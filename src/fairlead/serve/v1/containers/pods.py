@@ -31,6 +31,13 @@ async def list_pods(store: Store, *, namespace: str | None, labels: Iterable[str
     return (await store.list(core.Pod, Selector(namespace=namespace, labels=wanted))).items
 
 
+async def after(store: Store, pod: core.Pod, *, state: str, wait_s: float | None) -> ContainerView:
+    """Return the view of a pod that was just changed: as it is (no `wait_s`), or as `wait_for` says."""
+    if wait_s is None:
+        return view.container_view(pod)
+    return await wait_for(store, pod, state=state, timeout_s=wait_s)
+
+
 async def wait_for(store: Store, pod: core.Pod, *, state: str, timeout_s: float | None) -> ContainerView:
     """Return the view as soon as the pod is `started`, `ended` or `gone`, or as it is after `timeout_s`.
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import datetime as dt
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -18,11 +16,12 @@ from fairlead.plan.pod import podstate
 from fairlead.plan.schedule import waiting
 from fairlead.serve.api import eventstream, stream
 from fairlead.serve.api import page as pages
+from fairlead.serve.api.change import Wait
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend import account
 from fairlead.serve.backend.pods import container_name, find_pod
 from fairlead.serve.v1 import events
-from fairlead.serve.v1.containers import pods, traceview, view, waitview
+from fairlead.serve.v1.containers import pods, traceview, view, waits, waitview
 from fairlead.serve.v1.containers.life import reading as life
 from fairlead.serve.v1.containers.output import logevents, logs
 from fairlead.serve.v1.containers.parameters import Grace, Name, Namespace
@@ -99,9 +98,10 @@ async def list_containers(
     found = await pods.list_pods(services.store, namespace=namespace, labels=label or ())
     wanted = (pod for pod in found if all_ or not podstate.is_final(pod))
     shown, following = page.cut(wanted, lambda one: (one.metadata.namespace, one.metadata.name))
-    waits = await _waiting(services, [pod for pod in shown if not pod.spec.node_name and not podstate.is_final(pod)])
+    unplaced = [pod for pod in shown if not pod.spec.node_name and not podstate.is_final(pod)]
+    why = await waits.waiting(services, unplaced)
     items = (_named(services, view.container_view(pod)) for pod in shown)
-    listed = tuple(msgspec.structs.replace(one, waiting=waits.get(one.uid)) for one in items)
+    listed = tuple(msgspec.structs.replace(one, waiting=why.get(one.uid)) for one in items)
     return view.ContainerList(items=listed, next=following)
 
 
@@ -115,28 +115,11 @@ def _named(services: Dependencies, shown: ContainerView) -> ContainerView:
 async def show_container(services: Dependencies, name: Name, namespace: Namespace = "default") -> ContainerView:
     """Return one container as it is."""
     pod = await find_pod(services.store, name, namespace)
-    waits = await _waiting(services, [pod])
+    why = await waits.waiting(services, [pod])
     shown = _named(services, view.container_view(pod))
     steps = await tracerecorder.list_steps(services.store, tracerecorder.reference(pod))
     told = await life.told(services, pod, steps)
-    return msgspec.structs.replace(shown, waiting=waits.get(pod.metadata.uid), **told)
-
-
-async def _waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str, waitview.Waiting]:
-    """Return why pods wait, by uid; none for those that do not, or where nodes and pods may not be read."""
-    if not any(not pod.spec.node_name and not podstate.is_final(pod) for pod in pods):
-        return {}
-    try:
-        nodes, every = await services.census.list(core.Node), await services.census.list(core.Pod)
-    except errors.Denied:
-        return {}
-    now, found = dt.datetime.now(dt.UTC), {}
-    census = waitview.Census(nodes.items, every.items, ours=services.info.scheduler_name)
-    for pod in pods:
-        with contextlib.suppress(errors.Invalid):  # a quantity that cannot be read is that pod's fault, not the list's
-            only = pod.metadata.namespace if services.whole else ""
-            found[pod.metadata.uid] = waitview.describe(pod, census, now=now, only=only)
-    return {uid: one for uid, one in found.items() if one is not None}
+    return msgspec.structs.replace(shown, waiting=why.get(pod.metadata.uid), **told)
 
 
 @litestar.delete(
@@ -151,9 +134,11 @@ async def delete_container(
     name: Name,
     namespace: Namespace = "default",
     grace: Grace = None,
+    wait: Wait = None,
 ) -> ContainerView:
-    """Delete the object; a running container is stopped first, and `wait?state=gone` returns when it is over."""
-    return view.container_view(await services.backend.lifecycle.remove(name, namespace, grace_s=grace))
+    """Delete the object; a running container is stopped first. With `wait` the answer comes when it is gone."""
+    removed = await services.backend.lifecycle.remove(name, namespace, grace_s=grace)
+    return await pods.after(services.store, removed, state="gone", wait_s=wait)
 
 
 @litestar.post(
@@ -168,12 +153,14 @@ async def stop_container(
     name: Name,
     namespace: Namespace = "default",
     grace: Grace = None,
+    wait: Wait = None,
 ) -> ContainerView:
-    """Ask for a stop; `wait` returns when it has ended. Asking again, or of an ended container, changes nothing.
+    """Ask for a stop; with `wait` the answer comes when it has ended. Asking again changes nothing.
 
     On a cluster it is an eviction, which a disruption budget may forbid, and no record stays.
     """
-    return view.container_view(await services.backend.lifecycle.stop(name, namespace, grace_s=grace))
+    stopped = await services.backend.lifecycle.stop(name, namespace, grace_s=grace)
+    return await pods.after(services.store, stopped, state="ended", wait_s=wait)
 
 
 @litestar.get(
@@ -324,8 +311,8 @@ async def explain_container(services: Dependencies, name: Name, namespace: Names
     step = trace.find_why(steps)
     own = ": ".join(part for part in (shown.reason, shown.message) if part)
     told = "" if step is None else f"{step.message} (says an event of {step.teller})" if step.teller else step.message
-    waits = (await _waiting(services, [pod])).get(pod.metadata.uid)
-    words = waits.message if waits is not None and waits.reason != waitview.OTHER else _running(shown)
+    why = (await waits.waiting(services, [pod])).get(pod.metadata.uid)
+    words = why.message if why is not None and why.reason != waitview.OTHER else _running(shown)
     unseen = f'no scheduler named "{pod.spec.scheduler_name}" has looked at it yet' if not pod.spec.node_name else ""
     return view.Explanation(
         name=name,
@@ -335,7 +322,7 @@ async def explain_container(services: Dependencies, name: Name, namespace: Names
         facts=dict(step.facts) if step else {},
         at=timestamp.emit(step.at) if step else None,
         diagnosis="" if pod.spec.node_name or podstate.is_final(pod) else await _diagnosed(services, pod),
-        waiting=waits,
+        waiting=why,
         priority=shown.priority,
         priority_class=shown.priority_class,
         time_limit_s=shown.time_limit_s,

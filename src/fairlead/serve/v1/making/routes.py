@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Final
 
 import litestar
@@ -13,11 +14,13 @@ from litestar import params, response
 from fairlead import errors, telemetry
 from fairlead.plan.pod import priority
 from fairlead.plan.tenancy import baseline
+from fairlead.serve.api.change import DryRun, Wait, would_be
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.once import idempotency
+from fairlead.serve.backend.pods import find_pod
 from fairlead.serve.backend.port import Absent, require
 from fairlead.serve.v1.budgets import routes as budgets
-from fairlead.serve.v1.containers import submission, view
+from fairlead.serve.v1.containers import pods, submission, view, waits, waitview
 from fairlead.serve.v1.containers.parameters import IdempotencyKey
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.serve.v1.dependencies import Dependencies
@@ -28,6 +31,7 @@ from fairlead.wire.kubernetes.coordination import PriorityClass
 _MANAGER: Final = "fairlead-api"
 _MOST: Final = 500
 """Objects of one manifest: each is stored on its own, and quotas are counted each time."""
+_OK: Final = 200
 _REPLAYED: Final = "Idempotency-Replayed"
 """Header of an answer that was given before."""
 
@@ -40,19 +44,33 @@ def _answer(pod: core.Pod) -> str:
 
 
 @litestar.post(
-    "/v1/containers", summary="Run a container", responses=documented(400, 403, 404, 409, 422), tags=["container"]
+    "/v1/containers",
+    summary="Run a container",
+    responses=documented(400, 403, 404, 409, 422) | {_OK: would_be(ContainerView)},
+    tags=["container"],
 )
 async def create_container(
     services: Dependencies,
     data: params.JSONBody[submission.ContainerRequest],
     body: params.RawBody,
     key: IdempotencyKey = "",
+    wait: Wait = None,
+    dry_run: DryRun = False,
 ) -> response.Response[ContainerView]:
-    """Store a pod made from the request; a node's kubelet starts it once a scheduler has placed it."""
+    """Store a pod made from the request; a node's kubelet starts it once a scheduler has placed it.
+
+    With `wait` the answer comes when it has started, or will not. With `dry_run` it says why it would wait.
+    """
     placed = await _placed(services, data)
     info, namespace = services.info, submission.namespace_of(placed)
     services.noted(namespace)
     pod = submission.pod_of(placed, resource=info.resource, scheduler_name=info.scheduler_name)
+
+    if dry_run:
+        await budgets.check(services, namespace)
+        lifecycle, claims = services.backend.lifecycle, [named.name for named in placed.volumes]
+        judged = await lifecycle.judge(pod, makes_namespace=bool(placed.tenancy), claims=claims)
+        return response.Response((await _foreseen(services, [judged]))[0], status_code=_OK)
 
     async def store(once: idempotency.Once | None) -> core.Pod:
         await budgets.check(services, namespace)
@@ -66,7 +84,35 @@ async def create_container(
     once = idempotency.once(services.caller, key, body, answer=_answer)
     with services.backend.requests.under_way(once) if once else contextlib.nullcontext():
         made, is_replayed = await _once(services, once, namespace, store)
+    made = await _started(services, made, wait)
     return response.Response(made, headers={_REPLAYED: "true"} if is_replayed else {})
+
+
+async def _foreseen(services: Dependencies, judged: Sequence[core.Pod]) -> list[ContainerView]:
+    """Return the views of pods that are not stored, with why each would wait if it were the only one."""
+    why = dict[str, waitview.Waiting]()
+    for number, pod in enumerate(judged):
+        about = msgspec.structs.replace(pod.metadata, uid=str(number))
+        why |= await waits.waiting(services, [msgspec.structs.replace(pod, metadata=about)])
+    shown = (msgspec.structs.replace(pod.metadata, uid="", resource_version="") for pod in judged)
+    views = (
+        view.container_view(msgspec.structs.replace(pod, metadata=about))
+        for pod, about in zip(judged, shown, strict=True)
+    )
+    return [msgspec.structs.replace(one, waiting=why.get(str(number))) for number, one in enumerate(views)]
+
+
+async def _started(services: Dependencies, made: ContainerView, wait_s: float | None) -> ContainerView:
+    """Return a container that was made once it has started, or as it is when the time is over."""
+    if wait_s is None:
+        return made
+    try:
+        pod = await find_pod(services.store, made.name, made.namespace)
+    except errors.NotFound:
+        return view.gone(made)
+    if pod.metadata.uid != made.uid:
+        return view.gone(made)
+    return await pods.wait_for(services.store, pod, state="started", timeout_s=wait_s)
 
 
 async def _once(
@@ -100,16 +146,24 @@ async def _placed(services: Dependencies, data: submission.ContainerRequest) -> 
     return msgspec.structs.replace(data, tenancy="", namespace=baseline.namespace_name(found))
 
 
-@litestar.post("/v1/pods", summary="Run a manifest", responses=documented(400, 403, 409, 422), tags=["container"])
+@litestar.post(
+    "/v1/pods",
+    summary="Run a manifest",
+    responses=documented(400, 403, 409, 422) | {_OK: would_be(view.ContainerList)},
+    tags=["container"],
+)
 async def create_pods(
     services: Dependencies,
     body: params.RawBody,
     namespace: Annotated[str, params.QueryParameter(description="of the Pods that name none; empty: default")] = "",
     key: IdempotencyKey = "",
+    wait: Wait = None,
+    dry_run: DryRun = False,
 ) -> response.Response[view.ContainerList]:
     """Store the Pods of a Kubernetes manifest, YAML (one or more documents) or JSON, in their order: 500 at most.
 
-    PersistentVolumeClaims and PriorityClasses in it are made first; a claim that is there stays as it is.
+    PersistentVolumeClaims and PriorityClasses in it are made first; a claim that is there stays as it is. With
+    `dry_run` each Pod is checked as if it were the only one; a PriorityClass has to be there already.
     """
     lifecycle = require(services.backend.manifests)
     name = services.info.scheduler_name
@@ -123,6 +177,14 @@ async def create_pods(
         for found in wanted
         if isinstance(found.item, core.Pod)
     ]
+    if dry_run:
+        claims = [one.item.metadata.name for one in wanted if isinstance(one.item, core.PersistentVolumeClaim)]
+        judged = []
+        for pod, document in placed:
+            await budgets.check(services, pod.metadata.namespace)
+            judged.append(await lifecycle.judge(pod, written=document, claims=claims))
+        items = tuple(await _foreseen(services, judged))
+        return response.Response(view.ContainerList(items=items, warnings=warnings), status_code=_OK)
     whole = idempotency.once(services.caller, key, namespace.encode() + b"\0" + body, answer=_answer)
     made = []
     with services.backend.requests.under_way(whole) if whole else contextlib.nullcontext():
@@ -136,7 +198,8 @@ async def create_pods(
 
             part = whole.part(number) if whole else None
             made.append(await _once(services, part, pod.metadata.namespace, store))
-    listed = view.ContainerList(items=tuple(one for one, _ in made), warnings=warnings)
+    started = await asyncio.gather(*(_started(services, one, wait) for one, _ in made))
+    listed = view.ContainerList(items=tuple(started), warnings=warnings)
     is_replayed = bool(made) and all(before for _, before in made)
     return response.Response(listed, headers={_REPLAYED: "true"} if is_replayed else {})
 

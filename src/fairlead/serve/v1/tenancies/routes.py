@@ -7,13 +7,14 @@ import contextlib
 from typing import Annotated, Final
 
 import litestar
-from litestar import params, status_codes
+from litestar import params, response, status_codes
 
 from fairlead import errors
 from fairlead.plan.pod import podstate
 from fairlead.plan.tenancy import baseline
 from fairlead.plan.tenancy.matrix import Matrix
 from fairlead.serve.api import page as pages
+from fairlead.serve.api.change import DryRun, Wait, would_be
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.port import require
 from fairlead.serve.closing import closing
@@ -31,9 +32,16 @@ Name = Annotated[str, params.PathParameter(description="name of the tenancy")]
 _STATES: Final = ("ready", "gone")
 
 
-@litestar.post("/v1/tenancies", summary="Make a tenancy", responses=documented(400, 403, 409, 422), tags=["tenancy"])
-async def create_tenancy(services: Dependencies, data: params.JSONBody[TenancyRequest]) -> TenancyView:
-    """Store a tenancy; containers are accepted once `wait` says that it is ready, which means isolated."""
+@litestar.post(
+    "/v1/tenancies",
+    summary="Make a tenancy",
+    responses=documented(400, 403, 409, 422) | {200: would_be(TenancyView)},
+    tags=["tenancy"],
+)
+async def create_tenancy(
+    services: Dependencies, data: params.JSONBody[TenancyRequest], wait: Wait = None, dry_run: DryRun = False
+) -> response.Response[TenancyView]:
+    """Store a tenancy; with `wait` the answer comes when it is ready, which means isolated, and takes containers."""
     require(services.backend.tenancies)
     network = kind.TenancyNetwork(
         mode=data.mode, internet=data.internet, dns=data.dns, publish=data.publish, egress=data.egress
@@ -43,8 +51,10 @@ async def create_tenancy(services: Dependencies, data: params.JSONBody[TenancyRe
         spec=kind.TenancySpec(display_name=data.display_name, quota=data.quota, network=network, images=data.images),
     )
     baseline.check(item)
+    if dry_run:
+        return response.Response(await _judged(services, item), status_code=200)
     try:
-        return await _view(services, await services.store.create(item))
+        made = await services.store.create(item)
     except errors.Conflict as error:
         message = f'tenancy "{data.name}" is there already'
         there = await find_tenancy(services, data.name)
@@ -52,6 +62,28 @@ async def create_tenancy(services: Dependencies, data: params.JSONBody[TenancyRe
         if there.metadata.deletion_timestamp is not None:
             message, hint = f'tenancy "{data.name}" is still being deleted', "try again once it is gone"
         raise errors.Conflict(message, reason=error.reason, hint=hint) from error
+    return response.Response(await _view(services, await _after(services, made, "ready", wait)))
+
+
+async def _judged(services: Services, item: Tenancy) -> TenancyView:
+    """Return a tenancy as it would be made. Raises: Conflict (`AlreadyExists`)."""
+    try:
+        await services.store.get(Tenancy, item.metadata.name)
+    except errors.NotFound:
+        return view(item, used={}, containers=0)
+    message, hint = f'tenancy "{item.metadata.name}" is there already', f"`fairlead tenancy show {item.metadata.name}`"
+    raise errors.Conflict(message, reason="AlreadyExists", hint=hint)
+
+
+async def _after(services: Services, item: Tenancy, until: str, wait_s: float | None) -> Tenancy:
+    """Return a tenancy that was just changed: as it is, or once it is ready or gone. Args: wait_s: None: not at all."""
+    if wait_s is not None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                return await _followed(services, item, until)
+        with contextlib.suppress(errors.NotFound):
+            return await services.store.get(Tenancy, item.metadata.name)
+    return item
 
 
 @litestar.get(
@@ -208,13 +240,13 @@ async def _with_registries(services: Services, item: Tenancy, registries: tuple[
     status_code=status_codes.HTTP_202_ACCEPTED,
     tags=["tenancy"],
 )
-async def delete_tenancy(services: Dependencies, name: Name) -> TenancyView:
-    """End its containers, its volumes and its network; `wait?state=gone` returns when it is over."""
+async def delete_tenancy(services: Dependencies, name: Name, wait: Wait = None) -> TenancyView:
+    """End its containers, its volumes and its network; with `wait` the answer comes when it is over."""
     require(services.backend.tenancies)
     item = await find_tenancy(services, name)
     await services.store.delete(Tenancy, name, uid=item.metadata.uid)
     with contextlib.suppress(errors.NotFound):
-        item = await services.store.get(Tenancy, name)
+        item = await _after(services, await services.store.get(Tenancy, name), "gone", wait)
     return await _view(services, item)
 
 

@@ -1,0 +1,30 @@
+"""Says why containers wait, from all nodes and pods, as the caller may know it."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from collections.abc import Sequence
+
+from fairlead import errors
+from fairlead.plan.pod import podstate
+from fairlead.serve.v1.containers import waitview
+from fairlead.serve.v1.dependencies import Dependencies
+from fairlead.wire.kubernetes import core
+
+
+async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str, waitview.Waiting]:
+    """Return why pods wait, by uid; none for those that do not, or where nodes and pods may not be read."""
+    if not any(not pod.spec.node_name and not podstate.is_final(pod) for pod in pods):
+        return {}
+    try:
+        nodes, every = await services.census.list(core.Node), await services.census.list(core.Pod)
+    except errors.Denied:
+        return {}
+    now, found = dt.datetime.now(dt.UTC), {}
+    census = waitview.Census(nodes.items, every.items, ours=services.info.scheduler_name)
+    for pod in pods:
+        with contextlib.suppress(errors.Invalid):  # a quantity that cannot be read is that pod's fault, not the list's
+            only = pod.metadata.namespace if services.whole else ""
+            found[pod.metadata.uid] = waitview.describe(pod, census, now=now, only=only)
+    return {uid: one for uid, one in found.items() if one is not None}
