@@ -97,6 +97,18 @@ class Trial(Protocol):
         ...
 
 
+class Recreation(Protocol):
+    """Pods made anew."""
+
+    async def recreate(self, pod: core.Pod, *, grace_s: int | None) -> core.Pod:
+        """End a pod and make one of the same manifest and name; returns the new one.
+
+        What would be refused is refused first, and the old pod left as it is.
+        Raises: Conflict (`PodOwned`): a controller keeps it; NotFound; Invalid; Denied.
+        """
+        ...
+
+
 class Logs(Protocol):
     """What containers wrote."""
 

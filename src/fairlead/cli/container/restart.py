@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from fairlead import errors
 from fairlead.cli.core import client as api
 from fairlead.cli.core import options, plaintext, progress
 from fairlead.cli.core.client import Client
@@ -47,10 +46,6 @@ def start(client: Client, *, names: tuple[str, ...], namespace: str) -> None:
 
 
 def _again(client: Client, name: str, namespace: str, grace: int | None, *, doing: str) -> None:
-    if client.cluster:
-        message = f'an API server starts no pod again: "{name}" would be made from less than its manifest says'
-        hint = "kubectl rollout restart for what a Deployment made, else kubectl replace --force -f FILE"
-        raise errors.RequestError(message, reason="NotOnCluster", hint=hint)
     with progress.Progress() as waiting:
         waiting.show(f"{doing} {name}")
         params = {"namespace": namespace, "grace": grace}

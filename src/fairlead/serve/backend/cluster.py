@@ -41,7 +41,14 @@ class Server(Protocol):
         ...
 
 
-class Pods(subresource.Placement, subresource.Trial, subresource.Logs, subresource.Streams, Protocol):
+class Pods(
+    subresource.Placement,
+    subresource.Trial,
+    subresource.Recreation,
+    subresource.Logs,
+    subresource.Streams,
+    Protocol,
+):
     """Every subresource of its pods."""
 
 
@@ -52,17 +59,17 @@ def backend(*, store: Store, server: Server, pods: Pods, pricing: Pricing) -> po
         message = f"`{asked}` works on one machine that runs `fairlead up`, not on the cluster at {server.address}"
         return port.Absent(message=message, reason="NotOnCluster", hint=instead)
 
+    living = lifecycle.ClusterLifecycle(store=store, placement=pods, trial=pods, recreation=pods)
     return port.Backend(
         hardware=ClusterHardware(store=store, server=server),
-        lifecycle=lifecycle.ClusterLifecycle(store=store, placement=pods, trial=pods),
+        lifecycle=living,
         logs=pods,
         streams=pods,
         access=podaccess.ExecAccess(streams=pods),
         images=ClusterImages(store=store),
         image_building=absent("image", "push it to a registry that the nodes pull from, and run it by that name"),
         volumes=volumes.ClusterVolumes(store=store),
-        # Only what a machine's kubelet plays is read: a cluster's server would be sent less than the manifest says.
-        manifests=absent("run --file", "`kubectl apply -f FILE`, then `fairlead trace POD`"),
+        manifests=living,
         devices=absent("attach", "on the node of the pod: `fairlead attach --pid PID GPU`, or `detach` as well"),
         faults=AgentFaults(store=store, streams=pods),
         tenancies=trial.ClusterTrial(store, pods),

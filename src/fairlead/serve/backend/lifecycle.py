@@ -110,6 +110,10 @@ class LocalLifecycle:
         )
         return await self.replacements.replace(old, spec)
 
+    def leave_out(self, fields: Sequence[str]) -> tuple[str, ...]:
+        """See `port.ManifestLifecycle.leave_out`."""
+        return tuple(f"{path} is not carried out on one machine" for path in fields)
+
     async def judge(
         self,
         pod: core.Pod,
@@ -192,11 +196,12 @@ class LocalLifecycle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterLifecycle:
-    """A `port.Lifecycle` over an API server, which admits and defaults by its own rules."""
+    """A `port.ManifestLifecycle` over an API server, which admits and defaults by its own rules."""
 
     store: Store
     placement: subresource.Placement
     trial: subresource.Trial
+    recreation: subresource.Recreation
 
     async def submit(
         self,
@@ -232,6 +237,26 @@ class ClusterLifecycle:
             return await self.trial.judge(pod)
         except errors.Conflict as error:
             raise _taken(pod, error) from error
+
+    def leave_out(self, fields: Sequence[str]) -> tuple[str, ...]:
+        """Refuse them: see `port.ManifestLifecycle.leave_out`."""
+        if fields:
+            message = f"Fairlead would send less than the manifest says, without {', '.join(fields)}"
+            hint = "`kubectl apply -f FILE`, then `fairlead trace POD`; or leave them out"
+            raise errors.RequestError(message, reason="FieldsUnread", hint=hint)
+        return ()
+
+    async def replace(
+        self,
+        old: core.Pod,
+        pod: core.Pod,  # noqa: ARG002 the server's own manifest says more
+        *,
+        grace_s: int | None,
+        is_tenants: bool = False,  # noqa: ARG002 its namespace says it
+        most_devices: int = 0,  # noqa: ARG002 a ResourceQuota says it
+    ) -> core.Pod:
+        """See `port.ManifestLifecycle.replace`; a process killed between removal and creation does not carry it on."""
+        return await self.recreation.recreate(old, grace_s=grace_s)
 
     async def stop(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
         """See `port.Lifecycle.stop`: an eviction, which heeds disruption budgets; no record of the pod stays."""

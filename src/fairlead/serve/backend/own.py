@@ -209,6 +209,10 @@ class OwnManifests(OwnLifecycle):
 
     whole: port.ManifestLifecycle
 
+    def leave_out(self, fields: Sequence[str]) -> tuple[str, ...]:
+        """See `port.ManifestLifecycle.leave_out`."""
+        return self.whole.leave_out(fields)
+
     async def replace(
         self,
         old: core.Pod,

@@ -1,8 +1,8 @@
 """Reaches into running containers: signals, processes, use and files, over the engine or over an API server.
 
 An API server has no subresource for any of them. There each is a program of the image's own, run by exec: `kill`, `ps`
-and `tar`, as `kubectl cp` does it; an image without the program is answered so. What a container uses is the metrics
-server's to say.
+and `tar`, as `kubectl cp` does it; an image without the program is answered so. What a container uses is read from its
+own cgroup by `cat`, since an API server knows it only where a metrics server runs, and then a minute late.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairlead import errors
+from fairlead.engine import containeruse
 from fairlead.engine.access import Access, Usage
 from fairlead.engine.port import Engine
 from fairlead.serve.backend import enginepods
@@ -71,11 +72,9 @@ class ExecAccess:
         columns = max(0, len(lines[0].split()) - 1) if lines else 0
         return tuple(tuple(line.split(None, columns)) for line in lines if line.strip())
 
-    async def usage(self, pod: core.Pod, container: str) -> Usage:  # noqa: ARG002 the metrics server's
-        """Refuse: it is the metrics server's to say. Raises: RequestError (`NotOnCluster`)."""
-        name, namespace = pod.metadata.name, pod.metadata.namespace
-        message = f'an API server does not say what container "{name}" uses'
-        raise errors.RequestError(message, reason="NotOnCluster", hint=f"`kubectl top pod -n {namespace} {name}`")
+    async def usage(self, pod: core.Pod, container: str) -> Usage:
+        """See `port.PodAccess.usage`: `cat`, in the container, of its cgroup and its network's counters."""
+        return containeruse.parse(await self._run(pod, container, containeruse.COMMAND))
 
     async def pack(self, pod: core.Pod, container: str, path: str) -> subresource.Session:
         """See `port.PodAccess.pack`: `tar`, in the container."""

@@ -119,7 +119,14 @@ class Lifecycle(Protocol):
 
 
 class ManifestLifecycle(Lifecycle, Protocol):
-    """A `Lifecycle` that admits pods itself, and so can judge one before another one makes place for it."""
+    """A `Lifecycle` of pods as manifests have them."""
+
+    def leave_out(self, fields: Sequence[str]) -> tuple[str, ...]:
+        """Return what is to be said of a manifest's fields that are not read.
+
+        Raises: RequestError (`FieldsUnread`): none may be left out here.
+        """
+        ...
 
     async def replace(
         self, old: core.Pod, pod: core.Pod, *, grace_s: int | None, is_tenants: bool = False, most_devices: int = 0
@@ -220,7 +227,7 @@ class PodAccess(Protocol):
         ...
 
     async def usage(self, pod: core.Pod, container: str) -> Usage:
-        """Return what the container uses. Raises: as `signal`; RequestError (`NotOnCluster`)."""
+        """Return what the container uses. Raises: as `signal`."""
         ...
 
     async def pack(self, pod: core.Pod, container: str, path: str) -> subresource.Session:

@@ -19,7 +19,7 @@ import msgspec
 from fairlead import errors
 from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 from fairlead.store import port
-from fairlead.store.kubernetes import channel, path
+from fairlead.store.kubernetes import channel, path, replacement
 from fairlead.store.kubernetes import client as http
 from fairlead.store.subresource import LogOptions
 from fairlead.wire.kubernetes import api, core, meta
@@ -36,7 +36,7 @@ _WAITING: Final = ("is waiting to start", "is not available", "does not have a h
 
 
 class KubernetesPods:
-    """A `subresource.Placement`, `Trial`, `Logs` and `Streams` over an API server."""
+    """A `subresource.Placement`, `Trial`, `Recreation`, `Logs` and `Streams` over an API server."""
 
     def __init__(
         self, client: http.Client, store: port.Store, *, send: Callable[[http.Request], Awaitable[bytes]] | None = None
@@ -48,6 +48,7 @@ class KubernetesPods:
         self._client = client
         self._store = store
         self._send = client.request if send is None else send
+        self._replacement = replacement.Replacement(store, self._send)
 
     async def bind(self, pod: core.Pod, node: str) -> None:
         """See `subresource.Placement.bind`."""
@@ -77,13 +78,11 @@ class KubernetesPods:
     async def judge(self, pod: core.Pod) -> core.Pod:
         """See `subresource.Trial.judge`: a creation that the server carries out up to its storage."""
         where, query = path.collection(core.Pod, pod.metadata.namespace), path.query(dryRun="All")
-        body = await self._send(http.Request(method="POST", path=where, query=query, body=meta.encode(pod)))
-        try:
-            judged: core.Pod = api.object_decoder(core.Pod).decode(body)
-        except msgspec.MsgspecError as error:
-            message = f"answer about a pod cannot be read: {error}"
-            raise errors.ProtocolError(message, reason="ObjectUnreadable") from error
-        return judged
+        return _pod(await self._send(http.Request(method="POST", path=where, query=query, body=meta.encode(pod))))
+
+    async def recreate(self, pod: core.Pod, *, grace_s: int | None) -> core.Pod:
+        """See `subresource.Recreation.recreate`."""
+        return _pod(await self._replacement.recreate(pod, grace_s=grace_s))
 
     async def _post(self, pod: core.Pod, part: str, body: bytes) -> None:
         where = _path(pod, part)
@@ -255,3 +254,12 @@ def _streams(container: str, *, tty: bool, stdin: bool) -> list[tuple[str, str]]
     """Return which streams are asked for; a terminal has one for output and errors."""
     asked = {"stdin": stdin, "stdout": True, "stderr": not tty, "tty": tty}
     return [("container", container), *((name, "true") for name, is_asked in asked.items() if is_asked)]
+
+
+def _pod(body: bytes) -> core.Pod:
+    try:
+        found: core.Pod = api.object_decoder(core.Pod).decode(body)
+    except msgspec.MsgspecError as error:
+        message = f"answer about a pod cannot be read: {error}"
+        raise errors.ProtocolError(message, reason="ObjectUnreadable") from error
+    return found

@@ -38,6 +38,7 @@ class Server:
         self.evicted: list[tuple[str, int | None]] = []
         self.budget = ""
         self.judged: list[core.Pod] = []
+        self.recreated: list[tuple[str, int | None]] = []
         self.refusal: errors.FairleadError | None = None
         self.commands: list[tuple[str, tuple[str, ...]]] = []
 
@@ -61,6 +62,10 @@ class Server:
         self.judged.append(pod)
         if self.refusal is not None:
             raise self.refusal
+        return pod
+
+    async def recreate(self, pod: core.Pod, *, grace_s: int | None) -> core.Pod:
+        self.recreated.append((pod.metadata.name, grace_s))
         return pod
 
     async def evict(self, pod: core.Pod, *, grace_s: int | None, why: str = "", reason: str = "Preempted") -> None:
@@ -338,7 +343,6 @@ async def test_removal_leaves_the_mark_of_a_stop_out(api: httpx.AsyncClient, sto
     [
         ("POST", "/v1/containers/train:attach", "--pid"),
         ("POST", "/v1/containers/train:detach", "--pid"),
-        ("POST", "/v1/pods", "kubectl apply"),
         ("DELETE", "/v1/images?name=x", "registry"),
     ],
 )
@@ -348,6 +352,31 @@ async def test_what_needs_a_machine_is_refused_with_what_does_it_on_a_cluster(
     answer = await api.request(method, path, json=None if method in {"GET", "DELETE"} else {"gpu": "0"})
     assert (answer.status_code, answer.json()["reason"]) == (400, "NotOnCluster")
     assert says in answer.json()["hint"]
+
+
+async def test_a_manifest_is_taken_whole_or_not_at_all(api: httpx.AsyncClient, store: memory.MemoryStore) -> None:
+    manifest = """
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME, namespace: team}
+spec:
+  containers: [{name: main, image: demo}]
+"""
+    made = await api.post("/v1/pods", content=manifest.replace("NAME", "whole"))
+    assert (made.status_code, made.json()["warnings"]) == (201, []), made.text
+    more = manifest.replace("NAME", "more") + "  serviceAccountName: other\n  dnsPolicy: None\n"
+    refused = await api.post("/v1/pods", content=more)
+    assert (refused.status_code, refused.json()["reason"]) == (400, "FieldsUnread"), refused.text
+    assert "dnsPolicy" in refused.json()["detail"]
+    assert [one.metadata.name for one in (await store.list(core.Pod)).items] == ["whole"]
+
+
+async def test_a_restart_is_the_servers_own_pod_made_anew(
+    api: httpx.AsyncClient, store: memory.MemoryStore, server: Server
+) -> None:
+    await add_pod(store, "train", "main")
+    answer = await api.post("/v1/containers/train:restart", params={"namespace": "team", "grace": 3})
+    assert (answer.status_code, server.recreated) == (200, [("train", 3)]), answer.text
 
 
 async def test_a_foreign_pod_is_traced_by_what_its_kubelet_says(

@@ -6,10 +6,9 @@ import litestar
 import msgspec
 from litestar import status_codes
 
-from fairlead import errors
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.pods import find_pod
-from fairlead.serve.backend.port import Absent
+from fairlead.serve.backend.port import require
 from fairlead.serve.v1.budgets import routes as budgets
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.parameters import Grace, Name, Namespace
@@ -31,11 +30,9 @@ async def restart_container(
     """Return the new container once the old one is gone; it begins from its image and asks for devices anew.
 
     One that would be refused now is left as it is: a volume, a class or a quota may have changed since it was started.
+    On a cluster a pod that a controller keeps is refused, and a service killed in that moment does not bring it back.
     """
-    lifecycle = services.backend.manifests
-    if isinstance(lifecycle, Absent):
-        message = f'an API server starts no pod again: "{name}" would be made from less than its manifest says'
-        raise errors.RequestError(message, reason="NotOnCluster", hint="`kubectl replace --force -f FILE`")
+    lifecycle = require(services.backend.manifests)
     old = await find_pod(services.store, name, namespace)
     await budgets.check(services, old.metadata.namespace)
     again = like(old, is_users=services.whole is not None)

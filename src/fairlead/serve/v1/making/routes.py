@@ -171,7 +171,7 @@ async def create_pods(
     if len(wanted) > _MOST:
         message = f"the manifest holds {len(wanted)} objects, at most {_MOST} are taken at once; nothing was made"
         raise errors.Invalid(message, reason="ManifestTooLong", hint="send it in parts")
-    warnings = tuple(f"{path} is not carried out on one machine" for path in manifest.check_carried_out(wanted))
+    warnings = lifecycle.leave_out(manifest.check_carried_out(wanted))
     placed = [
         (submission.from_manifest(found.item, name, namespace=namespace), found.document)
         for found in wanted
