@@ -24,7 +24,7 @@ document.addEventListener("securitypolicyviolation", seen);
 window.addEventListener("error", (one) => window.__seen.push(String(one.message)));"""
 _PAGES = (
     *("/", "/containers", "/run?image=x", "/queue", "/tenancies", "/tenancies/red"),
-    *("/volumes", "/usage", "/keys", "/webhooks", "/audit", "/machine"),
+    *("/volumes", "/usage", "/budgets", "/events", "/keys", "/webhooks", "/audit", "/machine"),
 )
 
 
@@ -178,6 +178,34 @@ def test_an_owner_makes_a_volume_and_a_webhook(machine: Home, page: Page) -> Non
     page.ask("window.confirm = () => true")
     page.press("document.querySelector('button.danger').click()")
     assert "No volumes yet" in page.ask(_TEXT)
+
+
+def test_an_administrator_sets_a_budget_and_takes_it_back(machine: Home, page: Page) -> None:
+    address = _log_in(machine, page, "op")
+    page.open(f"{address}/budgets")
+    page.ask("document.getElementById('amount').value = 'much'")
+    page.press("document.querySelector('form[action=\"/console/budgets\"] button').click()")
+    assert 'amount "much" is not' in page.ask(_TEXT)
+    page.ask("document.getElementById('amount').value = '500'")
+    page.press("document.querySelector('form[action=\"/console/budgets\"] button').click()")
+    assert "of 500" in page.ask(_TEXT)
+    page.ask("window.confirm = () => true")
+    page.press("document.querySelector('form[action$=\"/remove\"] button').click()")
+    assert "No budgets" in page.ask(_TEXT)
+    assert page.ask("window.__seen") == []
+
+
+def test_events_come_as_they_happen_and_a_hidden_page_holds_no_connection(filled: Home, page: Page) -> None:
+    machine = filled
+    address = _log_in(machine, page, "op")
+    page.open(f"{address}/events?q=later")
+    _until(machine, page, "document.getElementById('events-state').textContent === 'Following.'")
+    assert page.ask("document.querySelectorAll('#events li').length") == 0
+    machine.ok("run", "-d", "--name", "later", machine.image, "--", "true")
+    _until(machine, page, "document.getElementById('events').innerText.includes('pod/later')")
+    assert "pod/train" not in page.ask("document.getElementById('events').innerText")
+    assert page.ask("window.__seen") == []
+    machine.rm("later")
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark"), (2560, "light")])

@@ -18,7 +18,9 @@ from fairlead.serve.api import failure
 from fairlead.serve.console import client, guard, render, static, visit
 from fairlead.serve.console.pages import (
     audit,
+    budgets,
     containers,
+    events,
     keys,
     login,
     machine,
@@ -39,6 +41,8 @@ ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (
     *queue.ROUTES,
     *tenancies.ROUTES,
     *usage.ROUTES,
+    *budgets.ROUTES,
+    *events.ROUTES,
     *volumes.ROUTES,
     *keys.ROUTES,
     *webhooks.ROUTES,

@@ -38,20 +38,21 @@ FOLLOWED: Final = {200: openapi.ResponseSpec(EventList, generate_examples=False)
 
 
 def answer(
-    store: Store, selector: Selector, is_wanted: Callable[[core.Event], bool], last: str
+    store: Store, selector: Selector, is_wanted: Callable[[core.Event], bool], last: str, *, tail: int | None = None
 ) -> litestar.Response[Any]:
     """Answer with events as they come, behind the one that was read last; its id is the version of the store.
 
+    Args:   tail: of the past, only the last ones.
     Raises: RequestError (`LastEventIDInvalid`).
     """
     if last not in {"", eventstream.END} and not (last.isascii() and last.isdecimal() and len(last) <= _DIGITS):
         message = f'Last-Event-ID "{errors.readable(last[:80])}" is no id of these events'
         raise errors.RequestError(message, reason="LastEventIDInvalid", hint="leave it out to read from the beginning")
-    return eventstream.answer(last, lambda: _messages(store, selector, is_wanted, last))
+    return eventstream.answer(last, lambda: _messages(store, selector, is_wanted, last, tail=tail))
 
 
 async def _messages(
-    store: Store, selector: Selector, is_wanted: Callable[[core.Event], bool], last: str
+    store: Store, selector: Selector, is_wanted: Callable[[core.Event], bool], last: str, *, tail: int | None = None
 ) -> AsyncIterator[eventstream.Message]:
     since = last
     while True:
@@ -59,7 +60,7 @@ async def _messages(
             listing = await store.list(core.Event, selector)
             since = listing.resource_version
             found = sorted((one for one in listing.items if is_wanted(one)), key=lambda one: event_view(one).at or "")
-            for one in found:
+            for one in found if tail is None else found[len(found) - min(tail, len(found)) :]:
                 yield eventstream.Message(data=event_view(one))
             yield eventstream.Message(event="current", id=since, data={"events": len(found)})
         try:
@@ -90,6 +91,9 @@ async def list_events(
         str, params.QueryParameter(name="object", description="`pod/NAME`, `node/NAME`, `NAME`; empty: all")
     ] = "",
     follow: Annotated[bool, params.QueryParameter(description="go on for ever, one JSON value a line")] = False,
+    tail: Annotated[
+        int | None, params.QueryParameter(ge=0, description="where it is followed: of the past only the last ones")
+    ] = None,
 ) -> litestar.Response[Any]:
     """Return events, oldest first; with `follow` those to come as well, as `application/x-ndjson`.
 
@@ -97,12 +101,13 @@ async def list_events(
     each that happens from then on; `reset` where it begins from the beginning again.
     """
     if follows.is_wanted:
-        return answer(services.store, EVERYTHING, lambda one: matches_object(one, object_), follows.last)
+        return answer(services.store, EVERYTHING, lambda one: matches_object(one, object_), follows.last, tail=tail)
     listing = await services.store.list(core.Event)
     wanted = [event for event in listing.items if matches_object(event, object_)]
     if not follow:
         return litestar.Response(event_list(wanted, page))
     past = sorted(map(event_view, wanted), key=lambda item: item.at or "")
+    past = past if tail is None else past[len(past) - min(tail, len(past)) :]
     events = _follow_events(services, object_, past, listing.resource_version)
     return response.Stream(stream.as_lines(events), media_type=stream.LINES)
 

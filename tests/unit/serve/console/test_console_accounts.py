@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import urllib.parse
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,41 @@ async def test_a_form_without_the_sessions_token_makes_nothing(lab: Lab, path: s
     assert len((await lab.ask("root", "GET", "/v1/keys")).json()["items"]) == len(before)
     assert (await lab.ask("root", "GET", "/v1/webhooks")).json()["items"] == []
     assert (await lab.ask("root", "GET", "/v1/volumes")).json()["items"] == []
+
+
+# budgets
+
+
+async def test_an_administrator_sets_a_budget_and_members_see_it(lab: Lab) -> None:
+    root, owner = await _logged_in(lab, "root"), await _logged_in(lab, "owner")
+    page = "/console/budgets"
+    fields = {"tenancy": "red", "amount": "500", "action": "stop", "grace_hours": "2"}
+    for change, says in (({"amount": HOSTILE}, "BudgetInvalid"), ({"grace_hours": "long"}, "is not a number of hours")):
+        refused = await _post(root, page, page=page, **fields | change)
+        assert refused.status_code == 422, refused.text
+        assert says in refused.text or "amount" in refused.text
+        assert HOSTILE not in refused.text
+    assert (await _post(root, page, page=page, **fields)).status_code == 303
+    kept = (await lab.ask("root", "GET", "/v1/tenancies/red/budget")).json()
+    assert (kept["amount"], kept["action"], kept["grace_s"]) == ("500", "stop", 7200)
+    for browser in (root, owner):
+        assert "0 of 500" in (await browser.get(page)).text
+    assert "Set a budget" not in (await owner.get(page)).text
+    stranger = await _logged_in(lab, "stranger")
+    assert "of 500" not in (await stranger.get(page)).text
+    assert (await _post(owner, f"{page}/red/remove", page="/console/keys")).status_code == 403
+    assert (await _post(root, f"{page}/red/remove", page=page)).status_code == 303
+    assert "No budgets" in (await owner.get(page)).text
+
+
+async def test_events_are_those_of_ones_tenancies_newest_first(lab: Lab) -> None:
+    await lab.run("developer", "train", tenancy="red")
+    browser, stranger = await _logged_in(lab, "developer"), await _logged_in(lab, "stranger")
+    text = (await browser.get("/console/events?q=train")).text
+    assert "pod/train" in text
+    assert "pod/train" not in (await stranger.get("/console/events")).text
+    assert "None like these yet" in (await browser.get("/console/events?q=nothing-of-it")).text
+    assert (await browser.get(f"/console/events?type={urllib.parse.quote(HOSTILE)}")).status_code == 200
 
 
 # webhooks

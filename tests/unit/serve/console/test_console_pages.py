@@ -28,6 +28,8 @@ PAGES = (
     "/console/tenancies",
     "/console/volumes",
     "/console/usage",
+    "/console/budgets",
+    "/console/events",
     "/console/keys",
     "/console/webhooks",
     "/console/audit",

@@ -79,6 +79,8 @@ async def test_events_go_on_behind_the_last_one_and_none_is_missed(door: httpx.A
         current = await anext(events)
     assert "first" in [one["data"]["message"] for one in past]
     assert (current["event"], current["data"]) == ("current", {"events": 3})
+    async with followed(door, "/v1/events?tail=1") as events:
+        assert [(await anext(events))["data"] for _ in range(2)][1] == {"events": 3}
     await _tell(world, "second")
     await _tell(world, "third")
     async with followed(door, "/v1/events", current["id"]) as events:

@@ -6,12 +6,14 @@ import csv
 import io
 import time
 from dataclasses import replace
+from typing import Any
 
 import httpx
 import msgspec
 import pytest
 
 from fairlead.plan.metering import price
+from fairlead.serve.console import app as console
 from fairlead.serve.metering.leases import StoreMetering
 from fairlead.serve.v1 import dependencies
 from tests.unit.plan.metering.leases import keep, lease
@@ -137,6 +139,27 @@ async def test_a_container_says_what_it_cost_its_phases_and_what_verified_its_gp
         name: shown[name] for name in ("cost", "gpu_leases")
     }
     assert (listed["cost"], listed["gpu_leases"]) == (None, [])
+
+
+async def test_the_console_shows_a_containers_cost_and_what_verified_its_gpu(world: World) -> None:
+    services = _priced(world)
+    async with _client(services) as api:
+        await api.post("/v1/containers?wait=20", json={"image": "demo", "name": "train", "command": ["sleep", "60"]})
+        uid = (await world.pod("train")).metadata.uid
+        held = lease("mine", time.time() - 1800, None, of=("default",))
+        holders = tuple(msgspec.structs.replace(one, pod="train", pod_uid=uid) for one in held.status.holders)
+        spec = msgspec.structs.replace(held.spec, verified_by="full-3")
+        status = msgspec.structs.replace(held.status, holders=holders)
+        await keep(world.store, msgspec.structs.replace(held, spec=spec, status=status))
+    made: Any = console.create_app(application(services), has_login=False)
+    headers = {"origin": "http://localhost", "accept": "text/html"}
+    async with httpx.AsyncClient(
+        transport=in_process(made), base_url="http://localhost", headers=headers, timeout=30
+    ) as browser:
+        text = (await browser.get("/console/containers/default/train")).text
+    assert "Cost so far" in text
+    assert " an hour)" in text
+    assert "<code>full-3</code>" in text
 
 
 async def test_another_user_sees_the_cost_of_their_own_alone(world: World) -> None:
