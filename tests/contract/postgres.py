@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,31 @@ import pytest
 _USER = "nobody"
 
 
+@dataclass(frozen=True)
+class Server:
+    """A PostgreSQL that runs."""
+
+    address: str
+    control: tuple[str | Path, ...]
+    options: str
+    user: pwd.struct_passwd
+
+    def restart(self) -> None:
+        """End it as a crash does, and start it again, which recovers from its log."""
+        _run([*self.control, "-m", "immediate", "stop"], self.user)
+        _run([*self.control, "-o", self.options, "start"], self.user)
+
+
 @contextlib.contextmanager
 def started() -> Iterator[str]:
     """Give the address of an empty database; skips where PostgreSQL or the right to start it is missing."""
+    with running() as server:
+        yield server.address
+
+
+@contextlib.contextmanager
+def running() -> Iterator[Server]:
+    """Give a server of an empty database; skips as `started`."""
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
     if not programs:
         pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
@@ -37,7 +60,7 @@ def started() -> Iterator[str]:
         control = [tools / "pg_ctl", "-D", data, "-w", "-t", "30", "-l", folder / "log"]
         _run([*control, "-o", options, "start"], user)
         try:
-            yield f"postgresql://fairlead@/postgres?host={folder}"
+            yield Server(f"postgresql://fairlead@/postgres?host={folder}", tuple(control), options, user)
         finally:
             _run([*control, "-m", "immediate", "stop"], user)
     finally:

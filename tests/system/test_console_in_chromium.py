@@ -204,6 +204,12 @@ def test_events_come_as_they_happen_and_a_hidden_page_holds_no_connection(filled
     machine.ok("run", "-d", "--name", "later", machine.image, "--", "true")
     _until(machine, page, "document.getElementById('events').innerText.includes('pod/later')")
     assert "pod/train" not in page.ask("document.getElementById('events').innerText")
+    page.ask(
+        "window.__lines = []; window.__log = new EventSource('/v1/containers/train/logs');"
+        "window.__log.onmessage = (one) => window.__lines.push(JSON.parse(one.data).text); 1"
+    )
+    _until(machine, page, "window.__lines.join() === 'step 1,step 2,step 3'")
+    page.ask("window.__log.close(); 1")
     assert page.ask("window.__seen") == []
     machine.rm("later")
 
