@@ -12,9 +12,10 @@ import contextlib
 import os
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import h11
 import uvicorn
@@ -35,6 +36,9 @@ class _Connection(h11_impl.H11Protocol):
     """
 
     limits = sockets.LIMITS
+    open_by: ClassVar[Counter[int | str]] = Counter()
+    """Connections by who holds them: a user of the machine, a network; each server has its own."""
+    _holder: int | str | None = None
     _waits_for: Any = None
     """The state of the client's side that the timer was set for."""
     _timer: asyncio.TimerHandle | None = None
@@ -44,6 +48,12 @@ class _Connection(h11_impl.H11Protocol):
         connection = transport.get_extra_info("socket")
         caller = None if connection is None else socketpeer.read(connection)
         self.app_state = {**self.app_state, peer.KEY: caller, peer.HANG_UP: transport.abort}
+        if caller is not None:
+            self._holder = caller.uid
+        elif self.client is not None:
+            self._holder = str(addresses.network(self.client[0]))
+        if self._holder is not None:
+            self.open_by[self._holder] += 1
         if self._is_one_too_many(caller):
             self._refuse(b"503 Service Unavailable")
         else:
@@ -51,16 +61,11 @@ class _Connection(h11_impl.H11Protocol):
 
     def _is_one_too_many(self, caller: socketpeer.Peer | None) -> bool:
         limits, now = self.limits, len(self.connections)
-        if caller is None and self.client is not None:
-            clients = (getattr(one, "client", None) for one in self.connections)
-            network = addresses.network(self.client[0])
-            same = sum(one is not None and addresses.network(one[0]) == network for one in clients)
-            return same > limits.per_address or now > limits.connections
+        if caller is None and self._holder is not None:
+            return self.open_by[self._holder] > limits.per_address or now > limits.connections
         if caller is None or caller.uid in {0, os.geteuid()}:
             return now > limits.connections
-        known = (peer.of_state(getattr(one, "app_state", {})) for one in self.connections)
-        own = sum(one is not None and one.uid == caller.uid for one in known)
-        return own > limits.per_user or now > limits.connections - limits.reserved
+        return self.open_by[caller.uid] > limits.per_user or now > limits.connections - limits.reserved
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -75,6 +80,11 @@ class _Connection(h11_impl.H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
         super().connection_lost(exc)
+        if self._holder is not None:
+            self.open_by[self._holder] -= 1
+            if not self.open_by[self._holder]:
+                del self.open_by[self._holder]
+            self._holder = None
 
     def _watch(self) -> None:
         """Set the timer for what the client owes now; what it owes already goes on counting."""
@@ -150,7 +160,7 @@ async def _serve(
     config = uvicorn.Config(
         onelength.ensure(app),
         ssl_context_factory=None if context is None else lambda _config, _default: context,
-        http=type("Connection", (_Connection,), {"limits": limits}),
+        http=type("Connection", (_Connection,), {"limits": limits, "open_by": Counter()}),
         lifespan="off",
         log_config=None,
         log_level="warning",

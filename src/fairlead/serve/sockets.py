@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from typing import Final
 from fairlead import errors
 
 _LONGEST: Final = 107  # sun_path holds 108 bytes with its closing NUL (unix(7))
+_OTHER_FILES: Final = 512
 _BESIDE: Final = len("/.s12345678/s")
 
 
@@ -40,6 +42,21 @@ class Limits:
 
 
 LIMITS: Final = Limits()
+
+
+def make_room(connections: int) -> None:
+    """Raise this process's limit of open files so that it can hold connections, as far as its hard limit allows.
+
+    Raises: Invalid (`ConnectionsInvalid`): it does not allow so many, or fewer than one is asked for.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + _OTHER_FILES
+    if connections < 1 or (hard != resource.RLIM_INFINITY and wanted > hard):
+        message = f"api.connections is {connections}: this process may open {hard} files, {_OTHER_FILES} for other uses"
+        hint = "set LimitNOFILE= in its unit, or `ulimit -n`; or fewer connections"
+        raise errors.Invalid(message, reason="ConnectionsInvalid", hint=hint)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def listen(path: Path, *, group: int | None = None) -> socket.socket:

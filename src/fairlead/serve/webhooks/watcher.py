@@ -21,7 +21,7 @@ from fairlead.wire.kubernetes import core, gpulease
 from fairlead.wire.kubernetes.gpulease import GPULease
 
 _POD, _LEASE, _TENANCY = "pod:", "lease:", "tenancy:"
-_NOBODYS: Final = ("", "")
+_NONE: Final = ("", "")
 _AGAIN_S: Final = 5.0
 _Listed = tuple[str, Sequence[Any]]
 
@@ -33,7 +33,7 @@ class Watcher:
         self._store, self._outbox = store, outbox
         self._seen: dict[str, str] = {}
         self._whose: dict[str, tuple[str, str]] = {}
-        """Name and uid of the tenancy of each namespace, or that it is none's; empty where nobody has asked."""
+        """Name and uid of the tenancy of each namespace, or that it is of none; missing until the first question."""
         self._queue: asyncio.Queue[_Listed | port.Change[Any]] = asyncio.Queue()
 
     async def run(self) -> None:
@@ -124,8 +124,8 @@ class Watcher:
         return Event(type=REMOVED if state is None else f"container.{state}", uid=uid, data=data)
 
     def _keep(self, item: Tenancy, *, is_gone: bool) -> None:
-        """Note whose a namespace is, and forget which were nobody's: this one's may be among them."""
-        self._whose = {name: one for name, one in self._whose.items() if one not in {_NOBODYS, _named(item)}}
+        """Note whose a namespace is, and forget which were of none: this one may be among them."""
+        self._whose = {name: one for name, one in self._whose.items() if one not in {_NONE, _named(item)}}
         if not is_gone and (namespace := baseline.namespace_name(item)):
             self._whose[namespace] = _named(item)
 
@@ -133,7 +133,7 @@ class Watcher:
         """Return name and uid of a namespace's tenancy; asked for once, and kept from the watch from then on."""
         if namespace not in self._whose:
             owner = baseline.find_by_namespace(namespace, (await self._store.list(Tenancy)).items)
-            self._whose[namespace] = _NOBODYS if owner is None else _named(owner)
+            self._whose[namespace] = _NONE if owner is None else _named(owner)
         return self._whose[namespace]
 
     async def _write(self, name: str, state: str | None, *events: Event) -> None:

@@ -56,6 +56,8 @@ class PublicDoor:
     """How long the audit log is kept; 0: for ever."""
     policy: Policy
     """How often clients may ask."""
+    limits: sockets.Limits
+    """How many connections they may hold."""
     has_console: bool
     provider: str
     """Host of the identity provider; empty: there is none."""
@@ -89,7 +91,7 @@ class PublicDoor:
             seen = guarded
             if self.has_console:
                 seen = console.create_app(guarded, has_login=True, provider=self.provider)
-            await server.serve_tls(seen, self.listener, context)
+            await server.serve_tls(seen, self.listener, context, limits=self.limits)
 
 
 def policy(config: settings.APISettings) -> Policy:
@@ -98,6 +100,12 @@ def policy(config: settings.APISettings) -> Policy:
         key=_rate("key", config.key_rate, config.key_burst),
         address=_rate("address", config.address_rate, config.address_burst),
     )
+
+
+def _connections(config: settings.APISettings) -> sockets.Limits:
+    """Return how many connections are held, and make room for them. Raises: Invalid (`ConnectionsInvalid`)."""
+    sockets.make_room(config.connections)
+    return sockets.Limits(connections=config.connections, per_address=config.address_connections)
 
 
 def _rate(name: str, per_s: float, burst: int) -> Rate:
@@ -140,6 +148,7 @@ async def opened(config: settings.Settings) -> AsyncIterator[PublicDoor]:
                 more_names=more,
                 audit_days=config.api.audit_days,
                 policy=limits,
+                limits=_connections(config.api),
                 has_console=config.console.enabled,
                 provider=urllib.parse.urlsplit(config.oidc.issuer).netloc,
             )
