@@ -81,13 +81,13 @@ def test_a_process_has_variables_and_a_folder_by_the_images_shell(
 @pytest.mark.parametrize(
     ("line", "word"),
     [
-        (("stats", "--no-stream", "stays"), "kubectl top pod"),
-        (("restart", "stays"), "kubectl replace"),
+        (("stats", "--no-stream", "stays"), "stays"),
+        (("restart", "-t", "1", "stays"), "stays"),
         (("start", "stays"), "stays"),  # it runs: nothing is to be started
         (("port", "stays", "80"), "no port of the host"),
     ],
 )
-def test_what_a_cluster_cannot_do_is_answered_with_what_can(
+def test_what_a_cluster_does_in_its_own_way_and_cannot_do_is_answered(
     cluster: home.Cluster, space: pods.Space, program: Program, line: tuple[str, ...], word: str
 ) -> None:
     space.start("stays", "exec sleep 3600")
