@@ -30,6 +30,7 @@ from tools.cluster import api, home, image
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 _SPACE: Final = "gpus"
+_DEVICES: Final = "/apis/fairlead.dev/v1alpha1/gpudevices"
 _TENANCIES: Final = "/apis/fairlead.dev/v1alpha1/tenancies"
 _AT_REST: Final = ("DaemonSet", "Deployment", "PersistentVolumeClaim")
 _VALUES: Final[dict[str, Any]] = {
@@ -68,6 +69,18 @@ def applied(cluster: home.Cluster) -> Iterator[None]:
     node.kubectl(cluster, "wait", "--for=condition=Established", "crd/tenancies.fairlead.dev", "--timeout=60s")
     yield
     node.kubectl(cluster, "delete", "-f", "-", "--wait", stdin=text, timeout_s=180)
+
+
+@pytest.fixture
+def agent(applied: None, cluster: home.Cluster, server: api.API) -> Iterator[node.Agent]:
+    """An agent that publishes its GPUs: the console's map shows them."""
+    arguments = (*node.BREAKABLE, str(cluster.kubeconfig), cluster.node)
+    with node.running(node.Agent(cluster, arguments), server) as one:
+        server.until(
+            _DEVICES, lambda items: items if len(items) == 8 else None, what="eight GPUs are published", timeout_s=60
+        )
+        yield one
+    server.delete(_DEVICES)
 
 
 def _kubeconfig(cluster: home.Cluster, server: api.API, who: str, folder: Path) -> Path:
