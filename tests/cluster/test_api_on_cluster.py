@@ -227,7 +227,7 @@ def _assert_the_console_shows_the_cluster(service: Service) -> None:
 
 
 def _assert_the_policy_keeps_the_api_out(service: Service) -> None:
-    """The API's own account makes and enters nothing where no tenancy is, whoever asks."""
+    """The API's own account makes and enters nothing where no tenancy is, for an administrator too."""
     op = service.log_in("op")
     refused = op.run("run", "-d", "-n", "default", "--name", "stray", image.BUSYBOX)
     assert refused.returncode == 3, refused.stderr
