@@ -77,6 +77,8 @@ def _request(case: Any) -> dict[str, Any]:
     """Return what httpx sends for a case."""
     asked = case.as_transport_kwargs(base_url="http://test")
     query = {**(asked.get("params") or {}), "timeout": 0}
+    if "wait" in query:
+        query["wait"] = 0
     if "follow" in query:
         query["follow"] = "false"
     data = asked.get("data")
