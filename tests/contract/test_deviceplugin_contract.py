@@ -13,6 +13,7 @@ from pathlib import Path
 
 import grpc.aio
 import pytest
+from structlog.testing import capture_logs
 
 from fairlead import errors
 from fairlead.model.driver import DeviceNode
@@ -255,6 +256,26 @@ async def test_a_socket_swept_away_while_registering_is_served_again_at_once(fol
         kubelet.sweeps_late = True
         node.serve(NVIDIA)
         await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+
+
+async def test_a_socket_swept_away_while_it_is_made_is_made_again_without_a_warning(
+    folder: Path, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, swept = Path.replace, []
+
+    def replace(path: Path, target: Path) -> Path:
+        if path.suffix == ".new" and len(swept) < 1:
+            swept.append(path)
+            path.unlink()
+        return whole(path, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with capture_logs() as logged:
+        async with Kubelet(folder) as kubelet:
+            node.serve(NVIDIA)
+            await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+    assert len(swept) == 1
+    assert [one for one in logged if one["log_level"] == "warning"] == []
 
 
 async def test_a_dead_kubelets_socket_does_not_stop_the_search_for_a_living_one(folder: Path, node: Node) -> None:

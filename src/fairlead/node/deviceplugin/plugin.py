@@ -37,6 +37,8 @@ from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 DIAL_TIMEOUT_S: Final = 5.0
 SOCKET_START: Final = "fairlead-"
+SWEPT: Final = "PluginSocketSwept"
+"""Why a socket is not served: somebody emptied the folder between bind and rename."""
 """How the names of our plugins' sockets begin."""
 LONGEST_SOCKET_PATH: Final = 107
 """Bytes. Source: unix(7), sun_path without its final NUL."""
@@ -351,7 +353,9 @@ class Endpoint:
         except (OSError, RuntimeError) as error:
             message = f"cannot listen on {self.path}: {error}"
             await self.stop()
-            raise errors.Unavailable(message, reason="PluginSocketFailed", path=str(self.path)) from error
+            is_swept = isinstance(error, FileNotFoundError) and self.path.parent.is_dir()
+            reason = SWEPT if is_swept else "PluginSocketFailed"
+            raise errors.Unavailable(message, reason=reason, path=str(self.path)) from error
         self._identity = identify(self.path)
         async with grpc.aio.insecure_channel(wire.target(self.path), options=wire.CHANNEL_OPTIONS) as channel:
             await wire.DevicePluginStub(channel).options(timeout_s=DIAL_TIMEOUT_S)

@@ -69,7 +69,7 @@ class Registrar:
         self._registered_at = float("-inf")
         self._seen: plugin.Identity | None = None
         self._seen_at = float("-inf")
-        self._has_served = self._is_hung_up = False
+        self._has_served = self._is_hung_up = self._is_swept = False
         self.is_standing_by = False
         """Whether another process serves the resource at our path."""
         endpoint.plugin.on_unwatched = self._unwatched
@@ -86,6 +86,7 @@ class Registrar:
                     await self._after_failure(error, waits)
                 else:
                     waits.reset()
+                    self._is_swept = False
                     await self._wait_tick(seen, POLL_S)
         except asyncio.CancelledError:
             # not after an error of ours: what ends the others, and is waited for here, is that we end
@@ -186,6 +187,9 @@ class Registrar:
     async def _after_failure(self, error: errors.FairleadError, waits: Backoff) -> None:
         if asyncio.get_running_loop().time() < self._seen_at + FRESH_S:
             await asyncio.sleep(FRESH_WAIT_S)
+            return
+        was_swept, self._is_swept = self._is_swept, error.reason == plugin.SWEPT
+        if self._is_swept and not was_swept:  # a starting kubelet empties its folder once, which is no failure
             return
         facts = {"resource": self._endpoint.plugin.resource, "reason": error.reason, "error": errors.sentence(error)}
         telemetry.log.warning("registration failed", **facts)
