@@ -261,7 +261,8 @@ async def test_a_socket_swept_away_while_registering_is_served_again_at_once(fol
 async def test_a_socket_swept_away_while_it_is_made_is_made_again_without_a_warning(
     folder: Path, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, swept = Path.replace, []
+    whole = Path.replace
+    swept: list[Path] = []
 
     def replace(path: Path, target: Path) -> Path:
         if path.suffix == ".new" and len(swept) < 1:
