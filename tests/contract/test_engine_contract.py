@@ -489,6 +489,14 @@ async def test_a_terminal_of_a_first_process_has_the_size_it_is_told(world: Worl
     await feed.close()
 
 
+async def test_a_terminal_has_a_size_before_anybody_looks_at_it(world: World) -> None:
+    await world.engine.create(world.spec(args=("/bin/sh", "-c", "stty size"), stdin=True, tty=True))
+    await world.engine.start(world.name())
+
+    await heard(world, world.name(), b"24 80")
+    assert (await world.ended(world.name())).exit_code == 0
+
+
 async def test_an_input_that_was_not_asked_for_is_closed(world: World) -> None:
     name = await world.started("sleep 60")
 

@@ -25,7 +25,7 @@ from fairlead.engine.podman import args, events, images, imagestore, leftover, l
 from fairlead.engine.podman import errors as podman_errors
 from fairlead.engine.podman import host as podman_host
 from fairlead.engine.podman import json as podman_json
-from fairlead.engine.podman.access import access
+from fairlead.engine.podman.access import access, attach
 
 _UNKNOWN: Final = frozenset({"created", "configured"})
 """Podman's words for containers that its database does not have initialised, whatever the OCI runtime has."""
@@ -98,6 +98,8 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
         except errors.FairleadError:
             await self.remove(spec.name)
             raise
+        if spec.tty:
+            attach.set_size(await self._bundle(identity, host), attach.FIRST_ROWS, attach.FIRST_COLUMNS)
         return port.ContainerState(
             id=identity,
             name=spec.name,

@@ -29,6 +29,9 @@ _DRAINED: Final = 64
 """Packets taken at once, so that a program that writes a lot does not hold the event loop."""
 _LOOK_S: Final = 0.02
 _RESIZE: Final = 1
+FIRST_ROWS: Final = 24
+FIRST_COLUMNS: Final = 80
+"""A terminal begins with 0 by 0, which programs refuse, until its reader's size comes."""
 _NUMBER: Final = struct.Struct("i")
 
 
@@ -48,6 +51,16 @@ def connect(bundle: Path) -> socket.socket | None:
     finally:
         os.close(folder)
     return one
+
+
+def set_size(bundle: Path, rows: int, columns: int) -> None:
+    """Have conmon give a container's terminal a size; a conmon that has ended is none of the asker's business."""
+    with contextlib.suppress(OSError):
+        control = os.open(bundle / "ctl", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.write(control, f"{_RESIZE} {rows} {columns}\n".encode())
+        finally:
+            os.close(control)
 
 
 class Throttle:
@@ -152,14 +165,8 @@ class ConmonInput:
 
     async def resize(self, rows: int, columns: int) -> None:
         """See `access.Input.resize`."""
-        if not self._has_terminal:
-            return
-        with contextlib.suppress(OSError):
-            control = os.open(self._bundle / "ctl", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                os.write(control, f"{_RESIZE} {rows} {columns}\n".encode())
-            finally:
-                os.close(control)
+        if self._has_terminal:
+            set_size(self._bundle, rows, columns)
 
     async def close(self) -> None:
         """See `access.Input.close`."""
