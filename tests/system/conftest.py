@@ -91,7 +91,7 @@ class Home:
         )
         log.close()
         if wait:
-            self.until(self.is_answering, what="the service answers", timeout_s=30)
+            self.until(self.is_answering, what="the service answers", timeout_s=120)
 
     def is_answering(self) -> bool:
         """Return whether the service answers; fails where it has ended."""

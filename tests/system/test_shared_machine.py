@@ -141,7 +141,7 @@ def test_what_lies_beside_the_socket_is_roots(shared: Home) -> None:
 def test_a_group_that_is_not_there_is_refused_by_name(home: Home) -> None:
     home.up("--api-group", "no-such-group", wait=False)
     assert home.process is not None
-    assert home.process.wait(30) == 2
+    assert home.process.wait(120) == 2
     assert 'this machine has no group "no-such-group"' in home.log()
     assert "groupadd --system no-such-group" in home.log()
 
