@@ -273,6 +273,25 @@ def _env(found: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
     return env
 
 
+def test_each_pool_has_a_scheduler_and_a_lease_of_its_own_and_one_has_the_rest() -> None:
+    plain, label = _names(render()), "example.com/pool"
+    found = render({"scheduler": {"sharding": {"label": label, "pools": ["training"]}, "podDisruptionBudget": True}})
+    pool = "fairlead-scheduler-training"
+    own = {f"Deployment/{pool}", f"Lease/{pool}", f"PodDisruptionBudget/{pool}"}
+    assert _names(found) - plain == own | {"PodDisruptionBudget/fairlead-scheduler"}
+    for name, value in (("fairlead-scheduler", ""), (pool, "training")):
+        deployment, spec = one(found, "Deployment", name), pod(found, "Deployment", name)
+        container = spec["containers"][0]
+        env = {item["name"]: item.get("value") for item in container["env"]}
+        assert (env["FAIRLEAD_CONTROL_SHARD_LABEL"], env["FAIRLEAD_CONTROL_SHARD"]) == (label, value)
+        assert container["args"] == ["scheduler"]
+        assert spec["serviceAccountName"] == "fairlead-scheduler"
+        component = deployment["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"]
+        assert component == name.removeprefix("fairlead-")
+    held = [rule for rule in one(found, "Role", "fairlead-scheduler")["rules"] if "resourceNames" in rule]
+    assert held[0]["resourceNames"] == ["fairlead-scheduler", pool]
+
+
 def test_the_scheduler_answers_to_the_name_of_the_values() -> None:
     container = pod(render({"scheduler": {"name": "gpus"}}), "Deployment", "scheduler")["containers"][0]
     assert {"name": "FAIRLEAD_CONTROL_SCHEDULER_NAME", "value": "gpus"} in container["env"]

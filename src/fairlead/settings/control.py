@@ -25,6 +25,11 @@ class ControlSettings:
         "GPUs of use to what else is asked for; one machine knows no other than the first two",
         choices=POLICIES,
     )
+    pod_policies: str = row(
+        "",
+        text="pods that are placed by another policy: KEY=VALUE:POLICY joined by commas, the first that fits; KEY is a "
+        "label, or priorityClassName. It goes before the policy of the pod's queue",
+    )
     tenancy_subnets: str = row(
         "10.213.0.0/16", text="network of IPv4 of which each tenancy of this machine gets a /24 that nothing else has"
     )

@@ -20,7 +20,7 @@ import contextlib
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent import futures
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -32,6 +32,7 @@ from fairlead import errors, telemetry
 from fairlead.store import fence, port
 from fairlead.wire.kubernetes import coordination, meta
 
+_NO_MARKS: Final[Mapping[str, str]] = {}
 _RELEASE_S: Final = 1.0
 """How long the end of a process may wait for its lease to be free, at least."""
 
@@ -80,11 +81,14 @@ class Election:
         meter: telemetry.Meter = telemetry.UNMETERED,
         awake_clock: Callable[[], float] = fence.awake_clock,
         beside: Callable[[], AbstractAsyncContextManager[port.Store]] | None = None,
+        marks: Mapping[str, str] = _NO_MARKS,
     ) -> None:
         """Take who stands for which lease.
 
         Args: beside: opens the same store for a thread of its own that renews; None: the work's event loop renews.
+              marks: annotations that the holder writes on the lease.
         """
+        self._marks = marks
         self._beside = beside
         self._turned_at = 0.0
         """When the work's event loop had its turn last, by time.monotonic."""
@@ -171,14 +175,15 @@ class Election:
         except errors.NotFound:
             if self._seen is not None and not self._is_long_gone():
                 return False
-            about = meta.ObjectMeta(name=self._name, namespace=self._namespace)
+            about = meta.ObjectMeta(name=self._name, namespace=self._namespace, annotations=self._marks)
             spec = self._spec(coordination.LeaseSpec() if self._seen is None else self._seen.spec)
             self._renewed(await self._store.create(coordination.Lease(metadata=about, spec=spec)), asked_at, awake_at)
             return True
         self._observe(lease)
         if not self._is_free(lease):
             return False
-        wanted = msgspec.structs.replace(lease, spec=self._spec(lease.spec))
+        about = msgspec.structs.replace(lease.metadata, annotations={**lease.metadata.annotations, **self._marks})
+        wanted = msgspec.structs.replace(lease, metadata=about, spec=self._spec(lease.spec))
         self._renewed(await self._store.update(wanted), asked_at, awake_at)
         return True
 

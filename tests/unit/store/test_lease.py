@@ -391,3 +391,16 @@ async def test_a_process_that_hangs_loses_its_lease_although_a_thread_could_rene
         election = lease.Election(store, name="x", namespace="y", identity="a", terms=terms, beside=again)
         with pytest.raises(errors.Conflict, match=r"has not come to it for 0\.3 s"):
             await election.run(work)
+
+
+async def test_the_holder_writes_its_marks_on_the_lease_and_leaves_others_alone() -> None:
+    store = memory.MemoryStore()
+    about = meta.ObjectMeta(name="x", namespace="y", annotations={"theirs": "1", "ours": "old"})
+    await store.create(coordination.Lease(metadata=about))
+    election = lease.Election(store, name="x", namespace="y", identity="a", marks={"ours": "new"})
+
+    async def work(_leading: lease.Leadership) -> None:
+        found = await store.get(coordination.Lease, "x", "y")
+        assert found.metadata.annotations == {"theirs": "1", "ours": "new"}
+
+    await election.run(work)

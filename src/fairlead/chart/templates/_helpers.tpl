@@ -67,7 +67,26 @@ readinessProbe:
   timeoutSeconds: 5
 {{- end -}}
 
-{{- /* A leader-elected Deployment. Call with (dict "root" $ "component" "scheduler" "values" .Values.scheduler "env" list). */ -}}
+{{- /* Components that schedule, as a JSON list: `scheduler`, and one `scheduler-POOL` for each pool. */ -}}
+{{- define "fairlead.schedulers" -}}
+{{- $found := list "scheduler" -}}
+{{- range .Values.scheduler.sharding.pools -}}
+{{- $found = append $found (printf "scheduler-%s" .) -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
+{{- /* Leases of a component, as a JSON list. Call with (dict "root" $ "component" "scheduler"). */ -}}
+{{- define "fairlead.leases" -}}
+{{- if eq .component "scheduler" -}}
+{{- include "fairlead.schedulers" .root -}}
+{{- else -}}
+{{- toJson (list .component) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* A leader-elected Deployment. Call with (dict "root" $ "component" "scheduler" "values" .Values.scheduler "env" list);
+"process" is the verb and the account, where the component is named otherwise. */ -}}
 {{- define "fairlead.deployment" -}}
 apiVersion: apps/v1
 kind: Deployment
@@ -93,7 +112,7 @@ spec:
         {{- toYaml . | nindent 8 }}
       {{- end }}
     spec:
-      serviceAccountName: {{ include "fairlead.fullname" .root }}-{{ .component }}
+      serviceAccountName: {{ include "fairlead.fullname" .root }}-{{ default .component .process }}
       automountServiceAccountToken: true
       {{- /* A Service called fairlead would bring FAIRLEAD_* variables, and unknown ones end the program. */}}
       enableServiceLinks: false
@@ -134,7 +153,7 @@ spec:
           image: {{ include "fairlead.image" .root | quote }}
           imagePullPolicy: {{ .root.Values.image.pullPolicy }}
           args:
-            - {{ .component }}
+            - {{ default .component .process }}
           env:
             {{- include "fairlead.env" .root | nindent 12 }}
             {{- with .env }}

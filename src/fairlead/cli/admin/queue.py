@@ -14,6 +14,7 @@ from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.serve.v1.queues.view import QueueList, QueueRequest, QueueView
+from fairlead.settings.control import POLICIES
 
 
 def _amounts(amounts: Mapping[str, str], *, main: str = "") -> str:
@@ -39,6 +40,7 @@ _COLUMNS: Final = (
     Column[QueueView]("HAS", lambda item: _amounts(_devices(item.status.allocated))),
     Column[QueueView]("DUE", lambda item: _amounts(_devices(item.status.share))),
     Column[QueueView]("RUN/WAIT", lambda item: f"{item.status.running_pods}/{item.status.pending_pods}"),
+    Column[QueueView]("POLICY", lambda item: item.spec.policy or "-", is_wide=True),
     Column[QueueView]("NAMESPACES", lambda item: ", ".join(item.spec.namespaces) or "-", is_wide=True),
     Column[QueueView]("PROBLEM", lambda item: item.problem or "-", is_wide=True),
 )
@@ -60,6 +62,12 @@ def _spec_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("-n", "--namespace", "namespaces", multiple=True, help="whose containers are in it")
     @click.option(
         "--min-runtime", type=click.IntRange(min=0), metavar="SECONDS", help="its containers run so long undisturbed"
+    )
+    @click.option(
+        "--policy",
+        type=click.Choice(("", *POLICIES)),
+        metavar="POLICY",
+        help='where they go; "": as its parent has it',
     )
     @functools.wraps(function)
     def given(*args: Any, **kwargs: Any) -> Any:
@@ -115,6 +123,7 @@ def _put(client: Client, name: str, given: dict[str, Any], *, create: bool) -> Q
         limit=_parsed(given["limit"], "--limit", client),
         namespaces=given["namespaces"] or None,
         min_runtime_seconds=given["min_runtime"],
+        policy=given["policy"],
     )
     return client.call("PUT", _path(name), QueueView, body=request, params={"create": str(create).lower()})
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fairlead.store.kubernetes.rights import Right
     from fairlead.store.kubernetes.store import KubernetesStore
 
+_NO_MARKS: Final[Mapping[str, str]] = {}
 MISSING: Final = "KubeconfigMissing"
 PATIENCE_S: Final = 3.0
 """How long verbs wait for an API server that is away: short, because a person waits."""
@@ -122,6 +123,7 @@ async def lead(
     lease_name: str,
     make: Callable[[KubernetesStore, telemetry.Meter], tuple[Controller, ...]],
     needed: tuple[Right, ...],
+    marks: Mapping[str, str] = _NO_MARKS,
 ) -> None:
     """Run controllers over the cluster until asked to stop, one process at a time.
 
@@ -129,6 +131,7 @@ async def lead(
 
     Args:    lease_name: of the Lease in `cluster.namespace`; without `control.leader_elect` no process takes it.
              make: gets the store that is fenced by the lease.   needed: rights that the work takes.
+             marks: annotations that the leader writes on the lease.
     Raises:  Conflict (`LeaseLost`), in a group: another process may work now, so this one must end.
     """
     from fairlead.control import manager
@@ -156,6 +159,7 @@ async def lead(
                 identity=who,
                 meter=meter,
                 beside=lambda: KubernetesStore(chosen),
+                marks=marks,
             )
             unread = f"lease {where}/{lease_name} was not read yet"
             monitor.check = lambda: granted.problem() if election.was_answered else unread

@@ -86,6 +86,7 @@ def services_of(config: settings.Settings, objects: store.KubernetesStore, addre
         started_at=time.time(),
         scheduler_name="",
         resource=config.node.resource,
+        system_namespace=config.cluster.namespace,
         socket=Path(),
         state_folder=Path(),
         cdi_folder=Path(),

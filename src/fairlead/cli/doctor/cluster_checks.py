@@ -12,13 +12,14 @@ from typing import Final
 from fairlead import errors
 from fairlead.cli.core import output
 from fairlead.cli.doctor import cluster_kinds, cluster_safety, unchecked
-from fairlead.cli.doctor.cluster_facts import LEADERS, Facts
+from fairlead.cli.doctor.cluster_facts import LEADERS, POOLS, Facts
 from fairlead.cli.doctor.finding import Finding
 from fairlead.plan.cdi import conflict
 from fairlead.plan.gpu import clash
 from fairlead.plan.gpu import gpudevice as planner
 from fairlead.plan.pod import admission, podstate
 from fairlead.plan.schedule import waiting as diagnosis
+from fairlead.plan.schedule.shard import running
 from fairlead.serve.v1 import nodeview
 from fairlead.wire.kubernetes import coordination, core, gpudevice, meta, workload
 
@@ -231,7 +232,8 @@ def _gpus(seen: Facts) -> Iterator[Finding]:
 def _leaders(seen: Facts) -> Iterator[Finding]:
     if seen.leases is None:
         return
-    for name in LEADERS:
+    pools = {one.metadata.name for one in seen.leases if one.metadata.name.startswith(POOLS)}
+    for name in (*LEADERS, *sorted(pools)):
         component = name.removeprefix("fairlead-")
         leases = [one for one in seen.leases if one.metadata.name == name]
         deployed = [
@@ -265,6 +267,7 @@ def _leader(seen: Facts, component: str, lease: coordination.Lease, deployed: Se
 
 
 def _unled(component: str, what: str, deployed: Sequence[workload.Deployment]) -> Finding:
+    kind = component.partition("-")[0]
     stands = "; ".join(
         f"deployment {one.metadata.namespace}/{one.metadata.name} has {one.status.ready_replicas} of "
         f"{1 if one.spec.replicas is None else one.spec.replicas} replicas ready"
@@ -273,12 +276,13 @@ def _unled(component: str, what: str, deployed: Sequence[workload.Deployment]) -
     place = f"-n {deployed[0].metadata.namespace} " if deployed else "-A "
     return Finding(
         check=component,
-        level="fail" if component == "scheduler" else "warn",
+        level="fail" if kind == "scheduler" else "warn",
         what=what + (f"; {stands}" if stands else ""),
         why={
-            "scheduler": "pods with schedulerName fairlead wait",
+            "scheduler": "pods with schedulerName fairlead wait"
+            + (" that are of its pool" if kind != component else ""),
             "controller": "GPUs of nodes that are gone keep their last health",
-        }[component],
+        }[kind],
         fix=f"`kubectl get pods {place}-l app.kubernetes.io/component={component}`, and their logs",
     )
 
@@ -375,7 +379,11 @@ def _why(seen: Facts, pod: core.Pod) -> str:
     if seen.nodes is None or seen.pods is None:
         return "nodes may not be read, so what fits it is not known"
     try:
-        return diagnosis.why(pod, seen.nodes, seen.pods, ours=seen.scheduler)
+        shards = running.shards_of(seen.leases or (), seen.now)
+        if unled := shards.refusal(pod):
+            return unled
+        nodes = shards.nodes_for(pod, seen.nodes)
+        return f"{diagnosis.why(pod, nodes, seen.pods, ours=seen.scheduler)}{shards.words(pod)}"
     except errors.Invalid as error:
         return f"its need cannot be compared with the nodes: {errors.sentence(error)}"
 

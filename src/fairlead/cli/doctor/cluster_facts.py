@@ -25,6 +25,8 @@ T = TypeVar("T")
 O = TypeVar("O", bound=meta.Object)  # noqa: E741 beside T
 
 LEADERS: Final = ("fairlead-scheduler", "fairlead-controller")
+POOLS: Final = "fairlead-scheduler-"
+"""What leases of schedulers begin with that have one pool each."""
 _OURS: Final = {"app.kubernetes.io/part-of": "fairlead"}
 _KUBE_SCHEDULER: Final = "system:kube-scheduler"
 
@@ -178,7 +180,7 @@ async def _leases(store: port.Store, namespaces: set[str]) -> tuple[coordination
     if all(one is None for one in found):
         return None
     items = (item for one in found if one is not None for item in one.items)
-    return tuple(item for item in items if item.metadata.name in LEADERS)
+    return tuple(item for item in items if item.metadata.name in LEADERS or item.metadata.name.startswith(POOLS))
 
 
 async def _policies(store: port.Store) -> frozenset[str] | None:

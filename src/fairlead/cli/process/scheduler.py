@@ -46,7 +46,7 @@ def scheduler(
 ) -> None:
     """Bind a cluster's pods that name this scheduler (spec.schedulerName: fairlead)."""
     from fairlead.control.scheduler.controller import Scheduler
-    from fairlead.plan.schedule.shard import pool
+    from fairlead.plan.schedule.shard import pool, running
     from fairlead.store.kubernetes import rights
 
     if snapshot is not None:
@@ -68,9 +68,10 @@ def scheduler(
         rankings = rankings_of(config.control.policy)
         return (Scheduler(store, store.pods, config.control, rankings=rankings, meter=meter),)
 
-    rankings_of(config.control.policy)  # a policy that cannot be is said before the lease is waited for
-    lease = pool.Shard(config.control.shard_label, config.control.shard).lease("fairlead-scheduler")
-    asyncio.run(cluster.lead(config, lease, make, rights.SCHEDULER))
+    _check_policies(config.control)  # one that cannot be is said before the lease is waited for
+    shard = pool.Shard(config.control.shard_label, config.control.shard)
+    marks = running.marks(shard, config.control.scheduler_name)
+    asyncio.run(cluster.lead(config, shard.lease("fairlead-scheduler"), make, rights.SCHEDULER, marks))
 
 
 async def _save(config: settings.Settings, path: Path) -> None:
@@ -107,7 +108,8 @@ def _control_of(taken: snapshots.Snapshot, control: settings.ControlSettings) ->
     import dataclasses
 
     chosen = control.policy if control.policy != settings.ControlSettings().policy else taken.policy
-    return dataclasses.replace(control, policy=chosen, scheduler_name=taken.scheduler_name)
+    classes = control.pod_policies or taken.pod_policies
+    return dataclasses.replace(control, policy=chosen, pod_policies=classes, scheduler_name=taken.scheduler_name)
 
 
 def replayed(path: Path, control: settings.ControlSettings) -> tuple[snapshots.Decision, ...]:
@@ -233,6 +235,14 @@ async def _extend(config: settings.Settings) -> None:
         serving = tasks.create_task(plainserver.serve_at(app, listener), name="extender")
         await cluster.lead(alone, "fairlead-extender", make, rights.SCHEDULER)
         serving.cancel()
+
+
+def _check_policies(control: settings.ControlSettings) -> None:
+    """Refuse policies that cannot be. Raises: Invalid: of a class of pods.   Unavailable: numpy is not installed."""
+    from fairlead.plan.schedule.policy import podclass
+
+    for policy in (control.policy, *(one.policy for one in podclass.classes_of(control.pod_policies))):
+        rankings_of(policy)
 
 
 def rankings_of(policy: str) -> Rankings:

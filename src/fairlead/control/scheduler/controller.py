@@ -35,6 +35,7 @@ from fairlead.model.step import TraceStep
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.gang import Gang
+from fairlead.plan.schedule.policy import podclass
 from fairlead.plan.schedule.preempt import movable
 from fairlead.plan.schedule.queue import Changes, Group, SchedulingQueue
 from fairlead.plan.schedule.ranking import SLICE
@@ -92,7 +93,9 @@ class Scheduler:
         self._store = store
         self._placement = placement
         self._meter = meter
-        self._workloads = works = Workloads(half_life_s=settings.usage_half_life_s)
+        self._workloads = works = Workloads(
+            half_life_s=settings.usage_half_life_s, classes=podclass.classes_of(settings.pod_policies)
+        )
         self._queue = SchedulingQueue(clock, queue_of=works.queue_of, choose=works.choose)
         self._cache = Cache(
             self._queue,

@@ -67,6 +67,8 @@ class Snapshot(meta.Wire, frozen=True, kw_only=True):
     """When it was taken."""
     policy: str = ""
     """The policy that was in force."""
+    pod_policies: str = ""
+    """The setting `control.pod_policies` that was."""
     scheduler_name: str = "fairlead"
     """Whose pods are decided on."""
     items: tuple[dict[str, Any], ...] = ()
@@ -96,7 +98,13 @@ async def take(store: Store, control: ControlSettings, at: str) -> Snapshot:
                 raise
             continue
         found += [_document(item) for item in listed]
-    return Snapshot(at=at, policy=control.policy, scheduler_name=control.scheduler_name, items=tuple(found))
+    return Snapshot(
+        at=at,
+        policy=control.policy,
+        pod_policies=control.pod_policies,
+        scheduler_name=control.scheduler_name,
+        items=tuple(found),
+    )
 
 
 def _document(item: Any) -> dict[str, Any]:

@@ -409,6 +409,8 @@ class Cache:
         if not self._is_ours(pod):
             return need
         need = self.places.narrowed(pod, need)
+        if policy := self._workloads.policy_of(pod):
+            need = dataclasses.replace(need, policy=policy)
         if spread := self.selectors.spread(pod):
             need = dataclasses.replace(need, peer=dataclasses.replace(need.peer, spread=spread).among(()))
         if not claims.has_claims(pod):

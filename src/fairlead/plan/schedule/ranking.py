@@ -108,6 +108,7 @@ class Ranking:
             best=best,
             reasons=_reasons(self._reasons),
             devices=self._devices(best),
+            policy=self.need.policy,
         )
 
     def _devices(self, best: Sequence[tuple[str, float]]) -> str:
@@ -143,6 +144,7 @@ class Ranking:
             best=best,
             reasons=_reasons(reasons),
             devices=self._devices(best),
+            policy=self.need.policy,
         )
 
     def _best(self) -> tuple[tuple[str, float], ...]:

@@ -76,8 +76,11 @@ class PlainRankings:
         key = need.key()
         found = self._kept.get(key)
         if found is None:
-            found = self._kept[key] = Ranking(need, self._nodes, policy=self.policy)
+            found = self._kept[key] = Ranking(need, self._nodes, policy=self._policy_of(need))
             while len(self._kept) > max(1, _MOST_RESULTS // max(1, len(self._nodes))):
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
         return found
+
+    def _policy_of(self, need: PodInfo) -> str:
+        return need.policy if need.policy in POLICIES else self.policy

@@ -84,6 +84,8 @@ class PodInfo:
     """Its volumes that count against what a node can attach."""
     domain: Domain = ()
     """The part of the network in which its group is placed."""
+    policy: str = ""
+    """By which policy it is placed; empty: the scheduler's."""
     _kind: Kind | None = field(default=None, init=False, repr=False, compare=False)
     """Kept, because every change of a node asks each of its pods."""
 
@@ -113,6 +115,7 @@ class PodInfo:
             self.volumes,
             self.attached,
             self.domain,
+            self.policy,
             self.peer.key(),
         )
 

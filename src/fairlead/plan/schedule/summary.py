@@ -44,6 +44,8 @@ class Summary:
 
     domain: str = ""
     """Where in the network its group is placed; empty: anywhere."""
+    policy: str = ""
+    """The policy of the pod's class or queue; empty: the scheduler's decided."""
 
     @property
     def node(self) -> str | None:
@@ -76,6 +78,7 @@ class Summary:
         more: dict[str, object] = {"more_reasons": rest} if rest else {}
         more |= {"devices": self.devices} if self.devices else {}
         more |= {"domain": self.domain} if self.domain else {}
+        more |= {"policy": self.policy} if self.policy else {}
         return {"nodes": self.nodes, "fitting": self.fitting, "best": best, "refused": refused, **more}
 
     def _kept(self) -> tuple[list[Reason], int]:

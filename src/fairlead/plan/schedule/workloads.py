@@ -16,6 +16,7 @@ from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.fairshare import tree
 from fairlead.plan.schedule.fairshare.ledger import Ledger
 from fairlead.plan.schedule.group.gang import Gang, Gangs
+from fairlead.plan.schedule.policy import podclass
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.scheduling import podgroup, queue
 
@@ -32,8 +33,9 @@ def is_leaving(pod: core.Pod) -> bool:
 class Workloads:
     """Groups and queues over the pods that there are."""
 
-    def __init__(self, *, half_life_s: float = 0.0) -> None:
-        """Begin without any; `half_life_s` as in `Ledger`."""
+    def __init__(self, *, half_life_s: float = 0.0, classes: tuple[podclass.PodClass, ...] = ()) -> None:
+        """Begin without any. Args: half_life_s: as in `Ledger`.   classes: pods that a policy of their own places."""
+        self._classes = classes
         self.gangs = Gangs()
         self.ledger = Ledger(half_life_s=half_life_s)
         self._pods: dict[str, core.Pod] = {}
@@ -224,6 +226,11 @@ class Workloads:
     def queue_of(self, uid: str) -> str:
         """Return the queue of a pod, "" for the default one."""
         return self.ledger.queue_of(uid) if self.has_queues else tree.DEFAULT
+
+    def policy_of(self, pod: core.Pod) -> str:
+        """Return by which policy a pod is placed: its class's, else its queue's; "": the scheduler's."""
+        own = podclass.policy_of(pod, self._classes)
+        return own or (self.ledger.tree.policy(self.queue_of(pod.metadata.uid)) if self.has_queues else "")
 
     def choose(self, names: Iterable[str]) -> str:
         """Return which of some queues with waiting pods has its turn."""

@@ -45,6 +45,8 @@ class ServiceInfo:
     """Given to pods that name no scheduler; empty: the cluster's own."""
     resource: str
     """Extended resource meant by a plain number of GPUs."""
+    system_namespace: str = ""
+    """Namespace of the leases of Fairlead's schedulers; empty: one machine, and no leases."""
     socket: Path
     state_folder: Path
     cdi_folder: Path

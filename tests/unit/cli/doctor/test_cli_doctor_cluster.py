@@ -179,6 +179,12 @@ def test_a_good_cluster_has_one_good_word_for_every_layer() -> None:
         ({"leases": (lease("scheduler", age_s=180), lease("controller"))}, "scheduler", "fail", "renewed 3m ago"),
         ({"leases": (lease("scheduler"), lease("controller", holder=""))}, "controller", "warn", "nobody holds"),
         ({"leases": (lease("controller"),)}, "scheduler", "fail", "nobody has ever led"),
+        (
+            {"leases": (lease("scheduler"), lease("controller"), lease("scheduler-a", age_s=180))},
+            "scheduler-a",
+            "fail",
+            "renewed 3m ago",
+        ),
         ({"agents": (agent(runtime_class="nvidia"),)}, "runtime", "fail", 'RuntimeClass "nvidia" does not exist'),
         ({"refusals": (core.Event(message=NO_CLASS),)}, "runtime", "fail", 'RuntimeClass "fairlead"'),
         (

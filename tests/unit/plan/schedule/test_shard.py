@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from fairlead.plan.schedule import cache, queue
 from fairlead.plan.schedule.shard import pool as shard
-from fairlead.wire.kubernetes import core, meta
+from fairlead.plan.schedule.shard import running
+from fairlead.wire.kubernetes import coordination, core, meta
 
 _LABEL = "example.com/pool"
 _POOLS = ("", "a", "b")
@@ -117,3 +118,56 @@ def test_a_node_that_became_ours_is_used_once_bindings_on_their_way_are_seen() -
     one.cache.changes()
     assert set(one.cache.views) == {"n"}
     assert {pod.metadata.name for pod, _ in one.cache.placed()} == {"late"}
+
+
+def _lease(
+    pool: str, *, label: str = _LABEL, age_s: float = 0.0, holder: str = "h", since: int = 0
+) -> coordination.Lease:
+    told = running.marks(shard.Shard(label, pool), "fairlead")
+    spec = coordination.LeaseSpec(
+        holder_identity=holder,
+        lease_duration_seconds=15,
+        renew_time=meta.emit_time(_NOW - age_s),
+        acquire_time=meta.emit_time(_NOW - 3600 + since),
+    )
+    return coordination.Lease(metadata=meta.ObjectMeta(name=f"l-{pool}", annotations=told), spec=spec)
+
+
+_NOW = 1_800_000_000.0
+_UNMARKED = coordination.Lease(metadata=meta.ObjectMeta(name="fairlead-controller"), spec=_lease("").spec)
+
+
+def _ours(name: str, label: str | None = None, scheduler: str = "fairlead") -> core.Pod:
+    pod = _pod(name, label)
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, scheduler_name=scheduler))
+
+
+def test_leases_say_which_schedulers_share_the_cluster() -> None:
+    held = [_UNMARKED, _lease("a"), _lease("b", age_s=120), _lease("c", holder=""), _lease("")]
+    found = running.shards_of(held, _NOW)
+    assert (found.label, found.pools, found.scheduler) == (_LABEL, frozenset({"", "a"}), "fairlead")
+    assert 'no scheduler runs for pods of example.com/pool "b"' in found.refusal(_ours("p", "b"))
+    assert [found.refusal(_ours("p", pool)) for pool in ("a", None)] == ["", ""]
+    nodes = [_node("one", "a"), _node("two", "b"), _node("three", None)]
+    names = {pool: [one.metadata.name for one in found.nodes_for(_ours("p", pool), nodes)] for pool in ("a", None)}
+    assert names == {"a": ["one"], None: ["three"]}
+
+
+def test_pods_of_other_schedulers_are_not_divided() -> None:
+    found = running.shards_of([_lease("a")], _NOW)
+    pod, nodes = _ours("p", "b", "default-scheduler"), [_node("one", "a"), _node("two", None)]
+    assert (found.refusal(pod), found.words(pod), len(found.nodes_for(pod, nodes))) == ("", "", 2)
+
+
+def test_a_cluster_that_is_one_schedulers_again_is_not_divided() -> None:
+    assert running.shards_of([_lease("a", since=1), _lease("", label="", since=2)], _NOW) == running.WHOLE
+    assert running.shards_of([_UNMARKED], _NOW) == running.shards_of([], _NOW) == running.WHOLE
+
+
+@given(st.lists(st.tuples(_pool, st.booleans()), max_size=4), _pool)
+def test_who_is_told_to_wait_for_nobody_is_owned_by_nobody_that_runs(
+    leases: list[tuple[str | None, bool]], label: str | None
+) -> None:
+    found = running.shards_of([_lease(pool or "", age_s=0 if fresh else 99) for pool, fresh in leases], _NOW)
+    owners = {one for one, fresh in leases if fresh and shard.Shard(_LABEL, one or "").owns_pod(_pod("p", label))}
+    assert bool(found.refusal(_ours("p", label))) == bool(found.label and not owners)

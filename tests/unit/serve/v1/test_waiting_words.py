@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from fairlead.plan.schedule import reference
+from fairlead.plan.schedule.shard import running
 from fairlead.serve.v1.containers import waitview
 from fairlead.wire.kubernetes import core
 
@@ -223,3 +224,36 @@ def test_nothing_is_estimated_where_nothing_limits_what_runs() -> None:
     told = waitview.describe(waits, census, now=_NOW)
     assert told is not None
     assert told.estimate is None
+
+
+_LABEL = "example.com/pool"
+_DIVIDED = running.Shards(_LABEL, frozenset({"", "a"}), "fairlead")
+
+
+def _in_pool(item: Any, pool: str) -> Any:
+    return msgspec.structs.replace(item, metadata=msgspec.structs.replace(item.metadata, labels={_LABEL: pool}))
+
+
+@pytest.mark.parametrize(
+    ("pod", "said"),
+    [
+        (_in_pool(_pod("me", 4), "a"), f'will never fit: 4 asked, this machine has 2 (of the nodes with {_LABEL} "a")'),
+        (_in_pool(_pod("me", 4), "b"), f'no scheduler runs for pods of {_LABEL} "b" (pools with one: "", "a"): '),
+        (_pod("me", 4), "there is room: the scheduler places it in its next round"),
+        (_pod("me", 9), f"will never fit: 9 asked, this machine has 8 (of the nodes without {_LABEL})"),
+    ],
+)
+def test_only_the_nodes_of_the_pods_own_scheduler_count(pod: core.Pod, said: str) -> None:
+    nodes = [_in_pool(_node("small", 2), "a"), _in_pool(_node("big", 8), "b"), _node("rest", 8)]
+    census = waitview.Census(nodes, [pod], ours="fairlead", shards=_DIVIDED)
+    found = waitview.describe(pod, census, now=_NOW)
+    assert found is not None
+    assert found.message.startswith(said)
+
+
+def test_the_diagnosis_of_a_divided_cluster_is_of_the_pods_pool() -> None:
+    nodes, pod = [_in_pool(_node("a", 2), "a"), _node("rest", 8)], _in_pool(_pod("me", 4), "a")
+    census = waitview.Census(nodes, [pod], ours="fairlead", shards=_DIVIDED)
+    assert waitview.why(pod, census).endswith(f'the largest node has 2 (of the nodes with {_LABEL} "a")')
+    lost = _in_pool(_pod("me", 4), "x")
+    assert waitview.why(lost, census).startswith(f'no scheduler runs for pods of {_LABEL} "x"')

@@ -185,6 +185,7 @@ class NeedRow:
             best=best,
             reasons=found,
             devices=offers.words(self.need.requests, chosen) if chosen else "",
+            policy=self.need.policy,
         )
 
     def scores(self) -> Mapping[str, float]:

@@ -56,7 +56,8 @@ class EngineRankings:
         self._unweighed = set[reference.Kind]()
         """Kinds that wait and came after it was made."""
         self._generation = self.table.generation
-        self._scorer: Scorer = self._new_scorer()
+        self._scorers: dict[str, Scorer] = {}
+        """By policy, as they are asked for; one whose table has aged is not changed, but replaced."""
 
     def take(self, views: Mapping[str, NodeInfo], changes: Changes) -> None:
         """See `rankings.Rankings`."""
@@ -72,36 +73,53 @@ class EngineRankings:
         key = need.key()
         row = self._kept.get(key)
         if row is None:
-            row = self._kept[key] = NeedRow(need, self.table, self._scorer)
+            row = self._kept[key] = NeedRow(need, self.table, self._scorer(need))
             while len(self._kept) > max(1, _MOST_BYTES // (_NODE_BYTES * max(1, len(self.table)))):
                 self._kept.popitem(last=False)
             if need.kind not in self._weighed:
                 self._unweighed.add(need.kind)
                 self._weigh()
         self._kept.move_to_end(key)
-        row.scorer = self._scorer
+        row.scorer = self._scorer(need)
         return row
 
     def _weigh(self) -> None:
-        """Make the policy's table anew where it has aged."""
+        """Have the policies' table made anew where it has aged."""
         grown = abs(self.asked.total() - self._total)
         has_aged = grown * _PART > max(self._total, len(self._weighed)) or len(self._unweighed) * _PART > len(
             self._weighed
         )
-        if self._generation != self.table.generation or (has_aged and isinstance(self._scorer, WholeGPUs)):
-            self._scorer, self._generation = self._new_scorer(), self.table.generation
+        if self._generation != self.table.generation:
+            self._generation = self.table.generation
+            self._scorers.clear()
+        elif has_aged:
+            for name in [name for name, one in self._scorers.items() if isinstance(one, WholeGPUs)]:
+                del self._scorers[name]
 
-    def _new_scorer(self) -> Scorer:
-        if self.policy in reference.POLICIES:
-            return Packed(self.table, is_spread=self.policy == "spread")
-        if self.policy == "random":
-            return Random(self._draws)
+    def _learn(self) -> None:
+        """Take what is asked for now."""
         counts = Counter(row.need.kind for row in self._kept.values())
         counts.update(self.asked)
         self._total, self._unweighed = self.asked.total(), set()
         self._weighed = {kind: count for kind, count in sorted(counts.items()) if count > 0}
+
+    def _scorer(self, need: PodInfo) -> Scorer:
+        """Return the scorer of a need's policy."""
+        policy = need.policy or self.policy
+        found = self._scorers.get(policy)
+        if found is None:
+            found = self._scorers[policy] = self._new_scorer(policy)
+        return found
+
+    def _new_scorer(self, policy: str) -> Scorer:
+        if policy in reference.POLICIES:
+            return Packed(self.table, is_spread=policy == "spread")
+        if policy == "random":
+            return Random(self._draws)
+        if not any(isinstance(one, WholeGPUs) for one in self._scorers.values()):
+            self._learn()
         shapes = Counter[Shape]()
         for kind, count in self._weighed.items():
             shapes[kind_shape(kind)] += count
         table = dict(shapes.most_common(_MOST_KINDS))
-        return WholeGPUs(self.table, policies.POLICIES[self.policy](self.table.state, table))
+        return WholeGPUs(self.table, policies.POLICIES[policy](self.table.state, table))

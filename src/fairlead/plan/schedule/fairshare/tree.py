@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fairlead import errors
+from fairlead.settings.control import POLICIES
 from fairlead.wire.kubernetes import quantity
 from fairlead.wire.kubernetes.scheduling import queue
 
@@ -39,6 +40,7 @@ class Spec:
     weight: int = 1
     namespaces: tuple[str, ...] = ()
     min_runtime_s: int = 0
+    policy: str = ""
 
 
 def spec_of(item: queue.Queue) -> Spec:
@@ -62,7 +64,15 @@ def spec_of(item: queue.Queue) -> Spec:
         weight=max(0, said.weight),
         namespaces=said.namespaces,
         min_runtime_s=said.min_runtime_seconds,
+        policy=_policy(name, said.policy),
     )
+
+
+def _policy(name: str, policy: str) -> str:
+    if policy and policy not in POLICIES:
+        message = f'queue "{name}": there is no policy "{policy}"'
+        raise errors.Invalid(message, reason="QueueInvalid", hint=f"one of {', '.join(POLICIES)}")
+    return policy
 
 
 def _amount(name: str, part: str, resource: str, text: str) -> int:
@@ -123,6 +133,10 @@ class Tree:
             found.append(name)
             name = self._parents[name]
         return tuple(found)
+
+    def policy(self, name: str) -> str:
+        """Return the policy that places a queue's pods, its own or its nearest ancestor's; "": the scheduler's."""
+        return next((policy for one in self.path(name) if (policy := self.specs[one].policy)), "")
 
     def find(self, namespace: str, named: str) -> tuple[str, str]:
         """Return a pod's queue, and why it may not be in it.

@@ -33,10 +33,12 @@ class Shard:
 
     def owns_pod(self, pod: core.Pod) -> bool:
         """Return whether a pod is of the pool."""
-        if not self.label:
-            return True
+        return not self.label or self.pool_of(pod) == self.pool
+
+    def pool_of(self, pod: core.Pod) -> str:
+        """Return the pool that a pod names."""
         told = (pod.metadata.labels, pod.spec.node_selector)
-        return next((one[self.label] for one in told if self.label in one), "") == self.pool
+        return next((one[self.label] for one in told if self.label in one), "") if self.label else ""
 
     def lease(self, name: str) -> str:
         """Return the name of the lease of those who may work for the pool."""

@@ -13,7 +13,6 @@ from litestar import di, openapi, params, response, status_codes
 from fairlead import errors
 from fairlead.plan import trace
 from fairlead.plan.pod import podstate
-from fairlead.plan.schedule import waiting
 from fairlead.serve.api import eventstream, stream
 from fairlead.serve.api import page as pages
 from fairlead.serve.api.change import Wait
@@ -343,7 +342,8 @@ async def _diagnosed(services: Dependencies, pod: core.Pod) -> str:
     """Return why a pod waits, from the nodes and pods as they are, or that the user may not read them."""
     try:
         nodes, pods = await services.census.list(core.Node), await services.census.list(core.Pod)
-        return waiting.why(pod, nodes.items, pods.items, ours=services.info.scheduler_name)
+        ours, shards = services.info.scheduler_name, await waits.shards(services)
+        return waitview.why(pod, waitview.Census(nodes.items, pods.items, ours=ours, shards=shards))
     except errors.Denied:
         return "nodes and pods of the cluster may not be read, so what fits it is not known"
     except errors.Invalid as error:

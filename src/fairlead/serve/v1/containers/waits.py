@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import time
 from collections.abc import Sequence
 
 from fairlead import errors
 from fairlead.plan.pod import podstate
+from fairlead.plan.schedule.shard import running
 from fairlead.serve.v1.containers import waitview
 from fairlead.serve.v1.dependencies import Dependencies
-from fairlead.wire.kubernetes import core
+from fairlead.store.port import Selector
+from fairlead.wire.kubernetes import coordination, core
 
 
 async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str, waitview.Waiting]:
@@ -22,9 +25,20 @@ async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str,
     except errors.Denied:
         return {}
     now, found = dt.datetime.now(dt.UTC), {}
-    census = waitview.Census(nodes.items, every.items, ours=services.info.scheduler_name)
+    census = waitview.Census(nodes.items, every.items, ours=services.info.scheduler_name, shards=await shards(services))
     for pod in pods:
         with contextlib.suppress(errors.Invalid):  # a quantity that cannot be read is that pod's fault, not the list's
             only = pod.metadata.namespace if services.whole else ""
             found[pod.metadata.uid] = waitview.describe(pod, census, now=now, only=only)
     return {uid: one for uid, one in found.items() if one is not None}
+
+
+async def shards(services: Dependencies) -> running.Shards:
+    """Return which schedulers share the cluster; one has it all where their leases may not be read."""
+    if not services.info.system_namespace:
+        return running.WHOLE
+    try:
+        found = await services.store.list(coordination.Lease, Selector(namespace=services.info.system_namespace))
+    except (errors.Denied, errors.NotFound):
+        return running.WHOLE
+    return running.shards_of(found.items, time.time())

@@ -20,6 +20,7 @@ from fairlead import errors
 from fairlead.plan.pod import podstate
 from fairlead.plan.schedule import reference, rules, waiting, workloads
 from fairlead.plan.schedule.group import membership
+from fairlead.plan.schedule.shard import running
 from fairlead.serve.v1.containers.life import estimate
 from fairlead.wire.kubernetes import core, meta, quantity
 from fairlead.wire.text import timestamp
@@ -32,6 +33,8 @@ OTHER: Final = "NoNodeFits"
 GROUP: Final = "WaitingForGroup"
 QUEUE: Final = "WaitingForQueue"
 ROOM: Final = "MakingRoom"
+_OF_NODES: Final = frozenset({NEVER, DEVICES, RESOURCES, OTHER})
+"""Reasons that are about the nodes that there are."""
 _LISTED: Final = 3
 """Holders that are named; the others are counted."""
 _GIB: Final = 1 << 30
@@ -81,9 +84,13 @@ class Census:
     meanwhile.
     """
 
-    def __init__(self, nodes: Sequence[core.Node], pods: Sequence[core.Pod], *, ours: str) -> None:
-        """Args: pods: of all namespaces.   ours: the name of the scheduler that is ours."""
-        self.nodes, self.pods, self.ours = nodes, pods, ours
+    def __init__(
+        self, nodes: Sequence[core.Node], pods: Sequence[core.Pod], *, ours: str, shards: running.Shards = running.WHOLE
+    ) -> None:
+        """Args: pods: of all namespaces.   ours: the name of the scheduler that is ours.   shards: those that run."""
+        self.nodes, self.pods, self.ours, self.shards = nodes, pods, ours, shards
+        self._parts: dict[str, Census] = {}
+        """By pool: the same with the nodes of the pool alone."""
         self.living = [one for one in pods if not podstate.is_final(one)]
         self.there: dict[str, list[core.Pod]] = {}
         for one in self.living:
@@ -94,6 +101,15 @@ class Census:
         self._asked: dict[tuple[str, str], tuple[int, ...]] = {}
         self._ends: dict[tuple[str, str], tuple[tuple[float, int], ...]] = {}
         self._is_hopeful: dict[int, bool] = {}
+
+    def of(self, pod: core.Pod) -> Census:
+        """Return the census with the nodes alone that the pod's scheduler uses."""
+        if not self.shards.divide(pod):
+            return self
+        pool = self.shards.pool_of(pod)
+        if pool not in self._parts:
+            self._parts[pool] = Census(self.shards.nodes_for(pod, self.nodes), self.pods, ours=self.ours)
+        return self._parts[pool]
 
     def need(self, pod: core.Pod) -> reference.PodInfo | None:
         """Return what a pod of the census asks; None: a quantity of it cannot be read."""
@@ -165,6 +181,21 @@ def describe(pod: core.Pod, census: Census, *, now: dt.datetime, only: str = "")
     """
     if pod.spec.node_name or podstate.is_final(pod):
         return None
+    if unled := census.shards.refusal(pod):
+        return Waiting(reason=SCHEDULER, message=unled)
+    found, where = _described(pod, census.of(pod), now=now, only=only), census.shards.words(pod)
+    return msgspec.structs.replace(found, message=f"{found.message}{where}") if found.reason in _OF_NODES else found
+
+
+def why(pod: core.Pod, census: Census) -> str:
+    """Return one sentence on why a pod has no node, from nodes and pods alone. Raises: Invalid: as `waiting.why`."""
+    if unled := census.shards.refusal(pod):
+        return unled
+    words = waiting.why(pod, census.of(pod).nodes, census.pods, ours=census.ours)
+    return f"{words}{census.shards.words(pod)}"
+
+
+def _described(pod: core.Pod, census: Census, *, now: dt.datetime, only: str) -> Waiting:
     nodes, whole, ours = census.nodes, census.whole, census.ours
     need = reference.pod_info(pod)
     is_refused = bool(pod.spec.scheduling_gates) or (pod.spec.scheduler_name == ours and rules.refusal(pod.spec))

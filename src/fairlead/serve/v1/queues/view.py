@@ -21,6 +21,7 @@ class QueueRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     weight: Annotated[int, msgspec.Meta(ge=0, le=65535, description="its part of the rest")] | None = None
     namespaces: Annotated[tuple[str, ...] | None, msgspec.Meta(description="whose containers are in it")] = None
     min_runtime_seconds: Annotated[int, msgspec.Meta(ge=0, description="before its pods may end")] | None = None
+    policy: Annotated[str | None, msgspec.Meta(description="how its pods are placed; empty: as its parent's")] = None
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
+from fairlead.settings.control import POLICIES
 from fairlead.wire.kubernetes.gpudevice import API_VERSION as _GROUP
 from fairlead.wire.kubernetes.meta import Condition, ObjectMeta, Wire
 
@@ -32,6 +33,8 @@ class QueueSpec(Wire, frozen=True):
     """Namespaces whose pods are in it; a pod that names a queue by label must be of one of them, if there are any."""
     min_runtime_seconds: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Its pods are not ended for others before they ran for so long."""
+    policy: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["", *POLICIES]})] = ""
+    """By which policy its pods are placed; empty: its parent's, and of the topmost control.policy."""
 
 
 class QueueStatus(Wire, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Mapping
@@ -245,3 +246,33 @@ def test_rules_on_other_pods_are_judged_alike_by_array_and_node_by_node(seed: in
         assert _facts(fast[0]) == _facts(slow[0])
         assert fast[1] == slow[1]
         assert engine.of(need).scores() == plain.of(need).scores()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("default", ["packed", "fairlead"])
+def test_each_need_is_placed_by_its_own_policy_as_if_it_were_the_only_one(default: str, seed: int) -> None:
+    world, mixed = World(seed), EngineRankings(default)
+    alone = {name: EngineRankings(name) for name in ("packed", "spread", "binpack")}
+    needs = [world.need() for _ in range(4)]
+    for _ in range(20):
+        changes = world.step()
+        for engine in (mixed, *alone.values()):
+            engine.take(world.views, changes)
+        for need in world.chance.sample(needs, 2):
+            for policy, engine in alone.items():
+                one, _ = _asked(mixed, dataclasses.replace(need, policy=policy), world.views)
+                assert _facts(one) == _facts(_asked(engine, need, world.views)[0])
+                assert one.facts["policy"] == policy
+
+
+def test_a_policy_that_is_asked_for_late_weighs_what_runs_by_then() -> None:
+    world, late, early = World(3), EngineRankings("packed"), EngineRankings("fairlead")
+    for _ in range(30):
+        changes = world.step()
+        late.take(world.views, changes)
+        early.take(world.views, changes)
+    fresh = EngineRankings("fairlead")
+    fresh.take(world.views, {name: (None, node) for name, node in world.views.items()})
+    need = world.need()
+    found, _ = _asked(late, dataclasses.replace(need, policy="fairlead"), world.views)
+    assert found.best == _asked(fresh, need, world.views)[0].best
