@@ -124,6 +124,8 @@ def main(arguments: Sequence[str]) -> int:
             results += runs
             if not given.json:
                 print("\n".join(lines(runs)), flush=True)
+    if not given.json and "fgd" in policies:
+        print("\n".join(verdicts(results, [one for one in policies if one != "fgd"])))
     if given.svg:
         given.svg.write_text(picture(results))
     if given.json:
@@ -157,6 +159,28 @@ def lines(runs: Sequence[Result]) -> list[str]:
     failures = (f"{size} {statistics.fmean(one.failures.get(size, 0) for one in runs):.0f}" for size in sizes)
     found.append(f"  failures      {', '.join(failures) or 'none'}")
     return [*found, f"  decisions/s   {statistics.median(one.decisions_per_s for one in runs):.0f}"]
+
+
+def verdicts(results: Sequence[Result], policies: Sequence[str], *, at: int = 100) -> list[str]:
+    """Return for each trace how policies stand beside fgd on the same arrivals; within two of its deviations: a tie."""
+    shares = {(one.trace, one.policy, one.seed): one.allocated.get(at) for one in results}
+    found, counts = list[str](), collections.Counter[str]()
+    for trace in dict.fromkeys(one.trace for one in results):
+        for policy in policies:
+            seeds = [seed for name, other, seed in shares if (name, other) == (trace, policy)]
+            pairs = [(shares[trace, policy, seed], shares[trace, "fgd", seed]) for seed in seeds]
+            both = [(own, other) for own, other in pairs if own is not None and other is not None]
+            if len(both) < 2:
+                continue
+            gain = statistics.fmean(own - other for own, other in both)
+            spread = 2 * statistics.stdev(other for _, other in both)
+            verdict = "ties" if abs(gain) <= spread else "beats" if gain > 0 else "loses to"
+            counts[policy] += verdict != "loses to"
+            found.append(
+                f"{trace}: {policy} {verdict} fgd, {gain:+.2f} points at {at} % (two deviations: {spread:.2f})"
+            )
+    traces = len({one.trace for one in results})
+    return [*found, *(f"{policy} ties or beats fgd on {count} of {traces}" for policy, count in counts.items())]
 
 
 def _mean(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:

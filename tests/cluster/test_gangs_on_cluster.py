@@ -22,6 +22,7 @@ _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _DEFINITION = Path(__file__).parents[2] / "src/fairlead/chart/crds/queues.yaml"
 
 
+_SETTINGS = ("--control-pod-policies=app=serve:spread",)
 _GROUPS = "/apis/scheduling.run.ai/v2alpha2"
 _FREE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _KAI: dict[str, Any] = {
@@ -67,7 +68,7 @@ def scheduler(cluster: home.Cluster, connection: api.API, tmp_path_factory: pyte
     connection.until(_DEFINITIONS, _served, what="queues and KAI's PodGroups are served")
     for name in ("gang-a", "gang-b"):
         paper.add_node(connection, name, gpus=4)
-    one = verb.Verb("scheduler", cluster.kubeconfig, tmp_path_factory.mktemp("gangs") / "scheduler.log")
+    one = verb.Verb("scheduler", cluster.kubeconfig, tmp_path_factory.mktemp("gangs") / "scheduler.log", _SETTINGS)
     with verb.running(one):
         one.until_logged('"event": "leading"')
         yield
@@ -131,6 +132,26 @@ def test_a_queue_may_borrow_says_how_it_stands_and_is_not_for_others(space: pape
     finally:
         for name in ("mine", "other"):
             space.server.delete(f"{_QUEUES}/{name}")
+
+
+def test_a_queue_and_a_class_of_pods_are_each_placed_by_their_own_policy(space: paper.Space) -> None:
+    kind = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Queue", "metadata": {"name": "serving"}}
+    served = {"kueue.x-k8s.io/queue-name": "serving"}
+    space.server.create(_QUEUES, {**kind, "spec": {"policy": "spread"}})
+    try:
+        # One after another, each seen as bound before the next comes: both nodes begin equally empty.
+        for one, labels in (("packed", {}), ("queue", served), ("class", {"app": "serve"})):
+            nodes = []
+            for number in range(2):
+                space.add(f"{one}-{number}", gpus=1, about={"labels": labels})
+                nodes += space.until_bound(f"{one}-{number}")
+            assert (len(set(nodes)) == 1) is (one == "packed"), (one, nodes)
+            for number in range(2):
+                space.server.delete(f"{space.path}/{one}-{number}", grace_s=0)
+        with pytest.raises(errors.FairleadError, match="policy"):
+            space.server.create(_QUEUES, {**kind, "metadata": {"name": "bad"}, "spec": {"policy": "dense"}})
+    finally:
+        space.server.delete(f"{_QUEUES}/serving")
 
 
 def test_what_a_queue_lent_is_taken_back_from_the_borrower_and_a_budget_is_kept(space: paper.Space) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,20 @@ _LEASES = "/apis/coordination.k8s.io/v1/namespaces/fairlead/leases"
 
 def _binder(items: list[api.Object], name: str) -> list[str]:
     return [one["message"] for one in items if one["reason"] == "Scheduled" and one["involvedObject"]["name"] == name]
+
+
+def _too_large(space: paper.Space) -> str:
+    space.add("q-large", gpus=9, about={"labels": {_LABEL: "b"}})
+    return "q-large"
+
+
+def _explained(cluster: home.Cluster, space: paper.Space, name: str) -> str:
+    """Return what the verb says of a pod, by the administrator's kubeconfig."""
+    command = [sys.executable, "-m", "fairlead.cli.main", "explain", "-n", space.namespace, name]
+    env = {"KUBECONFIG": str(cluster.kubeconfig), "PATH": os.environ["PATH"], "HOME": "/nonexistent"}  # noqa: TID251
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return " ".join(done.stdout.split())
 
 
 def test_two_schedulers_place_each_their_own_and_one_that_is_killed_stops_its_pool_alone(
@@ -60,6 +77,9 @@ def test_two_schedulers_place_each_their_own_and_one_that_is_killed_stops_its_po
                 space.add("q-b", gpus=1, about={"labels": {_LABEL: "b"}})
                 assert space.until_bound("q-b") == ["pool-b"]
                 assert "q-a" not in space.bound()
+                space.add("q-c", gpus=1, about={"labels": {_LABEL: "c"}})
+                assert 'no scheduler runs for pods of example.com/pool "c"' in _explained(cluster, space, "q-c")
+                assert f'(of the nodes with {_LABEL} "b")' in _explained(cluster, space, _too_large(space))
                 first.start()
                 assert space.until_bound("q-a") == ["pool-a"]
         finally:

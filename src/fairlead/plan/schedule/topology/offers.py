@@ -12,17 +12,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from fairlead import errors
 from fairlead.model.gpu import LinkKind
 from fairlead.model.mig import Slot
 from fairlead.plan.pod import admission
-from fairlead.plan.schedule.topology import gpus, instances
-from fairlead.wire.kubernetes import gpudevice
+from fairlead.plan.schedule.topology import amounts, gpus, instances
+from fairlead.wire.kubernetes import gpudevice, quantity
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
+from fairlead.wire.nvidia.pluginconfig import MPS_CORE, MPS_MEMORY
 
 _UNIT: Final = 1000
+_GIB: Final = 1 << 30
 _UNKNOWN: Final = gpus.BEST
 """What a single device is worth where nothing is known of it: it breaks nothing up."""
-Offer = gpus.FreeGPUs | instances.FreeInstances
+Offer = gpus.FreeGPUs | instances.FreeInstances | amounts.FreeAmounts
 Pods = Mapping[str, Mapping[str, int]]
 """Pods of a node by uid, in the order in which they came: what each requests, in thousandths."""
 
@@ -43,6 +46,10 @@ class Known:
     """Its MIG devices: uuid, resource, memory slices and place."""
     holders: tuple[tuple[str, str, tuple[str, ...]], ...]
     """Uid and NAMESPACE/NAME of pods, and the MIG devices that they hold."""
+    whole: amounts.Part | None = None
+    """Where it is given by amounts: all of it."""
+    parts: tuple[tuple[str, str, str, int], ...] = ()
+    """Uid and NAMESPACE/NAME of pods, and how many units of which amount they have of it."""
 
 
 _KINDS: Final = {kind.value: kind for kind in LinkKind}
@@ -63,7 +70,22 @@ def known(device: GPUDevice) -> Known:
             (one.uuid, one.resource, one.size, Slot(profile=one.profile, start=one.start)) for one in spec.mig_devices
         ),
         holders=tuple((one.pod_uid, f"{one.namespace}/{one.pod}", one.mig_devices) for one in status.holders),
+        whole=_whole(spec),
+        parts=tuple(
+            (one.pod_uid, f"{one.namespace}/{one.pod}", one.resource, len(one.devices))
+            for one in status.holders
+            if one.resource in amounts.NAMES
+        ),
     )
+
+
+def _whole(spec: gpudevice.GPUDeviceSpec) -> amounts.Part | None:
+    if spec.resource != amounts.RESOURCE:
+        return None
+    try:
+        return spec.replicas, int(quantity.parse_quantity(spec.memory) // _GIB)
+    except errors.Invalid:
+        return None  # what an agent wrote that cannot be read is not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +98,8 @@ class Prepared:
     """Resources of MIG devices."""
     boards: tuple[Known, ...]
     """GPUs that have MIG devices, in index order."""
+    shared: tuple[Known, ...] = ()
+    """GPUs that are given by amounts, in index order."""
 
 
 def prepare(devices: Iterable[Known]) -> Prepared:
@@ -88,7 +112,8 @@ def prepare(devices: Iterable[Known]) -> Prepared:
             whole.append((resource, _fabric(there), there))
     divided = {slot[1] for one in rows for slot in one.slots if slot[1]} - {one.resource for one in rows}
     boards = sorted((one for one in rows if one.slots), key=lambda one: one.index)
-    return Prepared(whole=tuple(whole), divided=tuple(sorted(divided)), boards=tuple(boards))
+    shared = sorted((one for one in rows if one.whole is not None), key=lambda one: one.index)
+    return Prepared(whole=tuple(whole), divided=tuple(sorted(divided)), boards=tuple(boards), shared=tuple(shared))
 
 
 def _fabric(rows: tuple[Known, ...]) -> gpus.Fabric:
@@ -115,6 +140,8 @@ def offers(node: Prepared, pods: Pods, name: Callable[[str], str]) -> dict[str, 
     for resource in node.divided:
         if (left := _free_instances(resource, node.boards, pods, name)) is not None:
             found[resource] = left
+    if node.shared and (parts := _free_amounts(node.shared, pods, name)) is not None:
+        found[amounts.RESOURCE] = parts
     return found
 
 
@@ -175,13 +202,37 @@ def _free_instances(
     return instances.FreeInstances(tuple(boards))
 
 
+def _free_amounts(rows: tuple[Known, ...], pods: Pods, name: Callable[[str], str]) -> amounts.FreeAmounts | None:
+    living = {key for uid in pods for key in (uid, name(uid)) if key}
+    left, served = list[amounts.Shared](), set[str]()
+    for one in rows:
+        taken = dict.fromkeys(amounts.NAMES, 0)
+        for uid, full_name, resource, units in one.parts:
+            if {uid, full_name} & living:
+                served |= {uid, full_name}
+                taken[resource] += units
+        core, memory = one.whole or (0, 0)
+        free = core - taken[MPS_CORE], memory - taken[MPS_MEMORY]
+        if one.is_healthy:
+            left.append(amounts.Shared(one.index, (core, memory), free))
+    there = tuple(left)
+    for uid, requests in pods.items():
+        number = amounts.joined(requests, _UNIT)
+        if number and not {uid, name(uid)} & served:
+            after = amounts.place(there, amounts.part_of(number))
+            if after is None:
+                return None
+            there = after
+    return amounts.FreeAmounts(there)
+
+
 def asked(requests: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """Return the extended resources that are requested, with how many of each."""
-    return tuple(
-        (name, value // _UNIT)
-        for name, value in sorted(requests.items())
-        if value >= _UNIT and admission.is_extended(name)
-    )
+    """Return the extended resources that are requested, with how many of each; two amounts of a GPU are one of them."""
+    found = {name: value // _UNIT for name, value in requests.items() if value >= _UNIT and admission.is_extended(name)}
+    if found.keys() & amounts.NAMES:
+        found = {name: count for name, count in found.items() if name not in amounts.NAMES}
+        found[amounts.RESOURCE] = amounts.joined(requests, _UNIT)
+    return tuple(sorted(found.items()))
 
 
 def worth(wanted: tuple[tuple[str, int], ...], there: Mapping[str, Offer]) -> int:

@@ -94,3 +94,32 @@ def test_what_is_not_there_is_named_with_what_is(
     with pytest.raises(SystemExit):
         openb.main(["--traces", str(folder), *wrong])
     assert "fairlead" in (said := capsys.readouterr().err) or "tiny" in said
+
+
+def _run(trace: str, policy: str, seed: int, allocated: float) -> openb.Result:
+    return openb.Result(
+        trace=trace,
+        policy=policy,
+        seed=seed,
+        allocated={100: allocated},
+        fragmented={},
+        failures={},
+        decisions_per_s=1.0,
+    )
+
+
+def test_a_policy_ties_with_fgd_within_two_of_its_deviations_on_the_same_arrivals() -> None:
+    """The deviation of 95, 96, 97 is 1."""
+    gains = {"up": 2.1, "near": -1.9, "down": -2.1}
+    results = [
+        _run(trace, policy, seed, 95.0 + seed + (gain if policy == "fairlead" else 0.0))
+        for trace, gain in gains.items()
+        for policy in ("fgd", "fairlead")
+        for seed in range(3)
+    ]
+    assert openb.verdicts(results, ["fairlead"]) == [
+        "up: fairlead beats fgd, +2.10 points at 100 % (two deviations: 2.00)",
+        "near: fairlead ties fgd, -1.90 points at 100 % (two deviations: 2.00)",
+        "down: fairlead loses to fgd, -2.10 points at 100 % (two deviations: 2.00)",
+        "fairlead ties or beats fgd on 2 of 3",
+    ]
