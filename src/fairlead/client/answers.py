@@ -242,6 +242,7 @@ class GPU(Record, frozen=True, kw_only=True):
     compute_capability: tuple[int, int] | None = None
     brand: str | None = None
     numa_node: int | None = None
+    nics: tuple[str, ...] = ()
     kernel_driver: str = ""
     mig_enabled: bool = False
     mig_capable: bool = False

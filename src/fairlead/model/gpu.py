@@ -151,6 +151,8 @@ class GPU:
     """NVML's brand in the word that images require, `nvidia`, `tesla`, `geforce`; `unknown` is a brand, too."""
     numa_node: int | None = None
     """None where the machine has no NUMA or does not report it."""
+    nics: tuple[str, ...] = ()
+    """RDMA devices on its PCIe switch, `mlx5_0`."""
     kernel_driver: str = ""
     """The module that the GPU is bound to, `xe`; read only of Intel's, which have two."""
     mig_enabled: bool = False

@@ -95,6 +95,7 @@ def _read(root: Path, address: str, index: int, nodes: dict[int, _Node]) -> GPU 
         serial=pci.read_text(folder / "serial_number") or None,
         compute_capability=_gfx(nodes.get(minor)),
         numa_node=pci.numa_node(root, address),
+        nics=pci.list_near_nics(root, address),
         device_nodes=tuple(pci.list_drm_nodes(root, address)),
         health=_health(folder),
     )

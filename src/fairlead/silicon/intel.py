@@ -93,6 +93,7 @@ def _read(root: Path, address: str, folder: Path, index: int) -> GPU | Unreadabl
         name=_NAMES.get(device, f"Intel GPU 0x{device:04x}"),
         memory_bytes=_memory(folder),
         numa_node=pci.numa_node(root, address),
+        nics=pci.list_near_nics(root, address),
         kernel_driver=pci.driver_of(root, address) or "",
         device_nodes=tuple(pci.list_drm_nodes(root, address)),
         health=_health(folder),

@@ -153,6 +153,7 @@ def plan_spec(
         simulated=inventory.is_simulated,
         pci_bus_id=gpu.pci_bus_id,
         numa_node=gpu.numa_node,
+        nics=gpu.nics,
         compute_capability=".".join(map(str, gpu.compute_capability or ())),
         brand=gpu.brand or "",
         driver_version=driver.version if driver is not None else "",

@@ -409,8 +409,9 @@ class Cache:
         if not self._is_ours(pod):
             return need
         need = self.places.narrowed(pod, need)
-        if policy := self._workloads.policy_of(pod):
-            need = dataclasses.replace(need, policy=policy)
+        policy, is_grouped = self._workloads.policy_of(pod), self._workloads.is_grouped(pod)
+        if policy or is_grouped:
+            need = dataclasses.replace(need, policy=policy, is_grouped=is_grouped)
         if spread := self.selectors.spread(pod):
             need = dataclasses.replace(need, peer=dataclasses.replace(need.peer, spread=spread).among(()))
         if not claims.has_claims(pod):

@@ -86,6 +86,8 @@ class PodInfo:
     """The part of the network in which its group is placed."""
     policy: str = ""
     """By which policy it is placed; empty: the scheduler's."""
+    is_grouped: bool = False
+    """Whether it works together with pods that may be on other nodes."""
     _kind: Kind | None = field(default=None, init=False, repr=False, compare=False)
     """Kept, because every change of a node asks each of its pods."""
 
@@ -116,6 +118,7 @@ class PodInfo:
             self.attached,
             self.domain,
             self.policy,
+            self.is_grouped,
             self.peer.key(),
         )
 
@@ -356,11 +359,18 @@ def _together(need: PodInfo, node: NodeInfo) -> int:
     return offers.worth(offers.asked(need.requests), node.devices)
 
 
+def _beside_nics(need: PodInfo, node: NodeInfo) -> int:
+    """Return how many in a hundred of the GPUs of a group's pod would have a network card beside them."""
+    return offers.worth(offers.asked(need.requests), node.devices, offers.rails_of) if need.is_grouped else 0
+
+
 TOPOLOGY: Final = "GPUTopology"
+RAILS: Final = "GPURails"
 SCORES: Final[Mapping[str, tuple[int, Callable[[PodInfo, NodeInfo], int]]]] = {
     "NodeAffinity": (2, _preferred),
     "TaintToleration": (3, _avoided),
     TOPOLOGY: (2, _together),
+    RAILS: (1, _beside_nics),
 }
 """Weight beside the policy's 1, and what a node is worth to the pod. Source: kube-scheduler's default plugins.
 

@@ -232,6 +232,10 @@ class Workloads:
         own = podclass.policy_of(pod, self._classes)
         return own or (self.ledger.tree.policy(self.queue_of(pod.metadata.uid)) if self.has_queues else "")
 
+    def is_grouped(self, pod: core.Pod) -> bool:
+        """Return whether a pod is placed with others, which may be on other nodes."""
+        return self.gangs.of(pod.metadata.uid) is not None
+
     def choose(self, names: Iterable[str]) -> str:
         """Return which of some queues with waiting pods has its turn."""
         return self.ledger.choose(names)

@@ -98,6 +98,7 @@ def read(nvml: binding.Binding, index: int, root: Path) -> Reading:
         compute_capability=nvml.reading("nvmlDeviceGetCudaComputeCapability", handle),
         brand=BRANDS.get(brand),
         numa_node=pci.numa_node(root, address),
+        nics=pci.list_near_nics(root, address),
         mig_enabled=is_mig,
         mig_capable=mode is not None,
         mig_devices=_mig_devices(nvml, handle, total) if is_mig else (),

@@ -78,6 +78,17 @@ def list_drm_nodes(root: Path, address: str) -> list[str]:
     return [f"/dev/dri/{name}" for name in wanted if (root / "dev/dri" / name).exists()]
 
 
+def list_near_nics(root: Path, address: str) -> tuple[str, ...]:
+    """Return the RDMA devices on a device's PCIe switch, `mlx5_0`: what they send need not pass the host bridge.
+
+    Source: Documentation/ABI/stable/sysfs-class-infiniband; `device` leads to the network card's own PCI device.
+    """
+    base = root / "sys/class/infiniband"
+    names = sorted(path.name for path in base.iterdir()) if base.is_dir() else []
+    cards = ((name, (base / name / "device").resolve().name) for name in names)
+    return tuple(name for name, card in cards if link_kind(root, address, card) is LinkKind.SINGLE_SWITCH)
+
+
 def link_kind(root: Path, one: str, other: str) -> LinkKind:
     """Return how two devices reach each other over PCIe, from their places in the kernel's device tree.
 

@@ -89,6 +89,8 @@ class GPUDeviceSpec(Wire, frozen=True):
     """PCI address, domain:bus:device.function in lower case."""
     numa_node: int | None = None
     """NUMA node; absent where the machine has none or does not report it."""
+    nics: tuple[str, ...] = ()
+    """RDMA devices on its PCIe switch, mlx5_0."""
     compute_capability: str = ""
     """CUDA compute capability, 9.0."""
     brand: str = ""

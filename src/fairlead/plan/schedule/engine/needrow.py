@@ -21,11 +21,12 @@ from fairlead.wire.kubernetes import core
 _RESOURCES: Final = "NodeResourcesFit"
 _OTHERS: Final = tuple(name for name in reference.FILTERS if name != _RESOURCES)
 """Filters that are asked node by node; resources are the last."""
+_MEASURES: Final = {reference.TOPOLOGY: offers.worth_of, reference.RAILS: offers.rails_of}
+"""Rows of `reference.SCORES` that are about devices: these are looked up for all nodes at a time."""
 _EACH: Final = tuple(
-    (at, worth) for at, (name, (_, worth)) in enumerate(reference.SCORES.items()) if name != reference.TOPOLOGY
+    (at, worth) for at, (name, (_, worth)) in enumerate(reference.SCORES.items()) if name not in _MEASURES
 )
-"""Rows of `reference.SCORES` that are asked node by node; topology is looked up for all at a time."""
-_TOPOLOGY: Final = tuple(reference.SCORES).index(reference.TOPOLOGY)
+"""Those that are asked node by node."""
 _NO_AFFINITY: Final = core.NodeAffinity()
 
 
@@ -144,11 +145,14 @@ class NeedRow:
         """Look up how the devices of changed nodes hang together; of all nodes, once any node says so at all."""
         table, knew = self._table, self._knows_devices
         self._knows_devices = table.knows(self._devices)
-        if self._knows_devices:
-            at = at if knew else np.arange(len(table))
-            self._worths[_TOPOLOGY, at] = table.worths(self._devices, at)
-        elif knew:
-            self._worths[_TOPOLOGY] = 0
+        at = at if knew else np.arange(len(table))
+        for row, name in enumerate(reference.SCORES):
+            if name not in _MEASURES or (name == reference.RAILS and not self.need.is_grouped):
+                continue
+            if self._knows_devices:
+                self._worths[row, at] = table.worths(self._devices, at, _MEASURES[name])
+            elif knew:
+                self._worths[row] = 0
 
     def _number(self, node: NodeInfo) -> int:
         for name in _OTHERS:

@@ -125,19 +125,19 @@ class NodeTable:
         """Return whether any node says of any of the resources how its devices hang together."""
         return any(name in self._offered for name, _ in wanted)
 
-    def worths(self, wanted: tuple[tuple[str, int], ...], at: Ints) -> Ints:
-        """Return how well the devices hang together that a pod would get on each of the nodes, as `offers.worth`."""
+    def worths(self, wanted: tuple[tuple[str, int], ...], at: Ints, of: offers.Measure) -> Ints:
+        """Return what the devices are worth that a pod would get on each of the nodes, as `offers.worth`."""
         if len(at) <= FEW:
-            return np.array([offers.worth(wanted, self.infos[one].devices) for one in at.tolist()], dtype=np.int64)
+            return np.array([offers.worth(wanted, self.infos[one].devices, of) for one in at.tolist()], dtype=np.int64)
         rows, kept = list[Ints](), tuple(self._numbers)
         for name, count in wanted:
             column = self._offered.get(name)
             if column is None:
-                rows.append(np.full(len(at), offers.worth_of(None, count)))
+                rows.append(np.full(len(at), of(None, count)))
                 continue
             numbers, places = np.unique(column[at], return_inverse=True)
             there = (kept[number - 1] if number else None for number in numbers.tolist())
-            worths = np.array([offers.worth_of(each, count) for each in there], dtype=np.int64)
+            worths = np.array([of(each, count) for each in there], dtype=np.int64)
             rows.append(worths[places])
         found: Ints = np.minimum.reduce(rows)
         return found

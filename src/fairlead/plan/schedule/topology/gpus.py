@@ -6,7 +6,9 @@ looked up for all of them. The kubelet asks the plugin which GPUs a pod gets; `c
 same free GPUs, so a node is judged by the GPUs that the pod will have there.
 
 What a set is worth (`FreeGPUs.worth`): by its worst pair (NVLink or NVSwitch, one PCIe switch, one NUMA node, none of
-these), less a little where it breaks up an island of NVLinks that is free as a whole and smaller than the node.
+these), less a little where it breaks up an island of NVLinks that is free as a whole and smaller than the node. What
+it is worth to a pod whose group may span nodes is another figure (`FreeGPUs.rails`): how many of its GPUs have a
+network card beside them.
 """
 
 from __future__ import annotations
@@ -133,6 +135,14 @@ class FreeGPUs:
     fabric: Fabric
     free: int
     """As bits by position."""
+    railed: int = 0
+    """Those that have a network card on their PCIe switch, as bits by position."""
+
+    def rails(self, count: int) -> int:
+        """Return how many in a hundred of the GPUs that a pod would get have a network card beside them."""
+        if not self.railed or self.free.bit_count() < count:
+            return 0
+        return BEST * (chosen(self.fabric, self.free, count) & self.railed).bit_count() // count
 
     def worth(self, count: int) -> int | None:
         """Return what the GPUs are worth that a pod would get here, 0 to 100; None: fewer are known to be free."""

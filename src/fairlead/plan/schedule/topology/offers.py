@@ -39,6 +39,8 @@ class Known:
     numa: int | None
     resource: str
     """Under which it is offered whole; empty: it is not."""
+    has_nic: bool = False
+    """Whether a network card is on its PCIe switch."""
     is_healthy: bool
     ways: tuple[tuple[str, LinkKind, int], ...]
     """PCI address of another GPU, the closest way to it, and its lanes."""
@@ -63,6 +65,7 @@ def known(device: GPUDevice) -> Known:
         bus=spec.pci_bus_id,
         index=spec.index,
         numa=spec.numa_node,
+        has_nic=bool(spec.nics),
         resource="" if spec.replicas else spec.resource,
         is_healthy=status.health == gpudevice.HEALTHY,
         ways=tuple((bus, _KINDS[link.kind], link.lanes) for bus, link in ways),
@@ -165,7 +168,7 @@ def _free_gpus(
             return None  # more is placed than is known to be free
         if count:
             free &= ~gpus.chosen(fabric, free, count)
-    return gpus.FreeGPUs(fabric, free)
+    return gpus.FreeGPUs(fabric, free, sum(one.has_nic << place for place, one in enumerate(rows)))
 
 
 def _free_instances(
@@ -235,13 +238,13 @@ def asked(requests: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(found.items()))
 
 
-def worth(wanted: tuple[tuple[str, int], ...], there: Mapping[str, Offer]) -> int:
-    """Return what a node's devices are worth to a pod, 0 to 100: the least over what it asks for.
+Measure = Callable[[Offer | None, int], int]
+"""Says of what is free of one resource, and a number of devices, what they are worth, 0 to 100."""
 
-    Args: wanted: as `asked` returns it.   there: as `offers` returns it; several devices of which nothing is known
-          are worth nothing.
-    """
-    return min((worth_of(there.get(name), count) for name, count in wanted), default=0)
+
+def rails_of(offer: Offer | None, count: int) -> int:
+    """Return how many in a hundred of a pod's GPUs have a network card beside them; 0 also where it is not known."""
+    return offer.rails(count) if isinstance(offer, gpus.FreeGPUs) else 0
 
 
 def worth_of(offer: Offer | None, count: int) -> int:
@@ -250,6 +253,15 @@ def worth_of(offer: Offer | None, count: int) -> int:
     if found is None:
         return _UNKNOWN if count == 1 else 0
     return found
+
+
+def worth(wanted: tuple[tuple[str, int], ...], there: Mapping[str, Offer], of: Measure = worth_of) -> int:
+    """Return what a node's devices are worth to a pod, 0 to 100: the least over what it asks for.
+
+    Args: wanted: as `asked` returns it.   there: as `offers` returns it; several devices of which nothing is known
+          are worth nothing.
+    """
+    return min((of(there.get(name), count) for name, count in wanted), default=0)
 
 
 def words(requests: Mapping[str, int], there: Mapping[str, Offer]) -> str:
