@@ -35,7 +35,6 @@ from fairlead.model.step import TraceStep
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.gang import Gang
-from fairlead.plan.schedule.policy import podclass
 from fairlead.plan.schedule.preempt import movable
 from fairlead.plan.schedule.queue import Changes, Group, SchedulingQueue
 from fairlead.plan.schedule.ranking import SLICE
@@ -93,9 +92,7 @@ class Scheduler:
         self._store = store
         self._placement = placement
         self._meter = meter
-        self._workloads = works = Workloads(
-            half_life_s=settings.usage_half_life_s, classes=podclass.classes_of(settings.pod_policies)
-        )
+        self._workloads = works = Workloads(half_life_s=settings.usage_half_life_s, pod_policies=settings.pod_policies)
         self._queue = SchedulingQueue(clock, queue_of=works.queue_of, choose=works.choose)
         self._cache = Cache(
             self._queue,

@@ -33,9 +33,13 @@ def is_leaving(pod: core.Pod) -> bool:
 class Workloads:
     """Groups and queues over the pods that there are."""
 
-    def __init__(self, *, half_life_s: float = 0.0, classes: tuple[podclass.PodClass, ...] = ()) -> None:
-        """Begin without any. Args: half_life_s: as in `Ledger`.   classes: pods that a policy of their own places."""
-        self._classes = classes
+    def __init__(self, *, half_life_s: float = 0.0, pod_policies: str = "") -> None:
+        """Begin without any.
+
+        Args:   half_life_s: as in `Ledger`.   pod_policies: as the setting `control.pod_policies`.
+        Raises: Invalid: these cannot be carried out.
+        """
+        self._classes = podclass.classes_of(pod_policies)
         self.gangs = Gangs()
         self.ledger = Ledger(half_life_s=half_life_s)
         self._pods: dict[str, core.Pod] = {}

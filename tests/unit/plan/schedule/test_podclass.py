@@ -60,7 +60,7 @@ def test_a_queue_with_a_policy_that_is_not_there_says_so_and_is_not_carried_out(
 
 
 def test_a_class_goes_before_the_queue() -> None:
-    works = Workloads(classes=podclass.classes_of("app=serve:spread"))
+    works = Workloads(pod_policies="app=serve:spread")
     works.note_queue(_queue("team", namespaces=("red",), policy="fgd"))
     serve, other, foreign = _pod(app="serve"), _pod(), _pod("blue")
     found = []

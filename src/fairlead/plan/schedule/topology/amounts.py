@@ -2,7 +2,7 @@
 
 A node offers `mps-core` and `mps-memory` as sums over its GPUs, and a container needs both of one GPU: two GPUs with 10
 GiB free each are no room for 20. The device plugin gives the GPU that has fewest free units and yet enough, and the
-kubelet asks it for one of the two amounts first, in an order that nobody knows; so a node is judged by the worse of the
+kubelet asks it for one of the two amounts first, in an order that is not known; so a node is judged by the worse of the
 two GPUs that could come of it. What a part is worth there is the taken share of that GPU once it has the part, of the
 amount that is taken less: a GPU that is filled up evenly strands nothing.
 """
