@@ -5,6 +5,7 @@ it. Each runs in a session of its own, so that a Ctrl-C on our terminal reaches 
 for with a time limit; long ones (`opened`) are killed with their block and, through util-linux's setpriv where it is
 there, by the kernel when we die. (The kernel ties that signal to the thread that started the program: the event loop's,
 which lives as long as we do. A Python `preexec_fn` would do the same but forks the whole process with its threads.)
+One that must leave nothing behind (`wholly`) runs in a namespace of pids of its own.
 
 Leaves the meaning of exit codes and messages to the callers.
 """
@@ -19,12 +20,13 @@ import os
 import pwd
 import shutil
 import signal
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fairlead import errors, pipe
+from fairlead import errors, pidnamespace, pipe
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DROPPED: Final = asyncio.subprocess.DEVNULL
@@ -86,13 +88,14 @@ async def run(
     Args:    argv: program and arguments.   env: its whole environment.   timeout_s: seconds it may take.
              stdin: a descriptor to read from; None: nothing.   folder: where it runs.
              largest: bytes that it may write to its standard output, and as many to standard error.
-             wholly: what it has started in its process group is killed with its end, however it ends.
+             wholly: what it has started is killed with its end, however it ends, and all of it with ours: in a
+             namespace of pids, or where this process may make none, in its process group.
     Raises:  Unavailable: not installed (`ProgramMissing`), not done in time (`ProgramTimeout`) or too much written
              (`ProgramTooLoud`); it was ended.
     """
     where = asyncio.subprocess
     process = await _spawn(
-        argv,
+        _enclosed(argv) if wholly else argv,
         env=env,
         stdin=where.DEVNULL if stdin is None else stdin,
         stdout=where.PIPE,
@@ -113,6 +116,15 @@ async def run(
     finally:
         await end(process, wholly=wholly)
     return Result(code=process.returncode or 0, stdout=stdout, stderr=stderr)
+
+
+def _enclosed(argv: Sequence[str]) -> list[str]:
+    """Return the argument list that runs a program in a namespace of pids. Raises: Unavailable (`ProgramMissing`)."""
+    found = find_program(argv[0])
+    if found is None:
+        number = errno.EACCES if Path(argv[0]).exists() else errno.ENOENT
+        raise _refused(argv, OSError(number, os.strerror(number)))
+    return [sys.executable, "-I", "-S", pidnamespace.__file__, str(found), *argv[1:]]
 
 
 class _TooLoud(Exception):
@@ -138,7 +150,10 @@ async def _collect(process: asyncio.subprocess.Process, largest: int, *, wholly:
 
 
 async def _end_group(process: asyncio.subprocess.Process) -> None:
-    """Kill what is left of a program's group when it ends: its outputs stay open while a child of it has them."""
+    """Kill what is left of a program's group when it ends: its outputs stay open while a child of it has them.
+
+    Nothing is, where it had a namespace.
+    """
     while process.returncode is None:  # noqa: ASYNC110 (asyncio's wait() is for the outputs' ends too)
         await asyncio.sleep(_LOOK_S)
     _signal(process, signal.SIGKILL, wholly=True)

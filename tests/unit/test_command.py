@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import resource
 import signal
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fairlead import command, errors, pipe
+from fairlead import command, errors, pidnamespace, pipe
 
 ENV = command.base_env()
 
@@ -48,42 +51,98 @@ async def test_a_program_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     assert not Path("/proc", file.read_text().strip()).exists()
 
 
-STUBBORN = "trap '' TERM; sleep 60 & echo $! > {file};"
+STUBBORN = "trap '' TERM; : > {file}; {how} sh -c 'while :; do sleep 1; done' {file} & "
+"""Leaves a child that is known by its last word: in a namespace of pids, its number says nothing here."""
+HOW = [
+    "",
+    pytest.param(
+        "setsid",
+        marks=pytest.mark.skipif(
+            subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode != 0,
+            reason="makes no namespaces",
+        ),
+    ),
+]
 
 
 def is_gone(file: Path) -> bool:
-    """Return whether the child is no more, or waits to be reaped by the machine's first process."""
-    try:
-        return Path("/proc", file.read_text().strip(), "stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
+    """Return whether no process has the file as its last word any more; a zombie has no command line."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if f"{file}\0".encode() in path.read_bytes():
+                return False
+    return True
 
 
-async def until_gone(file: Path) -> bool:
-    async with asyncio.timeout(5):
-        while not is_gone(file):  # noqa: ASYNC110 (a process of another)
+async def until(holds: Callable[[], bool]) -> bool:
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110 (a process of another)
             await asyncio.sleep(0.01)
     return True
 
 
+@pytest.mark.parametrize("how", HOW)
 async def test_a_child_that_ignores_sigterm_ends_with_its_program_at_the_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setattr(command, "_TERM_S", 0.1)
-    file = tmp_path / "pid"
+    file = tmp_path / "mark"
+    line = ["sh", "-c", STUBBORN.format(file=file, how=how) + " wait"]
     with pytest.raises(errors.Unavailable) as caught:
-        await command.run(["sh", "-c", STUBBORN.format(file=file) + " wait"], env=ENV, timeout_s=0.3, wholly=True)
+        await command.run(line, env=ENV, timeout_s=1, wholly=True)
     assert caught.value.reason == "ProgramTimeout"
-    assert await until_gone(file)
+    assert await until(lambda: is_gone(file))
 
 
-async def test_a_child_that_is_left_behind_ends_with_its_program_and_its_output_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "pid"
-    line = ["sh", "-c", STUBBORN.format(file=file) + " echo done; exit 3"]
+@pytest.mark.parametrize("how", HOW)
+async def test_a_child_ends_when_its_program_is_given_up(tmp_path: Path, how: str) -> None:
+    file = tmp_path / "mark"
+    line = ["sh", "-c", STUBBORN.format(file=file, how=how) + " exec sleep 60"]
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(command.run(line, env=ENV, timeout_s=60, wholly=True))
+        assert await until(lambda: not is_gone(file))
+        task.cancel()
+    assert await until(lambda: is_gone(file))
+
+
+@pytest.mark.parametrize("how", HOW)
+async def test_a_child_that_is_left_behind_ends_with_its_program_and_its_output_is_read(
+    tmp_path: Path, how: str
+) -> None:
+    file = tmp_path / "mark"
+    line = ["sh", "-c", STUBBORN.format(file=file, how=how) + " echo done; exit 3"]
     async with asyncio.timeout(10):
         result = await command.run(line, env=ENV, timeout_s=20, wholly=True)
     assert (result.code, result.stdout) == (3, b"done\n")
-    assert await until_gone(file)
+    assert await until(lambda: is_gone(file))
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143)])
+async def test_a_program_with_a_namespace_ends_with_its_own_code(script: str, code: int) -> None:
+    result = await command.run(["sh", "-c", script], env=ENV, timeout_s=20, wholly=True)
+    assert result.code == code
+
+
+async def test_who_may_make_no_namespace_runs_the_program_all_the_same() -> None:
+    limited = ["setpriv", "--bounding-set=-sys_admin", "--"]
+    line = [*limited, sys.executable, "-I", "-S", pidnamespace.__file__, "sh", "-c", "echo $PPID; exit 3"]
+    result = await command.run(line, env=ENV, timeout_s=20)
+    assert (result.code, result.stdout) == (3, f"{os.getpid()}\n".encode())
+
+
+async def test_what_leaves_nothing_behind_ends_with_us_too(tmp_path: Path) -> None:
+    """An agent that is started anew scrubs a GPU again: the scrub of the one before it must not go on beside it."""
+    file = tmp_path / "mark"
+    line = ["sh", "-c", STUBBORN.format(file=file, how="setsid") + " wait"]
+    call = f"command.run({line!r}, env={ENV!r}, timeout_s=60, wholly=True)"
+    program = f"import asyncio; from fairlead import command; asyncio.run({call})"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
+    try:
+        assert await until(lambda: not is_gone(file))
+    finally:
+        process.kill()
+        await process.wait()
+    assert await until(lambda: is_gone(file))
 
 
 async def test_a_child_that_keeps_the_output_open_holds_up_nobody_once_its_program_was_killed(
@@ -91,10 +150,11 @@ async def test_a_child_that_keeps_the_output_open_holds_up_nobody_once_its_progr
 ) -> None:
     monkeypatch.setattr(command, "_TERM_S", 0.1)
     file = tmp_path / "pid"
+    line = ["sh", "-c", f"trap '' TERM; sleep 60 & echo $! > {file}; wait; wait"]
     try:
         async with asyncio.timeout(10):
             with pytest.raises(errors.Unavailable):
-                await command.run(["sh", "-c", STUBBORN.format(file=file) + " wait; wait"], env=ENV, timeout_s=0.3)
+                await command.run(line, env=ENV, timeout_s=0.3)
     finally:
         os.kill(int(file.read_text()), signal.SIGKILL)
 
@@ -107,9 +167,12 @@ async def test_a_long_program_is_killed_and_reaped_with_its_block() -> None:
     assert not Path(f"/proc/{pid}").exists()
 
 
-@pytest.mark.skipif(command.find_program("setpriv") is None, reason="setpriv is not installed")
 def children() -> set[str]:
-    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+    found: set[str] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a thread that ended meanwhile
+            found |= set((task / "children").read_text().split())
+    return found
 
 
 async def held() -> None:

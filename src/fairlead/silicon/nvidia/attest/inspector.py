@@ -1,8 +1,8 @@
 """Implements the Inspector port through NVML: what a GPU says of itself, its reset, and a scrub by a program.
 
 NVML has no call that clears memory, so a scrub is a program of the operator's, which gets the GPU's UUID and ends with
-0 where every byte it could have was overwritten and read back. It runs as a child with a limit, and its process
-group is killed with its end.
+0 where every byte it could have was overwritten and read back. It runs as a child with a limit, and whatever it has
+started is killed with its end.
 Source: nvml.h, nvmlDeviceGetVbiosVersion, nvmlDeviceGetInforomImageVersion, nvmlDeviceGetCurrPcieLinkWidth.
 """
 
