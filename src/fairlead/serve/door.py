@@ -10,6 +10,7 @@ Source: ASGI specification, "Websocket Denial Response" (`websocket.http.respons
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
@@ -108,6 +109,7 @@ async def _admitted(
     recording.tell(account=principal.account, key=principal.key)
     if principal is roles.ANONYMOUS:
         return principal, gate.refused(address)
+    scope["state"][permissions.OWE] = functools.partial(gate.owe, principal.account, id_)
     return principal, gate.admit(principal.account, id_, digest)
 
 

@@ -83,6 +83,16 @@ class Buckets:
             self._shared = after
         return Level(tokens=before - 1, wait_s=0.0, full_s=(self.rate.burst - before + 1) / self.rate.per_s)
 
+    def owe(self, name: str, count: int) -> None:
+        """Take tokens whether they are there or not: what is missing is waited for before the next request."""
+        if not self.rate.per_s or count <= 0:
+            return
+        if name in self._known or len(self._known) < self._most:
+            self._known[name] = (self._tokens(self._known.get(name)) - count, self._now())
+            self._known.move_to_end(name)
+        else:
+            self._shared = (self._tokens(self._shared) - count, self._now())
+
     def _level(self, tokens: float) -> Level:
         wait_s = max(0.0, (1 - tokens) / self.rate.per_s)
         return Level(tokens=tokens, wait_s=wait_s, full_s=(self.rate.burst - tokens) / self.rate.per_s)

@@ -113,6 +113,11 @@ class Gate:
             raise Refused(message, reason="AccountThrottled", standing=together, setting="api.key_rate")
         return standing
 
+    def owe(self, account: str, key: str, count: int) -> None:
+        """Count more requests for one that was admitted and turned out to be worth as many."""
+        self._keys.owe(key, count)
+        self._accounts.owe(account, count)
+
 
 class Refused(errors.Throttled):
     """A request that met its limit."""

@@ -8,6 +8,7 @@ and nothing is judged here.
 
 from __future__ import annotations
 
+import functools
 import os
 import urllib.parse
 from collections.abc import Callable, Sequence
@@ -98,6 +99,8 @@ class Services:
     """Who asks by TLS; None: the machine's root, by its socket."""
     noted: Callable[[str], None] = lambda _namespace: None
     """Told, for the audit log, which namespace a request is about."""
+    owe: Callable[[int], None] = lambda _count: None
+    """Told how many requests more this one is worth, for the limits of its key."""
     recording: Recording | None = None
     """Of the request in the audit log; None: it came by the unix socket."""
     caller: str = "local"
@@ -144,8 +147,9 @@ async def for_request(services: Services, scope: Any) -> Services:
     found = (await services.store.list(Tenancy)).items
     noted = _noted(recording, found, scope) if recording is not None else services.noted
     asking = f"account {principal.account}"
+    owe = functools.partial(permissions.owe, scope)
     if principal.is_administrator:
-        return replace(services, principal=principal, noted=noted, recording=recording, caller=asking)
+        return replace(services, principal=principal, noted=noted, owe=owe, recording=recording, caller=asking)
     action = permissions.action_of(scope["route_handler"].handler_name)
     part = replace(_part(found, principal, action), noted=noted)
     hidden = replace(services.info, socket=Path(), state_folder=Path(), cdi_folder=Path())
@@ -157,6 +161,7 @@ async def for_request(services: Services, scope: Any) -> Services:
         info=hidden,
         principal=principal,
         noted=noted,
+        owe=owe,
         recording=recording,
         caller=asking,
     )

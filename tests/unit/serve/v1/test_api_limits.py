@@ -65,6 +65,23 @@ async def test_what_is_throttled_changes_nothing(lab: Lab) -> None:
     assert [one["name"] for one in shown] == ["one"]
 
 
+async def test_each_object_of_a_manifest_counts_as_a_request(lab: Lab) -> None:
+    now = _clock(lab, key=Rate(per_s=1.0, burst=3))
+    spec = "spec: {containers: [{name: c, image: b}]}"
+    pods = [
+        f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p{number}, namespace: {lab.namespaces['red']}}}\n{spec}"
+        for number in range(5)
+    ]
+    whole = "\n---\n".join(pods)
+    sent = {"content": whole.encode(), "headers": {"content-type": "application/yaml"}}
+    made = await lab.ask("developer", "POST", "/v1/pods", **sent)
+    assert (made.status_code, len(made.json()["items"])) == (201, 5), made.text
+    refused = await lab.ask("developer", "GET", "/v1/self")
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "3")
+    now[0] += 3
+    assert (await lab.ask("developer", "GET", "/v1/self")).status_code == 200
+
+
 async def test_the_articles_payload_is_taken_as_printed_with_a_key(lab: Lab) -> None:
     body = b'{"container-url": "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0-ubi8", "tenancy": "red"}'
     sent = {"content": body, "headers": {"content-type": "application/json"}}

@@ -23,6 +23,8 @@ REFUSAL: Final = "refusal"
 
 RECORDING: Final = "recording"
 """Of the scope's state: the request on its way into the audit log. The TLS door puts it there."""
+OWE: Final = "owe"
+"""Of the scope's state: counts more requests for one that is worth as many. The TLS door puts it there."""
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 ACTIONS: Final[Mapping[str, Action]] = {
@@ -158,6 +160,12 @@ def recording_of(scope: Any) -> Recording | None:
     """Return the request on its way into the audit log; None: it came by the unix socket."""
     found = (scope.get("state") or {}).get(RECORDING)
     return found if isinstance(found, Recording) else None
+
+
+def owe(scope: Any, count: int) -> None:
+    """Count more requests against the key of this one; by the unix socket there are no limits."""
+    if (counted := (scope.get("state") or {}).get(OWE)) is not None:
+        counted(count)
 
 
 def _changes(scope: Any) -> bool:

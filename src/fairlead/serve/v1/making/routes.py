@@ -162,8 +162,9 @@ async def create_pods(
 ) -> response.Response[view.ContainerList]:
     """Store the Pods of a Kubernetes manifest, YAML (one or more documents) or JSON, in their order: 500 at most.
 
-    PersistentVolumeClaims and PriorityClasses in it are made first; a claim that is there stays as it is. With
-    `dry_run` each Pod is checked as if it were the only one; a PriorityClass has to be there already.
+    To the limits of a key each object is a request. PersistentVolumeClaims and PriorityClasses in it are made first; a
+    claim that is there stays as it is. With `dry_run` each Pod is checked as if it were the only one; a PriorityClass
+    has to be there already.
     """
     lifecycle = require(services.backend.manifests)
     name = services.info.scheduler_name
@@ -171,6 +172,7 @@ async def create_pods(
     if len(wanted) > _MOST:
         message = f"the manifest holds {len(wanted)} objects, at most {_MOST} are taken at once; nothing was made"
         raise errors.Invalid(message, reason="ManifestTooLong", hint="send it in parts")
+    services.owe(len(wanted) - 1)
     warnings = lifecycle.leave_out(manifest.check_carried_out(wanted))
     placed = [
         (submission.from_manifest(found.item, name, namespace=namespace), found.document)
