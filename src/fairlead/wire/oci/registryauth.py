@@ -42,7 +42,7 @@ class _File(msgspec.Struct):
 def check(registry: str, login: Login) -> None:
     """Refuse what no registry takes. Raises: Invalid (`RegistryInvalid`); the password is in no message."""
     if len(registry) > _LONGEST or not _REGISTRY.fullmatch(registry):
-        message = f'"{registry[:_LONGEST]}" is not a registry'
+        message = f'"{errors.readable(registry[:_LONGEST])}" is not a registry'
         hint = "a host, a port where it has one, a path where it is of one: registry.example:5000/team"
         raise errors.Invalid(message, reason="RegistryInvalid", hint=hint)
     name, secret = login.username, login.password

@@ -49,8 +49,9 @@ def _secret(file: Path) -> str:
     except OSError as error:
         message = f"cannot read {file}: {error.strerror}"
         raise errors.Unavailable(message, reason="SecretUnreadable", hint="oidc.client_secret names it") from error
-    # A Secret in a pod is root's, and the pod's group may read it: there is no narrower way to mount one.
-    is_mounted = about.st_uid == 0 and about.st_gid in {os.getegid(), *os.getgroups()}
+    # A Secret in a pod is root's, and the pod's group may read it: there is no narrower way to mount one for a process
+    # that is not root.
+    is_mounted = about.st_uid == 0 != os.geteuid() and about.st_gid in {os.getegid(), *os.getgroups()}
     if about.st_mode & ((stat.S_IRWXG & ~stat.S_IRGRP if is_mounted else stat.S_IRWXG) | stat.S_IRWXO):
         message = f"others may read {file}, which holds the client's secret"
         raise errors.Denied(message, reason="SecretExposed", hint=f"chmod 600 {file}")
