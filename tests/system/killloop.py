@@ -7,8 +7,10 @@ Containers that others run on the machine meanwhile are told from its own by the
 
     python tests/system/killloop.py --state FOLDER --image IMAGE --kills 100 [--clients 8] [--pause 4] [--seed N]
 
-Prints one JSON object: kills by kind, containers asked for, GPUs held twice, lost, orphans, whether the database is
-whole. Exit code 1 where any of them is wrong.
+Most kills wait for a service that answers and has its kubelet: on a busy machine the others would only meet programs
+that start, and no container. Prints one JSON object: kills by kind, how many of them met a start, containers asked for
+and seen with GPUs, GPUs held twice, lost, orphans, whether the database is whole. Exit code 1 where any of the last
+four is wrong.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ _CONTAINER = re.compile(r"/libpod-([0-9a-f]{64})")
 _ID = re.compile(rb"\b[0-9a-f]{64}\b")
 _STORAGE = Path("/var/lib/containers/storage/overlay-containers")
 _KEEPERS = ("conmon", "runc", "crun")
+_EARLY = 0.2
+"""Share of the kills that do not wait for the service."""
 _START = 18
 """Index of the start time among what follows a process's state in /proc/PID/stat (proc(5): field 22)."""
 _RULE = re.compile(r"c 195:([0-9]+) [rwm]*r")
@@ -62,7 +66,11 @@ class Loop:
     def __init__(self, state: Path, image: str, *, seed: int) -> None:
         self.state, self.image, self.random = state, image, random.Random(seed)
         self.kills: Counter[str] = Counter()
+        self.early = 0
+        """Kills that did not wait for the service."""
         self.asked = 0
+        self.met: set[str] = set()
+        """Containers that were seen with GPUs."""
         self.twice: list[str] = []
         self.seen: list[str] = []
         """What was there instead of a container with every GPU."""
@@ -173,9 +181,14 @@ class Loop:
         for item in self.containers():
             pid, name = int(item.get("Pid") or 0), item["Names"][0]
             for gpu in gpus_of(pid) if pid else ():
+                self.met.add(name)
                 if gpu in held and Path(f"/proc/{pid}").exists() and held[gpu] != name:
                     self.twice.append(f"{gpu}: {held[gpu]} and {name}")
                 held[gpu] = name
+
+    def is_up(self) -> bool:
+        """Return whether the service answers and has its kubelet."""
+        return self.call("GET", "/v1/status") == 200 and any(b"kubelet" in words(pid) for pid in self.children())
 
     def until(self, holds: Any, seconds: float = PATIENCE_S) -> bool:
         deadline = time.monotonic() + seconds
@@ -230,6 +243,10 @@ class Loop:
         for thread in threads:
             thread.start()
         while self.kills.total() < kills:
+            if self.random.random() < _EARLY:
+                self.early += 1
+            else:
+                self.until(self.is_up)
             time.sleep(self.random.uniform(0.3, pause_s))
             self.strike()
             self.look()
@@ -255,7 +272,9 @@ class Loop:
         self.until(is_clean, 30)
         return {
             "kills": dict(self.kills),
+            "early": self.early,
             "asked": self.asked,
+            "met": len(self.met),
             "held_twice": self.twice,
             "orphans": [*left, *last],
             "free": free,
