@@ -29,6 +29,8 @@ class FakeProvider:
         self.changed: dict[str, Any] = {}
         """Over the claims that are right; None takes one away."""
         self.metadata: dict[str, Any] = {}
+        self.raw = b""
+        """In place of the discovery document."""
         self.asked: dict[str, str] = {}
         self.codes: dict[str, dict[str, str]] = {}
         self.pending = 0
@@ -51,6 +53,8 @@ class FakeProvider:
 
     async def _discovery(self, _: web.Request) -> web.Response:
         at = self.issuer
+        if self.raw:
+            return web.Response(body=self.raw, content_type="application/json")
         found = {
             "issuer": at,
             "authorization_endpoint": f"{at}/authorize",

@@ -191,6 +191,33 @@ async def test_an_answer_that_is_not_of_this_login_is_refused(lab: OIDCLab, chan
     assert (answer.status_code, answer.json()["reason"]) == (401, "LoginFailed")
 
 
+@pytest.mark.parametrize("more", [{}, {"state": ""}])
+async def test_what_was_begun_for_a_device_is_no_login_of_a_browser(lab: OIDCLab, more: dict[str, str]) -> None:
+    async with lab.browser() as browser:
+        handle = (await browser.post("/v1/oidc/device")).json()["handle"]
+        cookie = {"cookie": f"__Host-fairlead-login={handle}"}
+        refused = await browser.get("/v1/oidc/callback", params={"code": "c0de", **more}, headers=cookie)
+    assert (refused.status_code, refused.json()["reason"]) == (401, "LoginFailed")
+
+
+async def test_an_address_is_verified_by_the_document_that_it_is_in(lab: OIDCLab) -> None:
+    """The ID token has an address that nobody verified; the user information verifies another one."""
+    lab.provider.claims = {"sub": "s-eve", "email": "ann@example.com"}
+    lab.provider.userinfo = {"email": "eve@example.com", "email_verified": True, "preferred_username": "eve"}
+    async with lab.browser() as browser:
+        refused = await lab.login(browser)
+        assert (refused.status_code, refused.json()["reason"]) == (403, "IdentityUnknown")
+        lab.provider.userinfo["email"] = "ann@example.com"
+        assert (await _self(lab, _cookie(await lab.login(browser))))["account"] == "ann"
+
+
+async def test_an_answer_nested_without_end_is_the_providers_fault(lab: OIDCLab) -> None:
+    lab.provider.raw = b"[" * 200_000
+    async with lab.browser() as browser:
+        refused = await browser.get("/v1/oidc/login")
+    assert (refused.status_code, refused.json()["reason"]) == (502, "ProviderBroken")
+
+
 async def test_a_login_ends_in_the_browser_that_began_it_alone(lab: OIDCLab) -> None:
     async with lab.browser() as browser:
         begun = await browser.get("/v1/oidc/login")

@@ -114,7 +114,9 @@ class OpenIDProvider:
     async def finish(self, redirect: str, sealed: str, answer: Mapping[str, str]) -> Person:
         """See `port.Provider.finish`."""
         kept = self._opened(sealed, _LOGIN_S)
-        if not hmac.compare_digest(answer.get("state", "").encode(), kept.get("state", "").encode()):
+        if "state" not in kept:
+            raise _failed("this is not a login of a browser")
+        if not hmac.compare_digest(answer.get("state", "").encode(), kept["state"].encode()):
             raise _failed("the answer is not of a login that this browser began")
         found = await self._discover()
         said = answer.get("iss", "" if found.authorization_response_iss_parameter_supported else found.issuer)
@@ -182,7 +184,7 @@ class OpenIDProvider:
             _, more = await self._fetch("GET", found.userinfo_endpoint, headers={"authorization": f"Bearer {access}"})
             if more.get("sub") != claims["sub"]:
                 raise _failed("the provider's user information is of another person")
-            claims = {**more, **claims}
+            claims = _joined(more, claims)
         return Person(issuer=found.issuer, subject=claims["sub"], claims=claims, back=back)
 
     async def _verified(self, found: Metadata, text: str) -> dict[str, Any]:
@@ -274,7 +276,7 @@ class OpenIDProvider:
                     if len(body) > _MOST:
                         raise _broken(f"{url} answers with more than a MiB")
                 found = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _broken(f"{url} does not answer with JSON") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             host = urllib.parse.urlsplit(url).netloc
@@ -295,6 +297,12 @@ class OpenIDProvider:
         except fernet.InvalidToken as error:
             raise _failed("it was not begun in this browser, or too long ago") from error
         return msgspec.json.decode(opened, type=dict[str, str])
+
+
+def _joined(more: Mapping[str, Any], claims: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the claims of both; those of the ID token count, and an address is verified by the document it is in."""
+    hidden = {"email_verified"} if "email" in claims and claims["email"] != more.get("email") else set()
+    return {**{name: value for name, value in more.items() if name not in hidden}, **claims}
 
 
 def _is_safe(url: str) -> bool:
