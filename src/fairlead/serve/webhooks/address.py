@@ -2,7 +2,8 @@
 
 Tenants choose the addresses, and this machine reaches more than they do: its own services, its cloud's metadata, the
 network behind it. So the address that a name leads to is judged, and the request goes to that very address.
-Source: OWASP Server Side Request Forgery Prevention Cheat Sheet; RFC 6052 section 2.1; RFC 4291 section 2.5.5.
+Source: OWASP Server Side Request Forgery Prevention Cheat Sheet; RFC 6052 section 2.1; RFC 4291 section 2.5.5;
+        RFC 8215.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from fairlead import errors
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-_NAT64: Final = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_NOT_PUBLIC: Final = tuple(
+    ipaddress.ip_network(one) for one in ("64:ff9b:1::/48", "fec0::/10", "192.0.0.0/24", "192.88.99.0/24")
+)
+"""What `is_global` of some Python lets pass: local translation to IPv4, whose form each network chooses (RFC 8215),
+site-local addresses, protocol assignments and relays (RFC 6890)."""
 _COMPATIBLE: Final = ipaddress.IPv6Network("::/96")
 _LONGEST: Final = 1024
 
@@ -64,7 +70,8 @@ def check_address(found: Address, allowed: Sequence[Network], *, url: str) -> No
         return
     if urllib.parse.urlsplit(url).scheme == "http":
         raise _refused(url, f"plain http to {found}, which is not of webhooks.allow")
-    if not real.is_global or real.is_multicast or real.is_reserved or real.is_unspecified:
+    is_ours = any(real in network for network in _NOT_PUBLIC)
+    if is_ours or not real.is_global or real.is_multicast or real.is_reserved or real.is_unspecified:
         raise _refused(url, f"it leads to {found}, which is not a public address")
 
 
@@ -72,7 +79,7 @@ def _real(found: Address) -> Address:
     """Return the IPv4 address that an IPv6 one stands for, or itself."""
     if isinstance(found, ipaddress.IPv4Address):
         return found
-    if any(found in network for network in _NAT64) or (found in _COMPATIBLE and int(found) > 1):
+    if found in _NAT64 or (found in _COMPATIBLE and int(found) > 1):
         return ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
     teredo = found.teredo[1] if found.teredo else None
     return found.ipv4_mapped or found.sixtofour or teredo or found
