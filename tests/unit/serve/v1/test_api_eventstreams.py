@@ -72,6 +72,13 @@ async def test_an_id_of_something_else_is_refused(door: httpx.AsyncClient, path:
     assert (refused.status_code, refused.json()["reason"]) == (400, "LastEventIDInvalid")
 
 
+@pytest.mark.parametrize("last", ["999999999999.000000000-1", "1.5-1", "-1.000000000-1", "1.000000000-1234567890"])
+async def test_an_id_of_a_time_that_nothing_can_write_is_refused(door: httpx.AsyncClient, last: str) -> None:
+    await _run(door, "sleep", "60")
+    refused = await door.get("/v1/containers/train/logs", headers=ACCEPT | {"last-event-id": last})
+    assert (refused.status_code, refused.json()["reason"]) == (400, "LastEventIDInvalid")
+
+
 async def test_events_go_on_behind_the_last_one_and_none_is_missed(door: httpx.AsyncClient, world: World) -> None:
     await _tell(world, "first")
     async with followed(door, "/v1/events") as events:

@@ -21,7 +21,8 @@ from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core
 from fairlead.wire.text import timestamp
 
-_ID: Final = re.compile(r"([0-9]{1,12})\.([0-9]{9})-([0-9]{1,9})")
+_ID: Final = re.compile(r"([0-9]{1,10})\.([0-9]{9})-([0-9]{1,9})")
+"""Ten digits of seconds: until 2286, and never a year of which no time can be written."""
 _BEFORE_S: Final = 0.001
 """Output is read again from so long before, since engines compare times as fractions."""
 _LONGEST: Final = 1 << 16
