@@ -45,8 +45,8 @@ def conditional(inner: types.ASGIApp) -> types.ASGIApp:
             return
         method, wanted = scope["method"], _header(scope, b"if-match")
         if method in _SAFE:
-            await inner(scope, receive, _tagging(_header(scope, b"if-none-match"), send))
-        elif not wanted:
+            await inner(scope, receive, _tagging(_header(scope, b"if-none-match") or "", send))
+        elif wanted is None:
             await inner(scope, receive, send)
         else:
             async with locks.setdefault(resource(scope["path"]), asyncio.Lock()):
@@ -77,8 +77,10 @@ def _digest(body: bytes) -> str:
     return hashlib.blake2b(body, digest_size=10).hexdigest()
 
 
-def _header(scope: Any, wanted: bytes) -> str:
-    return ", ".join(value.decode("latin-1") for name, value in scope["headers"] if name.lower() == wanted)
+def _header(scope: Any, wanted: bytes) -> str | None:
+    """Return what a header says; None: it is not there. One that names no tag is no leave to change anything."""
+    values = [value.decode("latin-1") for name, value in scope["headers"] if name.lower() == wanted]
+    return ", ".join(values) if values else None
 
 
 def _named(header: str) -> tuple[str, ...]:
@@ -128,7 +130,7 @@ async def check(asked: connection.ASGIConnection[Any, Any, Any, Any], *, aside: 
     Raises:  Stale (`PreconditionFailed`); RequestError (`IfMatchUnsupported`); what reading the object is refused with.
     """
     scope: Any = asked.scope
-    if scope["type"] != "http" or scope["method"] in _SAFE or not (wanted := _header(scope, b"if-match")):
+    if scope["type"] != "http" or scope["method"] in _SAFE or (wanted := _header(scope, b"if-match")) is None:
         return
     path = resource(scope["path"])
     state = {name: value for name, value in scope["state"].items() if name not in {aside, _FRAMEWORK}}

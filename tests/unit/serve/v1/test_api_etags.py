@@ -46,6 +46,14 @@ async def test_a_change_is_carried_out_only_on_the_object_that_was_seen(api: htt
     assert (gone.status_code, gone.json()["reason"]) == (404, "QueueUnknown")
 
 
+@pytest.mark.parametrize("header", ["", ",", '"'])
+async def test_a_header_that_names_no_tag_lets_nothing_be_changed(api: httpx.AsyncClient, header: str) -> None:
+    """A client whose tag was lost must not change whatever is there."""
+    await api.put("/v1/queues/q?create=true", json={"weight": 1})
+    refused = await api.delete("/v1/queues/q", headers={"if-match": header})
+    assert (refused.status_code, refused.json()["reason"]) == (412, "PreconditionFailed")
+
+
 async def test_of_two_changes_with_one_tag_one_is_carried_out(api: httpx.AsyncClient) -> None:
     await api.put("/v1/queues/q?create=true", json={"weight": 1})
     headers = {"if-match": (await api.get("/v1/queues/q")).headers["etag"]}
