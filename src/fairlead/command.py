@@ -26,13 +26,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fairlead import errors, pidnamespace, pipe
+from fairlead import errors, pipe
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DROPPED: Final = asyncio.subprocess.DEVNULL
 MERGED: Final = asyncio.subprocess.STDOUT
 OURS: Final = 2
 """Where a program's standard error goes: nowhere, where its output goes, where ours goes."""
+_PID_NAMESPACE: Final = Path(__file__).with_name("kernel") / "programs" / "pidnamespace.py"
 _TERM_S: Final = 5.0
 _REAP_S: Final = 2.0
 _LOOK_S: Final = 0.05
@@ -124,7 +125,7 @@ def _enclosed(argv: Sequence[str]) -> list[str]:
     if found is None:
         number = errno.EACCES if Path(argv[0]).exists() else errno.ENOENT
         raise _refused(argv, OSError(number, os.strerror(number)))
-    return [sys.executable, "-I", "-S", pidnamespace.__file__, str(found), *argv[1:]]
+    return [sys.executable, "-I", "-S", str(_PID_NAMESPACE), str(found), *argv[1:]]
 
 
 class _TooLoud(Exception):

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead import command, errors, pidnamespace, pipe
+from fairlead import command, errors, pipe
+from fairlead.kernel.programs import pidnamespace
 
 ENV = command.base_env()
 
