@@ -11,10 +11,13 @@ import enum
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from fairlead.model.output import LogQuery
 from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
+
+USER_IDS: Final = 65536
+"""How many users and groups a user namespace has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +27,8 @@ class Bind:
     host_path: str
     container_path: str
     is_read_only: bool = False
+    is_device: bool = False
+    """Whether it is a device node that the container may open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +93,9 @@ class ContainerSpec:
     """(name, soft, hard) as setrlimit(2) has them, -1 for none; they go before the engine's own."""
     network_name: str | None = None
     """Network of `Networks` that it is in, under its host name; nothing where `network_of` or `network` is given."""
+    first_user_id: int | None = None
+    """User and group of the host that 0 to 65535 inside count from, in a user namespace; None: the host's own ids. With
+    `network_of`, that container has the same."""
 
 
 class ContainerPhase(enum.Enum):

@@ -155,6 +155,12 @@ class EngineSettings:
         text="network of containers: podman's default bridge, or none where it cannot work",
         choices=("auto", "bridge", "none", "host"),
     )
+    user_namespaces: str = row(
+        "auto",
+        text="user namespaces of tenancies' containers, in which root is nobody on the host: where this machine can, "
+        "always (containers that cannot have one are refused), or never",
+        choices=("auto", "always", "never"),
+    )
 
 
 @frozen

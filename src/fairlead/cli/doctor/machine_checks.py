@@ -28,6 +28,7 @@ def check(seen: Seen) -> Iterator[Finding]:
     yield from mps.check(seen.mps, (view.gpu for view in seen.gpus.gpus), is_served=bool(seen.service))
     yield from lease.check(seen.lease)
     yield from tenancy.check(seen.tenancy)
+    yield from tenancy.check_user_ids(seen.tenancy)
     yield from _driver(seen)
     yield from _kernel(seen)
     yield from _disk(seen)

@@ -166,7 +166,7 @@ async def _collect_service(call: invocation.Invocation, config: Settings, status
         database=_damage(folder),
         mps=mps.collect(folder),
         lease=lease.collect(folder / config.lease_folder.name),
-        tenancy=await tenancy.collect(config.engine),
+        tenancy=await tenancy.collect(config),
         rules=await _audit(config, folder, own_folder) if os.geteuid() == 0 else None,
     )
 
@@ -351,7 +351,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
         database=_damage(config.state.folder),
         mps=mps.collect(config.state.folder),
         lease=lease.collect(config.lease_folder),
-        tenancy=await tenancy.collect(config.engine),
+        tenancy=await tenancy.collect(config),
         was_simulated=simulated.exists(),
     )
 

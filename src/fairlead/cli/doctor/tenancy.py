@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from fairlead import errors, settings
 from fairlead.cli.doctor.finding import Finding
 from fairlead.engine import machine as engines
 from fairlead.kernel.network import netfilter
+from fairlead.node.tenancy import userids
 from fairlead.plan.tenancy import firewall
 from fairlead.wire.kubernetes import names
 
@@ -30,12 +32,35 @@ class Facts:
     leftovers: tuple[str, ...] = ()
     """Marks of services whose rules are in force and that have no network."""
     is_read: bool = False
+    setting: str = "auto"
+    """`engine.user_namespaces`."""
+    no_user_namespace: str = ""
+    """Why containers of tenancies have none; empty: they have."""
+    fix: str = ""
 
 
-async def collect(engine: settings.EngineSettings) -> Facts:
+async def collect(config: settings.Settings) -> Facts:
     """Read the tables and the networks; nothing where we are not root, who alone may."""
     if os.geteuid() != 0:
         return Facts()
+    problem, fix = _user_namespaces(config)
+    seen = await _filters(config.engine)
+    return replace(seen, setting=config.engine.user_namespaces, no_user_namespace=problem, fix=fix)
+
+
+def _user_namespaces(config: settings.Settings, root: Path = Path("/")) -> tuple[str, str]:
+    """Return why containers of tenancies have no user namespace, and what mends it; empty: they have."""
+    if config.engine.user_namespaces == "never":
+        return "they are switched off (engine.user_namespaces is never)", "set engine.user_namespaces to auto"
+    if problem := userids.machine_problem(root):
+        return problem, "`sysctl user.max_user_namespaces=65536`, and a kernel with CONFIG_USER_NS; not in a container"
+    if config.node.cdi_hook:
+        problem = f"{config.node.cdi_hook} (node.cdi_hook) cannot run inside of one"
+        return f"{problem}: containers with GPUs have none", "leave node.cdi_hook empty where images need no such hook"
+    return "", ""
+
+
+async def _filters(engine: settings.EngineSettings) -> Facts:
     families = netfilter.families()
     try:
         saved = [await netfilter.saved(family) for family in families]
@@ -73,3 +98,22 @@ def check(seen: Facts) -> Iterator[Finding]:
     has_ipv6 = 6 in seen.families
     rest = "" if has_ipv6 else "; the kernel has no IPv6, so tenancies have IPv4 alone"
     yield Finding(check="tenancies", level="ok", what=f"packets of {words} can be filtered{rest}")
+
+
+def check_user_ids(seen: Facts) -> Iterator[Finding]:
+    """Yield whether containers of tenancies have user namespaces; nothing where nothing was read."""
+    if not seen.is_read:
+        return
+    if not seen.no_user_namespace:
+        what = "containers of tenancies have user namespaces: root inside is nobody on the host"
+        yield Finding(check="tenancies", level="ok", what=what)
+        return
+    is_required = seen.setting == "always"
+    why = "they are refused (engine.user_namespaces is always)" if is_required else "root inside is root of the host's"
+    yield Finding(
+        check="tenancies",
+        level="fail" if is_required else "warn",
+        what=f"containers of tenancies have no user namespace: {seen.no_user_namespace}",
+        why=f"{why} files, should it ever reach them" if not is_required else why,
+        fix=seen.fix,
+    )

@@ -97,7 +97,12 @@ def compose(
     possessions = Possessions(store=store, volumes=volumes, registries=registries, unverified=unverified)
     control = config.control
     controller = tenancy.Tenancies(
-        store, networks, possessions, resync_s=control.tenancy_resync_s, most_pods=control.tenancy_pods
+        store,
+        networks,
+        possessions,
+        resync_s=control.tenancy_resync_s,
+        most_pods=control.tenancy_pods,
+        gives_user_ids=True,
     )
 
     async def image() -> str:

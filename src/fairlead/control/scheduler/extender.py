@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
-from fairlead.control.scheduler import cachewatch
+from fairlead.control.scheduler import cachewatch, holdback
 from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.queue import SchedulingQueue
@@ -108,6 +108,8 @@ class Extender:
         """Return which of the nodes a pod may run on, and why not on the others."""
         if asked.node_names is None:
             return extender.FilterResult(error="set nodeCacheCapable: true for this extender")
+        if closed := holdback.tenancy(self._cache, asked.pod.metadata.namespace):
+            return extender.FilterResult(failed_nodes=dict.fromkeys(asked.node_names, closed))
         need, scores = self._scores(asked.pod)
         failed, lasting = dict[str, str](), dict[str, str]()
         for name in asked.node_names:
@@ -129,6 +131,8 @@ class Extender:
 
     async def bind(self, asked: extender.BindingArgs) -> extender.BindingResult:
         """Bind a pod where kube-scheduler wants it."""
+        if closed := holdback.tenancy(self._cache, asked.pod_namespace):
+            return extender.BindingResult(error=closed)
         known = self._cache.waiting(asked.pod_uid)
         about = meta.ObjectMeta(name=asked.pod_name, namespace=asked.pod_namespace, uid=asked.pod_uid)
         if known is not None:

@@ -1,4 +1,8 @@
-"""Says what of pods themselves keeps them waiting, whatever nodes there are: rules that are not known, and claims."""
+"""Says what of pods themselves keeps them waiting, whatever nodes there are: tenancies, unknown rules, and claims.
+
+A pod of a tenancy whose isolation is not verified is never placed, also where neither admission nor a kubelet asked:
+its namespace says the phase, which the tenancy's controller alone writes.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,23 @@ from fairlead.control.scheduler import volumebinding
 from fairlead.plan.schedule import rules
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.group.gang import Gang
-from fairlead.plan.schedule.workloads import GROUP_INCOMPLETE
+from fairlead.plan.schedule.workloads import GROUP_INCOMPLETE, TENANCY_NOT_READY
 from fairlead.wire.kubernetes import core
 
 Refusal = tuple[str, str]
 """Reason and words."""
 
 
+def tenancy(cache: Cache, namespace: str) -> str:
+    """Return why no pod of a namespace may be placed now; empty: it may."""
+    phase = cache.closed.get(namespace)
+    return f"the tenancy of namespace {namespace} is {phase}, not Ready" if phase else ""
+
+
 def own(cache: Cache, pod: core.Pod) -> Refusal | None:
     """Return what of a pod keeps it waiting; None: nothing."""
+    if words := tenancy(cache, pod.metadata.namespace):
+        return TENANCY_NOT_READY, words
     if reason := rules.refusal(pod.spec, knows_namespaces=bool(cache.namespaces)):
         return "UnknownRule", reason
     return volumebinding.refusal(cache, pod)

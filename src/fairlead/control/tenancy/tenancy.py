@@ -21,7 +21,7 @@ from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
 from fairlead.control.tenancy.port import Network, Possessions
 from fairlead.plan.pod import podstate
-from fairlead.plan.tenancy import baseline
+from fairlead.plan.tenancy import baseline, userids
 from fairlead.store import retry
 from fairlead.store.port import Change, ChangeKind, Selector, Store
 from fairlead.wire.fairlead import tenancy as kind
@@ -49,17 +49,22 @@ class Tenancies:
         resync_s: float = 10.0,
         most_pods: int = 0,
         follows_pods: bool = True,
+        gives_user_ids: bool = False,
     ) -> None:
         """Take the store, the place where containers run, and how often a tenancy that stands is looked at.
 
         Args: most_pods: of a tenancy whose quota does not count them; 0: any number.
               follows_pods: hear of every pod there is; on a cluster they are too many, and its API server refuses pods
               of a tenancy that is not Ready.
+              gives_user_ids: choose users of the host for each tenancy's user namespaces.
         """
         self._store, self._network, self._possessions = store, network, possessions
         self._resync_s, self._most_pods, self._follows_pods = resync_s, most_pods, follows_pods
         self._tenancies: dict[str, Tenancy] = {}
         self._is_swept = False
+        self._gives_user_ids = gives_user_ids
+        self._user_ids: dict[str, int] = {}
+        """First one by uid of the tenancy, which its status may not say yet."""
 
     def watches(self) -> tuple[Watch, ...]:
         """Follow tenancies, and the pods of those that are to stop them."""
@@ -173,10 +178,13 @@ class Tenancies:
         return None
 
     async def _report(self, item: Tenancy, found: Mapping[str, meta.Condition], network: kind.NetworkStatus) -> None:
+        first = await self._choose_user_ids(item)
+
         def told(fresh: Tenancy) -> Tenancy | None:
             if fresh.metadata.uid != item.metadata.uid or fresh.metadata.generation != item.metadata.generation:
                 return None  # the next look is about that one
-            return msgspec.structs.replace(fresh, status=baseline.status(fresh, found, network))
+            status = baseline.status(fresh, found, network)
+            return msgspec.structs.replace(fresh, status=msgspec.structs.replace(status, first_user_id=first))
 
         was_ready = baseline.is_ready(item)
         with contextlib.suppress(errors.NotFound):
@@ -185,6 +193,19 @@ class Tenancies:
                 problem = baseline.not_ready(stored)
                 state, reason = stored.status.phase, problem.message if problem else ""
                 telemetry.log.info("tenancy changed", tenant=item.metadata.name, state=state, reason=reason)
+
+    async def _choose_user_ids(self, item: Tenancy) -> int:
+        """Return the first of the tenancy's user ids on this machine, chosen once; 0: it has none here."""
+        if not self._gives_user_ids or item.status.first_user_id:
+            return item.status.first_user_id
+        uid = item.metadata.uid
+        every = (await self._store.list(Tenancy)).items
+        # No await from here on: two tenancies are looked at side by side.
+        if uid not in self._user_ids:
+            self._user_ids = {one: first for one, first in self._user_ids.items() if one in _uids(every)}
+            taken = {*self._user_ids.values(), *(one.status.first_user_id for one in every)}
+            self._user_ids[uid] = userids.choose(uid, taken)
+        return self._user_ids[uid]
 
     # ending
 
@@ -264,6 +285,10 @@ class Tenancies:
 
         with contextlib.suppress(errors.NotFound):
             await retry.change_status(self._store, Tenancy, item.metadata.name, told)
+
+
+def _uids(every: Iterable[Tenancy]) -> frozenset[str]:
+    return frozenset(one.metadata.uid for one in every)
 
 
 def _waiting(reason: str, message: str) -> errors.FairleadError:

@@ -60,6 +60,7 @@ def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, lo
         *([f"--log-opt=max-size={log_max_mib}mb"] if log_max_mib else []),
         *_ulimits(spec, host),
         *_network(spec, network),
+        *_user_namespace(spec),
         *(f"--label={key}={value}" for key, value in spec.labels.items()),
         *(f"--annotation={key}={_unquoted(spec.labels[key])}" for key in _MARKS if key in spec.labels),
         *_env(spec.env),
@@ -129,6 +130,15 @@ def _network(spec: port.ContainerSpec, network: str) -> list[str]:
     return [*where, *hostname, *(f"--publish={_published(port)}" for port in spec.ports)]
 
 
+def _user_namespace(spec: port.ContainerSpec) -> list[str]:
+    if spec.first_user_id is None:
+        return []
+    # A network namespace is its user namespace's: /sys of another one could not be mounted.
+    if spec.network_of is not None:
+        return [f"--userns=container:{spec.network_of}"]
+    return [f"--{kind}map=0:{spec.first_user_id}:{port.USER_IDS}" for kind in ("uid", "gid")]
+
+
 def _published(one: port.Port) -> str:
     # An IPv6 address stands in brackets, or its colons would part it from the ports.
     address = f"[{one.host_ip}]" if ":" in one.host_ip else one.host_ip
@@ -158,8 +168,9 @@ def _bind(bind: port.Bind) -> list[str]:
         if not path.startswith("/"):
             message = f'bind path "{path}" is not absolute'
             raise errors.Invalid(message, reason="BindInvalid", hint="write it from / on")
+    options = f"{'ro' if bind.is_read_only else 'rw'}{',dev' if bind.is_device else ''}"
     if not any(":" in path for path in paths):
-        return [f"--volume={bind.host_path}:{bind.container_path}:{'ro' if bind.is_read_only else 'rw'}"]
+        return [f"--volume={bind.host_path}:{bind.container_path}:{options}"]
     if any("," in path for path in paths):
         message = f'bind of "{bind.host_path}" holds both ":" and ",", which no option of podman can carry'
         raise errors.Invalid(message, reason="BindInvalid", hint="use paths without commas")

@@ -35,6 +35,12 @@ class Resolved:
     env: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     """Container paths of the granted device nodes."""
+    nodes: tuple[tuple[str, str, str], ...] = ()
+    """The same as (host path, container path, permissions)."""
+    binds: tuple[tuple[str, str, bool], ...] = ()
+    """Mounts as (host path, container path, whether it is read-only)."""
+    hooks: tuple[str, ...] = ()
+    """Programs of the host that are run for the container."""
     others: tuple[tuple[int, int], ...] = ()
     """(major, minor) of device nodes that were not granted: of the same specs, else beside those that were."""
     driver: str = ""
@@ -73,6 +79,11 @@ def resolve(names: tuple[str, ...], folder: Path) -> Resolved:
         mounts=_unique(mount.container_path for edit in edits for mount in edit.mounts),
         env=_unique(text for edit in edits for text in edit.env),
         paths=tuple(nodes),
+        nodes=tuple((node.host_path or node.path, node.path, node.permissions or "rwm") for node in nodes.values()),
+        binds=tuple(
+            (mount.host_path, mount.container_path, "ro" in mount.options) for edit in edits for mount in edit.mounts
+        ),
+        hooks=_unique(hook.path for edit in edits for hook in edit.hooks),
         others=tuple(sorted(number for number in every - granted if number is not None)),
         driver=requirement.driver_of([mount.host_path for edit in edits for mount in edit.mounts]),
         known={key: told for path, spec in used.items() for key, told in _facts(path, spec).items()},

@@ -24,7 +24,7 @@ from fairlead.node.isolation import edits
 from fairlead.node.kubelet import hostpath, sandbox, spec, volumes
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
-from fairlead.node.tenancy import fetch, gate
+from fairlead.node.tenancy import fetch, gate, userids
 from fairlead.node.tenancy.registries import Fetched, Registries
 from fairlead.node.trace import steps
 from fairlead.plan.cdi import requirement
@@ -203,9 +203,11 @@ class Runtime:
         grants = tuple(grant for grant in self._devices.held(pod.metadata.uid) if grant.container == item.name)
         await self._devices.pre_start(grants)
         tenancy = await gate.find(self._store, pod)
-        network_of = await self._ensure_sandbox(pod, tenancy)
+        ids = await self._user_ids(pod, item, tenancy)
+        network_of, ids = await self._ensure_sandbox(pod, tenancy, ids)
         claims = await self._claims(pod)
-        folders = await asyncio.to_thread(volumes.ensure, self._pod_folder(pod.metadata.uid), pod, claims)
+        owner = 0 if self._settings.engine.user_namespaces == "never" else ids
+        folders = await asyncio.to_thread(volumes.ensure, self._pod_folder(pod.metadata.uid), pod, claims, owner)
         cdi_devices = await self._cdi_names(item, grants)
         wanted = spec.container_spec(
             pod,
@@ -219,6 +221,7 @@ class Runtime:
         )
         wanted = spec.in_tenancy(wanted, tenancy)
         resolved = (await self._resolve(pod, item, wanted)).beside(spec.device_paths(grants))
+        wanted = userids.mapped(wanted, ids, resolved)
         # What reads the isolation back starts while the engine works: its interpreter takes some 20 ms.
         async with readback.started_ahead(is_wanted=bool(resolved.paths)) as probe:
             telemetry.crash_point("kubelet.before-create")
@@ -389,22 +392,56 @@ class Runtime:
         )
         self.note(pod, step)
 
-    async def _ensure_sandbox(self, pod: core.Pod, tenancy: Tenancy | None) -> str | None:
-        """Return the engine name of the pod's sandbox, made and running; None for pods of one container."""
-        if len(pod.spec.containers) + len(pod.spec.init_containers) == 1:
+    async def _user_ids(self, pod: core.Pod, item: core.Container, tenancy: Tenancy | None) -> int | None:
+        """Return the first user id of the pod's user namespace; None: it has none, and its trace says why.
+
+        Raises: Unavailable (`UserNamespaceUnusable`): it must have one.
+        """
+        setting = self._settings.engine.user_namespaces
+        if tenancy is None or setting == "never" or pod.spec.host_network:
             return None
+        first = tenancy.status.first_user_id
+        problem = userids.machine_problem() if first else "the tenancy has no ids yet"
+        if not problem:
+            every = self._devices.held(pod.metadata.uid)
+            names = [
+                await self._cdi_names(one, tuple(grant for grant in every if grant.container == one.name))
+                for one in (*pod.spec.init_containers, *pod.spec.containers)
+            ]
+            folder = self._settings.node.cdi_folder
+            found = [await asyncio.to_thread(edits.resolve, some, folder) for some in names if some]
+            problem = userids.pod_problem(found)
+        if not problem:
+            return first
+        if setting == "always":
+            raise userids.refuse(tenancy.metadata.name, problem)
+        self.note(pod, steps.host_user_ids(item.name, problem, at=time.time()))
+        return None
+
+    async def _ensure_sandbox(
+        self, pod: core.Pod, tenancy: Tenancy | None, ids: int | None
+    ) -> tuple[str | None, int | None]:
+        """Return the engine name of the pod's sandbox, made and running, and the first of its user ids.
+
+        Pods of one container have no sandbox. One that runs already keeps the ids it was made with.
+        """
+        if len(pod.spec.containers) + len(pod.spec.init_containers) == 1:
+            return None, ids
         name = spec.engine_name(pod, sandbox.CONTAINER, 0)
         found = await self._engine.list_containers({names.POD_UID: pod.metadata.uid})
         old = next((state for state in found if state.name == name), None)
         if old is not None and old.phase is ContainerPhase.RUNNING:
-            return name
+            return name, int(old.labels.get(names.USER_IDS, "0")) or None
         if old is not None:
             # Ended containers, kept for their logs, still refer to its network: they go before it.
             ended = [state for state in found if state is not old and state.phase is ContainerPhase.EXITED]
             for state in (*ended, old):
                 await self._engine.remove(state.name)
         image = await sandbox.ensure_image(self._images, platform.machine())
-        labels = spec.labels(pod, sandbox.CONTAINER, 0, self._identity, ())
+        labels = {
+            **spec.labels(pod, sandbox.CONTAINER, 0, self._identity, ()),
+            **({names.USER_IDS: str(ids)} if ids else {}),
+        }
         listens = spec.ports(pod.spec.containers)
         wanted = ContainerSpec(
             name=name,
@@ -413,11 +450,12 @@ class Runtime:
             hostname=spec.hostname(pod),
             ports=listens,
             network=spec.network(pod),
+            first_user_id=ids,
         )
         await self._engine.create(spec.in_tenancy(wanted, tenancy))
         telemetry.crash_point("kubelet.after-sandbox")
         await self._engine.start(name)
-        return name
+        return name, ids
 
     def _pod_folder(self, uid: str) -> Path:
         return self._settings.state.folder / "pods" / uid

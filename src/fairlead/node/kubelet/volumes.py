@@ -13,13 +13,18 @@ from pathlib import Path
 from types import MappingProxyType
 
 from fairlead.kernel import tmpfs
+from fairlead.node.tenancy import userids
 from fairlead.wire.kubernetes import core, quantity
 
 
-def ensure(folder: Path, pod: core.Pod, claims: Mapping[str, Path] = MappingProxyType({})) -> dict[str, Path]:
+def ensure(
+    folder: Path, pod: core.Pod, claims: Mapping[str, Path] = MappingProxyType({}), owner: int | None = None
+) -> dict[str, Path]:
     """Make what is missing and return the host path of each volume by name.
 
     Args:    folder: the pod's own.   claims: folders of the pod's claims, by the claim's name.
+             owner: first of the pod's user ids on the host, which what is in its volumes belongs to; 0: they are the
+             host's own; None: they stay as they are.
     Raises:  Unavailable (`MemoryVolumeFailed`).
     """
     paths: dict[str, Path] = {}
@@ -38,6 +43,9 @@ def ensure(folder: Path, pod: core.Pod, claims: Mapping[str, Path] = MappingProx
         elif source.medium != "Memory":
             path.chmod(0o777)
         paths[volume.name] = path
+    for volume in pod.spec.volumes:
+        if owner is not None and volume.host_path is None:
+            userids.own(paths[volume.name], owner)
     return paths
 
 

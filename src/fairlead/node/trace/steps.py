@@ -112,9 +112,22 @@ def created(
             "pid": state.pid,
             "image": wanted.image,
             "network_of": wanted.network_of,
+            "first_user_id": wanted.first_user_id,
             "cpu_limit": wanted.cpu_limit,
             "memory_limit_bytes": wanted.memory_limit_bytes,
         },
+    )
+
+
+def host_user_ids(container: str, problem: str, *, at: float) -> TraceStep:
+    """Return that a tenant's container has no user namespace."""
+    return TraceStep(
+        layer="engine",
+        reason="HostUserIDs",
+        message=f"{container} has the host's user ids: {problem}",
+        at=at,
+        facts={"container": container, "problem": problem},
+        is_warning=True,
     )
 
 

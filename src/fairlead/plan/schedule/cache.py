@@ -28,6 +28,7 @@ from fairlead.plan.schedule.topology import defaultspread
 from fairlead.plan.schedule.topology.devices import Devices
 from fairlead.plan.schedule.volume import claims
 from fairlead.plan.schedule.workloads import Workloads
+from fairlead.wire.fairlead import tenancy
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 from fairlead.wire.kubernetes.scheduling import storage
@@ -102,6 +103,8 @@ class Cache:
         self._has_new_claims = False
         """Whether these are to be looked at again."""
         self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.closed: dict[str, str] = {}
+        """Namespaces of tenancies that are not ready, with the phase that each says."""
         """Labels by namespace, of those that are known."""
         self._last_read: tuple[core.Pod | None, reference.PodInfo] = (None, reference.PodInfo(requests={}))
         """The pod that was read last, and what it says."""
@@ -228,10 +231,14 @@ class Cache:
         return (pod for pod in pods if pod.spec.node_name and not _is_over(pod))
 
     def note_namespace(self, item: core.Namespace, *, is_gone: bool = False) -> None:
-        """Take in what the watch says; what pods of it are to others is judged anew where its labels changed."""
+        """Take in what the watch says; its pods are judged anew where its labels or its tenancy's phase changed."""
         name, labels = item.metadata.name, None if is_gone else item.metadata.labels
-        if self.namespaces.get(name) == labels:
+        phase = None if labels is None else tenancy.closed_phase(item)
+        if self.namespaces.get(name) == labels and self.closed.get(name) == phase:
             return
+        self.closed.pop(name, None)
+        if phase is not None:
+            self.closed[name] = phase
         self.namespaces.pop(name, None)
         self._last_read = (None, self._last_read[1])
         if labels is not None:

@@ -13,6 +13,7 @@ from typing import Final
 from fairlead.plan.schedule import reference, rejection, rules
 from fairlead.plan.schedule.summary import Reason
 from fairlead.plan.schedule.volume import claims
+from fairlead.plan.schedule.workloads import TENANCY_NOT_READY
 from fairlead.wire.kubernetes import core, meta
 
 _BY_LABELS: Final = "its rules select namespaces by labels, and its scheduler has not said yet what keeps it"
@@ -49,10 +50,12 @@ def why(
 
 
 def said(pod: core.Pod) -> str:
-    """Return what the scheduler said of what nodes and pods do not show: kubelets that refused, claims. Else ""."""
+    """Return what the scheduler said of what nodes and pods do not show: refusals, claims, tenancies. Else ""."""
     found = meta.find_condition(pod.status.conditions, "PodScheduled")
     if found is None or found.status != "False":
         return ""
+    if found.reason == TENANCY_NOT_READY:
+        return found.message
     return found.message if claims.has_claims(pod) or rejection.WORDS in found.message else ""
 
 

@@ -22,6 +22,7 @@ from fairlead.wire.kubernetes.scheduling import podgroup, queue
 
 GROUP_INCOMPLETE: Final = "GroupIncomplete"
 QUEUE_HOLDS: Final = "QueueHolds"
+TENANCY_NOT_READY: Final = "TenancyNotReady"
 """Reasons of the condition PodScheduled beside Unschedulable: more nodes would not help."""
 
 

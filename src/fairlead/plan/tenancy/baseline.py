@@ -20,10 +20,8 @@ from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, meta, names
 
-UID: Final = "fairlead.dev/tenancy-uid"
-"""Label of a tenancy's namespace, and of its engine network: the uid of the tenancy."""
-STATE: Final = "fairlead.dev/tenancy-state"
-"""Annotation of a tenancy's namespace: the phase. A cluster's API server accepts no pod there unless it is Ready."""
+UID: Final = kind.UID
+STATE: Final = kind.STATE
 QUOTA: Final = "tenancy"
 """Name of the ResourceQuota, and of the LimitRange, in a tenancy's namespace."""
 PULLS: Final = "tenancy-registries"
@@ -191,6 +189,7 @@ def status(item: Tenancy, conditions: Mapping[str, meta.Condition], network: kin
         namespace=namespace_name(item),
         observed_generation=item.metadata.generation,
         network=network,
+        first_user_id=item.status.first_user_id,
         conditions=merged,
     )
 

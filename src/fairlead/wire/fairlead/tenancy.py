@@ -12,11 +12,17 @@ from typing import Annotated, ClassVar, Final
 
 import msgspec
 
+from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.gpudevice import API_VERSION as _GROUP
 from fairlead.wire.kubernetes.meta import Condition, ObjectMeta, Wire
 
 FINALIZER: Final = "fairlead.dev/tenancy"
 """Keeps a deleted tenancy until its containers, its GPUs and its network are gone."""
+
+UID: Final = "fairlead.dev/tenancy-uid"
+"""Label of a tenancy's namespace, and of its engine network: the uid of the tenancy."""
+STATE: Final = "fairlead.dev/tenancy-state"
+"""Annotation of a tenancy's namespace: the phase. No pod is accepted or placed there unless it is Ready."""
 
 ALLOW: Final = "allow"
 DENY: Final = "deny"
@@ -107,6 +113,8 @@ class TenancyStatus(Wire, frozen=True):
     """Generation of the spec that the conditions are about."""
     network: NetworkStatus = NetworkStatus()
     """The network as the engine made it."""
+    first_user_id: int = 0
+    """On one machine: the user and the group of the host that its containers' 0 stands for; 0: not chosen."""
     conditions: Annotated[
         tuple[Condition, ...],
         msgspec.Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
@@ -125,3 +133,9 @@ class Tenancy(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: TenancySpec = TenancySpec()
     status: TenancyStatus = TenancyStatus()
+
+
+def closed_phase(item: core.Namespace) -> str | None:
+    """Return the phase of the tenancy whose namespace this is, where it is not Ready; None: pods may be placed."""
+    phase = item.metadata.annotations.get(STATE, "") if UID in item.metadata.labels else READY
+    return None if phase == READY else phase or PENDING

@@ -49,7 +49,7 @@ class World:
         self.note(_pod("there", 6, "b"))
         self.note(_pod("full", 8, "c"))
 
-    def note(self, item: core.Pod | core.Node) -> None:
+    def note(self, item: core.Pod | core.Node | core.Namespace) -> None:
         watch = next(one for one in self.extender.watches() if one.kind is type(item))
         tuple(watch.keys(Change(kind=ChangeKind.ADDED, object=item)))
 
@@ -165,3 +165,14 @@ async def test_calls_are_posts_to_known_paths_of_a_bounded_size() -> None:
 async def test_a_call_that_a_page_in_a_browser_could_make_is_refused() -> None:
     for kind in (b"text/plain", b"application/x-www-form-urlencoded", b""):
         assert (await _http("/echo", b"a", kind=kind))[0] == 415
+
+
+async def test_kube_scheduler_gets_no_node_for_a_pod_of_a_tenancy_that_is_not_ready(rankings: Rankings) -> None:
+    world = World(rankings)
+    about = meta.ObjectMeta(name="default", labels={"fairlead.dev/tenancy-uid": "1"})
+    world.note(core.Namespace(metadata=about))
+    found = await world.call("/filter", Pod=_asked(_pod("p", 2)), Nodes=None, NodeNames=["a", "b"])
+    assert found.get("NodeNames", []) in ([], None)
+    assert found["FailedNodes"] == dict.fromkeys(["a", "b"], "the tenancy of namespace default is Pending, not Ready")
+    bound = await world.call("/bind", PodName="p", PodNamespace="default", PodUID="uid-p", Node="a")
+    assert "not Ready" in bound["Error"]

@@ -1,0 +1,121 @@
+"""Puts a tenancy's containers into user namespaces: root inside is nobody on the host, and nobody in other tenancies.
+
+All containers of a pod have one user namespace or none, since they share its network. Where one is not to be had, the
+container runs with the host's ids and its trace has the reason, unless the setting asks for one always.
+
+Two things keep a pod out of it. A createContainer hook runs inside the namespace, and may not read the bundle there.
+And an OCI runtime may make no device node in it: it binds the host's, by a path that root of the namespace must reach.
+That path is the container's own in runc and crun, whatever the configuration says; a node that lies elsewhere on the
+host is therefore shown at both places.
+Source: user_namespaces(7); runc 1.1 libcontainer/rootfs_linux.go, bindMountDeviceNode.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from fairlead import errors
+from fairlead.engine.port import Bind, ContainerSpec
+from fairlead.node.isolation import edits
+from fairlead.plan.tenancy import userids
+
+_REASON: Final = "UserNamespaceUnusable"
+
+
+def machine_problem(root: Path = Path("/")) -> str:
+    """Return why no container of this machine can have a user namespace; empty: it can."""
+    if not (root / "proc/self/ns/user").exists():
+        return "the kernel has no user namespaces (CONFIG_USER_NS)"
+    if _read(root / "proc/sys/user/max_user_namespaces").strip() == "0":
+        return "user namespaces are switched off (user.max_user_namespaces is 0)"
+    rows = [line.split() for line in _read(root / "proc/self/uid_map").splitlines()]
+    if not any(int(first) <= userids.FIRST and int(first) + int(count) > userids.LAST for first, _, count in rows):
+        return f"the service itself is in a user namespace that has no ids {userids.FIRST} to {userids.LAST}"
+    return ""
+
+
+def pod_problem(found: Iterable[edits.Resolved]) -> str:
+    """Return why a pod with these devices can have no user namespace; empty: it can."""
+    for one in found:
+        if one.hooks:
+            return f"{one.hooks[0]}, which a CDI spec names as a hook, cannot run inside of one"
+        for source, _, _ in one.nodes:
+            if (closed := _closed_folder(source)) is not None:
+                return f"{closed} is closed to others, so that {source} cannot be shown inside of one"
+    return ""
+
+
+def refuse(name: str, problem: str) -> errors.Unavailable:
+    """Return the error of a container that must have a user namespace and cannot."""
+    message = f'a container of tenancy "{name}" has no user namespace: {problem}'
+    return errors.Unavailable(message, reason=_REASON, hint="mend it, or set engine.user_namespaces to auto")
+
+
+def mapped(wanted: ContainerSpec, first: int | None, found: edits.Resolved) -> ContainerSpec:
+    """Return a container in its user namespace, its devices so that an OCI runtime can show them there.
+
+    Args: first: of the tenancy's ids; None: it has none.
+    """
+    if first is None:
+        return wanted
+    nodes = [*found.nodes, *wanted.device_nodes]
+    within = dataclasses.replace(wanted, first_user_id=first)
+    moved = [(source, place) for source, place, _ in nodes if source != place]
+    if not moved:
+        return within
+    return dataclasses.replace(
+        within,
+        cdi_devices=(),
+        env={**wanted.env, **dict(text.split("=", 1) for text in found.env)},
+        device_nodes=tuple((source, source, rights) for source, _, rights in nodes),
+        binds=(
+            *wanted.binds,
+            *(Bind(host_path=source, container_path=place, is_read_only=ro) for source, place, ro in found.binds),
+            *(Bind(host_path=source, container_path=place, is_device=True) for source, place in moved),
+        ),
+    )
+
+
+def own(folder: Path, first: int) -> None:
+    """Make a folder of a volume, with all in it, the tenancy's: ids of another range become those of this one.
+
+    Idempotent, and cheap once done. The folder itself is last: a death in between leaves it to be done again.
+    Args: first: of the range; 0: the host's own ids.
+    """
+    if userids.base(folder.stat(follow_symlinks=False).st_uid) == first:
+        return
+    for _, folders, files, handle in os.fwalk(folder, follow_symlinks=False):
+        for name in (*folders, *files):
+            _own(name, first, handle)
+    _own(str(folder), first, None)
+
+
+def _own(name: str, first: int, folder: int | None) -> None:
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    uid, gid = userids.shifted(found.st_uid, first), userids.shifted(found.st_gid, first)
+    os.chown(name, uid, gid, dir_fd=folder, follow_symlinks=False)
+    if found.st_mode & (stat.S_ISUID | stat.S_ISGID) and stat.S_ISREG(found.st_mode):
+        os.chmod(name, stat.S_IMODE(found.st_mode), dir_fd=folder)  # chown takes these bits away
+
+
+def _closed_folder(path: str) -> Path | None:
+    """Return the uppermost folder on the way to a path that others may not pass; None: they reach it."""
+    for folder in reversed(Path(path).parents):
+        try:
+            if not folder.stat().st_mode & stat.S_IXOTH:
+                return folder
+        except OSError:
+            return None  # the engine says what is missing
+    return None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

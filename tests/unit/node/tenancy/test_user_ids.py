@@ -1,0 +1,142 @@
+"""User namespaces of tenancies' containers: which ids, which pods, and whose files a volume's become."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fairlead import errors
+from fairlead.engine.podman import args
+from fairlead.engine.port import Bind, ContainerSpec
+from fairlead.node.isolation.edits import Resolved
+from fairlead.node.tenancy import userids as node
+from fairlead.plan.tenancy import userids
+
+FIRST = userids.FIRST + 7 * userids.SIZE
+SPEC = ContainerSpec(name="a", image="localhost/a", cdi_devices=("k8s.fairlead.dev/gpu=0",), env={"A": "b"})
+
+
+def test_each_tenancy_has_a_range_of_its_own_in_what_belongs_to_nobody_else() -> None:
+    taken: set[int] = set()
+    for number in range(500):
+        first = userids.choose(f"uid-{number}", taken)
+        assert first not in taken
+        assert userids.FIRST <= first <= userids.LAST - userids.SIZE + 1
+        assert first % userids.SIZE == 0
+        taken.add(first)
+    assert userids.choose("uid-1", ()) == userids.choose("uid-1", ())
+
+
+def test_the_last_range_is_found_and_then_there_is_none() -> None:
+    every = set(range(userids.FIRST, userids.LAST, userids.SIZE))
+    one = userids.FIRST + 3 * userids.SIZE
+    assert userids.choose("any", every - {one}) == one
+    with pytest.raises(errors.Insufficient, match="all 4094 ranges"):
+        userids.choose("any", every)
+
+
+@pytest.mark.parametrize(
+    ("identity", "first", "becomes"),
+    [
+        (0, FIRST, FIRST),
+        (1000, FIRST, FIRST + 1000),
+        (FIRST + 1000, FIRST, FIRST + 1000),
+        (userids.FIRST + 5, FIRST, FIRST + 5),
+        (FIRST + 1000, 0, 1000),
+        (100_000, FIRST, 100_000),
+    ],
+)
+def test_an_id_moves_from_one_range_to_another_and_what_is_in_none_stays(
+    identity: int, first: int, becomes: int
+) -> None:
+    assert userids.shifted(identity, first) == becomes
+
+
+def _machine(root: Path, *, most: str = "96343", rows: str = "0 0 4294967295", has: bool = True) -> Path:
+    for place, text in (("proc/sys/user/max_user_namespaces", most), ("proc/self/uid_map", rows)):
+        (root / place).parent.mkdir(parents=True, exist_ok=True)
+        (root / place).write_text(f"{text}\n")
+    if has:
+        (root / "proc/self/ns").mkdir()
+        (root / "proc/self/ns/user").touch()
+    return root
+
+
+def test_a_machine_that_can_have_them_has_no_problem(tmp_path: Path) -> None:
+    assert node.machine_problem(_machine(tmp_path)) == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"has": False}, "CONFIG_USER_NS"),
+        ({"most": "0"}, "max_user_namespaces is 0"),
+        ({"rows": "0 100000 65536"}, "itself is in a user namespace"),
+    ],
+)
+def test_a_machine_that_cannot_says_why(tmp_path: Path, change: dict[str, str], words: str) -> None:
+    assert words in node.machine_problem(_machine(tmp_path, **change))  # type: ignore[arg-type]
+
+
+def test_a_hook_and_a_node_that_nobody_reaches_keep_a_pod_out(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    closed = Resolved(nodes=((str(tmp_path / "dev/nvidia0"), "/dev/nvidia0", "rw"),))
+    assert f"{tmp_path} is closed" in node.pod_problem([Resolved(), closed]) or "is closed" in node.pod_problem(
+        [closed]
+    )
+    assert "/usr/bin/hook, which" in node.pod_problem([Resolved(hooks=("/usr/bin/hook",))])
+    assert node.pod_problem([Resolved(nodes=(("/dev/null", "/dev/null", "rw"),))]) == ""
+    assert "engine.user_namespaces" in (node.refuse("red", "because").hint or "")
+
+
+def test_devices_at_their_own_place_are_left_to_the_engine() -> None:
+    found = Resolved(nodes=(("/dev/nvidia0", "/dev/nvidia0", "rw"),))
+    wanted = node.mapped(SPEC, FIRST, found)
+    assert (wanted.cdi_devices, wanted.first_user_id) == (SPEC.cdi_devices, FIRST)
+    assert node.mapped(SPEC, None, found) is SPEC
+
+
+def test_devices_from_elsewhere_are_bound_with_all_that_their_specs_say() -> None:
+    found = Resolved(
+        nodes=(("/fake/nvidia0", "/dev/nvidia0", "rw"),), binds=(("/lib/a.so", "/usr/a.so", True),), env=("C=d=e",)
+    )
+    wanted = node.mapped(SPEC, FIRST, found)
+    assert wanted.cdi_devices == ()
+    assert wanted.env == {"A": "b", "C": "d=e"}
+    assert wanted.device_nodes == (("/fake/nvidia0", "/fake/nvidia0", "rw"),)
+    assert wanted.binds == (
+        Bind(host_path="/lib/a.so", container_path="/usr/a.so", is_read_only=True),
+        Bind(host_path="/fake/nvidia0", container_path="/dev/nvidia0", is_device=True),
+    )
+
+
+def test_podman_is_told_the_range_or_the_container_that_has_it() -> None:
+    options = args._user_namespace(ContainerSpec(name="a", image="b", first_user_id=FIRST))
+    assert options == [f"--uidmap=0:{FIRST}:65536", f"--gidmap=0:{FIRST}:65536"]
+    joined = ContainerSpec(name="a", image="b", first_user_id=FIRST, network_of="box")
+    assert args._user_namespace(joined) == ["--userns=container:box"]
+    assert args._user_namespace(ContainerSpec(name="a", image="b")) == []
+    assert args._bind(Bind(host_path="/a", container_path="/b", is_device=True)) == ["--volume=/a:/b:rw,dev"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files are given away")
+def test_a_volume_becomes_the_tenancys_with_all_in_it_and_no_link_is_followed(tmp_path: Path) -> None:
+    volume, outside = tmp_path / "volume", tmp_path / "outside"
+    (volume / "deep").mkdir(parents=True)
+    (volume / "deep/file").write_text("x")
+    os.chown(volume / "deep/file", 1000, 1000)
+    (volume / "tool").touch(mode=0o755)
+    (volume / "tool").chmod(0o4755)
+    outside.touch()
+    (volume / "link").symlink_to(outside)
+    for _ in range(2):
+        node.own(volume, FIRST)
+    assert volume.stat().st_uid == (volume / "tool").stat().st_uid == FIRST
+    assert (volume / "deep/file").stat().st_gid == FIRST + 1000
+    assert (volume / "tool").stat().st_mode & 0o7777 == 0o4755
+    assert outside.stat().st_uid == 0
+    assert (volume / "link").lstat().st_uid == FIRST
+    node.own(volume, 0)
+    assert ((volume / "deep/file").stat().st_uid, volume.stat().st_uid) == (1000, 0)
