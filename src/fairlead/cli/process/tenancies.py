@@ -91,7 +91,13 @@ def compose(
 ) -> Kept:
     """Return the controller of tenancies and the trial of their networks, for one machine."""
     home = checkpoint.home_id(config.state.folder / "kubelet")
-    networks = network.MachineNetworks(engine, home=home, pool=config.control.tenancy_subnets)
+
+    async def image() -> str:
+        return await sandbox.ensure_image(engine, platform.machine())
+
+    has_default = config.engine.network in {"auto", "bridge"}
+    tried = trial.Trial(engine, home=home, image=image, default_network=has_default)
+    networks = network.MachineNetworks(engine, home=home, pool=config.control.tenancy_subnets, empty=tried.sweep)
     volumes = LocalVolumes(store=store, folder=config.claims_folder)
     registries = Registries(config.registries_folder)
     possessions = Possessions(store=store, volumes=volumes, registries=registries, unverified=unverified)
@@ -105,9 +111,4 @@ def compose(
         gives_user_ids=True,
     )
 
-    async def image() -> str:
-        return await sandbox.ensure_image(engine, platform.machine())
-
-    has_default = config.engine.network in {"auto", "bridge"}
-    tried = trial.Trial(engine, home=home, image=image, default_network=has_default)
     return Kept(controller=controller, trial=tried, credentials=MachineCredentials(registries))

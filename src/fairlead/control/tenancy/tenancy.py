@@ -269,6 +269,7 @@ class Tenancies:
             await self._possessions.remove_volumes(name)
             telemetry.crash_point("tenancy.volumes-removed")
             await self._store.delete(core.Namespace, name, uid=space.metadata.uid)
+            telemetry.crash_point("tenancy.namespace-removed")
             await self._store.get(core.Namespace, name)
         except errors.NotFound:
             return None

@@ -16,7 +16,7 @@ import itertools
 import secrets
 import signal
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +29,7 @@ from fairlead.engine import access, port
 from fairlead.engine import source as image_source
 from fairlead.engine.fake import access as fake_access
 from fairlead.engine.fake import exec as fake_exec
-from fairlead.engine.fake import shell
+from fairlead.engine.fake import networks, shell
 from fairlead.engine.podman import args
 from fairlead.model.output import ErrorOutput, LogQuery
 from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
@@ -81,10 +81,11 @@ def _write(container: _Container, data: bytes) -> None:
     container.news.set()
 
 
-class FakeEngine:
-    """`port.Engine` and `port.Images` in memory; enter it as a block before a container is started."""
+class FakeEngine(networks.FakeNetworks):
+    """`port.Engine`, `port.Networks` and `port.Images` in memory; enter it as a block before a container is started."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.devices: set[str] = set()
         """Qualified CDI names that resolve."""
         self.reachable: dict[str, tuple[str, ...]] = {}
@@ -121,6 +122,9 @@ class FakeEngine:
         if spec.name in self._containers:
             message = f"{subject}: the name is already in use"
             raise errors.Conflict(message, reason="ContainerExists")
+        if spec.network_name is not None and spec.network_name not in self.networks:
+            message = f"{subject}: network {spec.network_name} not found"
+            raise errors.NotFound(message, reason="NetworkNotFound")
         if unresolved := [name for name in spec.cdi_devices if name not in self.devices]:
             message = f"{subject}: unresolvable CDI devices {', '.join(unresolved)}"
             raise errors.Invalid(message, reason="CDIUnresolvable", hint="is the CDI spec where engines look?")
@@ -206,6 +210,10 @@ class FakeEngine:
         await self.stop(name, grace_s=0)
         if self._containers.pop(name, None) is not None:
             self._tell(name)
+
+    def networks_in_use(self) -> Iterator[str]:
+        """Yield the name of each container's network."""
+        return (one.spec.network_name for one in self._containers.values() if one.spec.network_name is not None)
 
     async def list_containers(self, labels: Mapping[str, str]) -> tuple[port.ContainerState, ...]:
         """See `port.Engine.list_containers`."""

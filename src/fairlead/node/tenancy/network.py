@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -34,8 +34,20 @@ _TRIES: Final = 8
 class MachineNetworks:
     """`control.tenancy.port.Network` over the engine's networks and the kernel's packet filter."""
 
-    def __init__(self, engine: Networks, *, home: str, pool: str, root: Path = Path("/")) -> None:
-        """Take the engine, the id that tells this instance's networks apart, and the networks to choose from."""
+    def __init__(
+        self,
+        engine: Networks,
+        *,
+        home: str,
+        pool: str,
+        root: Path = Path("/"),
+        empty: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Take the engine, the id that tells this instance's networks apart, and the networks to choose from.
+
+        Args: empty: takes what is no tenancy's out of the networks, before they are swept.
+        """
+        self._empty = empty
         self._engine, self._home, self._pool, self._root = engine, home, pool, root
         self._chains = firewall.chains(home)
         self._lock = asyncio.Lock()
@@ -70,6 +82,8 @@ class MachineNetworks:
 
     async def sweep(self, every: Sequence[Tenancy]) -> None:
         """See `control.tenancy.port.Network.sweep`."""
+        if self._empty is not None:
+            await self._empty()
         known = {one.metadata.uid for one in every}
         for uid in set(await self._own()) - known:
             telemetry.log.warning("network of no tenancy removed", tenant=uid)

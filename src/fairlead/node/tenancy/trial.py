@@ -3,7 +3,7 @@
 Containers of a program that only sleeps are put into the tenancy's network, into those of other tenancies and into the
 engine's own; packets are sent from and to their network namespaces (`kernel.network.probe`), so that nothing is needed
 of any image. What answers is a listener of ours with a secret word. The containers are removed with the trial; what a
-killed service leaves of them is removed before the next one.
+killed service leaves of them is removed when the next one starts, since a network is not removed with one in it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead import errors
+from fairlead import errors, telemetry
 from fairlead.engine.port import ContainerSpec, Engine, NetworkMode
 from fairlead.kernel.network import address, probe
 from fairlead.plan.tenancy import baseline, matrix
@@ -98,9 +98,15 @@ class Trial:
             finally:
                 await self._remove_all()
 
+    async def sweep(self) -> None:
+        """Remove the containers of a trial that a service before this one did not end."""
+        async with self._lock:
+            await self._remove_all()
+
     async def _tried(self, item: Tenancy, others: Sequence[Tenancy]) -> Matrix:
         name = item.metadata.name
         first = await self._container(name, item)
+        telemetry.crash_point("tenancy.trial-begun")
         near = await self._container(f"{name}, another container", item)
         far = [await self._container(one.metadata.name, one) for one in others]
         if self._default_network:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.engine import port
+from fairlead.engine.fake.networks import FakeNetworks
 from fairlead.kernel.network import netfilter
 from fairlead.node.tenancy import network as networks
 from fairlead.plan.tenancy import baseline, firewall
@@ -21,18 +21,18 @@ from fairlead.wire.kubernetes import meta, names
 HOME = "a-home"
 
 
-@dataclass
-class Bridges:
-    """`engine.port.Networks` in memory."""
+class Bridges(FakeNetworks):
+    """Networks in memory that refuse some and count."""
 
-    known: dict[str, port.Network] = field(default_factory=dict)
-    refusals: int = 0
-    """So many subnets more are refused as taken."""
-    listings: int = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.refusals = 0
+        """So many subnets more are refused as taken."""
+        self.listings = 0
 
     async def list_networks(self) -> tuple[port.Network, ...]:
         self.listings += 1
-        return tuple(self.known.values())
+        return await super().list_networks()
 
     async def create_network(
         self, name: str, subnets: tuple[str, ...], *, labels: Mapping[str, str], resolves_names: bool
@@ -40,15 +40,7 @@ class Bridges:
         if self.refusals:
             self.refusals -= 1
             raise errors.Conflict(f"subnet {subnets[0]} is already used", reason="NetworkExists")
-        gateways = tuple(str(ipaddress.ip_network(one)[1]) for one in subnets)
-        made = port.Network(
-            name=name, interface=f"br{len(self.known)}", subnets=subnets, gateways=gateways, labels=labels
-        )
-        self.known[name] = made
-        return made
-
-    async def remove_network(self, name: str) -> None:
-        self.known.pop(name, None)
+        return await super().create_network(name, subnets, labels=labels, resolves_names=resolves_names)
 
 
 @dataclass
@@ -126,7 +118,7 @@ async def test_each_tenancy_gets_a_network_and_its_rules_are_in_force_in_both_fa
     assert not set(first.subnets) & set(second.subnets)
     own = firewall.chains(HOME)
     for family, table in tables.items():
-        for one in bridges.known.values():
+        for one in bridges.networks.values():
             assert firewall.missing(table.saved(), networks.net(one, red), own, family) == ()
 
 
@@ -170,7 +162,7 @@ async def test_a_tenancy_without_a_network_gets_none_and_no_rules(
 ) -> None:
     bare = tenancy("bare", TenancyNetwork(mode=kind.NONE))
     assert await machine.ensure(bare, (bare,)) == kind.NetworkStatus()
-    assert bridges.known == {}
+    assert bridges.networks == {}
     assert tables[4].ours() == []
 
 
@@ -194,11 +186,11 @@ async def test_a_network_goes_with_its_tenancy_and_the_chains_with_the_last(
     gone = await machine.ensure(red, (red, blue))
     await machine.ensure(blue, (red, blue))
     await machine.remove(red.metadata.uid, (red, blue))
-    assert [one.labels[baseline.UID] for one in bridges.known.values()] == [blue.metadata.uid]
+    assert [one.labels[baseline.UID] for one in bridges.networks.values()] == [blue.metadata.uid]
     assert f" {gone.interface} " not in tables[4].saved()
     assert tables[4].ours()
     await machine.remove(blue.metadata.uid, (blue,))
-    assert bridges.known == {}
+    assert bridges.networks == {}
     assert [table.ours() + table.chains["FORWARD"] for table in tables.values()] == [[], []]
 
 
@@ -208,7 +200,7 @@ async def test_a_sweep_takes_networks_of_no_tenancy_and_leaves_those_of_others(
     red = tenancy("red")
     await machine.ensure(red, (red,))
     for name, home in (("fl-lost", HOME), ("theirs", "another-home")):
-        bridges.known[name] = port.Network(
+        bridges.networks[name] = port.Network(
             name=name,
             interface=name,
             subnets=(f"10.99.{len(name)}.0/24",),
@@ -216,11 +208,11 @@ async def test_a_sweep_takes_networks_of_no_tenancy_and_leaves_those_of_others(
             labels={names.HOME: home, baseline.UID: "lost"},
         )
     await machine.sweep((red,))
-    assert "fl-lost" not in bridges.known
-    assert "theirs" in bridges.known
+    assert "fl-lost" not in bridges.networks
+    assert "theirs" in bridges.networks
     assert tables[4].ours()
     await machine.sweep(())
-    assert list(bridges.known) == ["theirs"]
+    assert list(bridges.networks) == ["theirs"]
     assert [table.ours() for table in tables.values()] == [[], []]
 
 
