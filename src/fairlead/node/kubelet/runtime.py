@@ -400,23 +400,17 @@ class Runtime:
         setting = self._settings.engine.user_namespaces
         if tenancy is None or setting == "never" or pod.spec.host_network:
             return None
-        first = tenancy.status.first_user_id
-        problem = userids.machine_problem() if first else "the tenancy has no ids yet"
-        if not problem:
-            every = self._devices.held(pod.metadata.uid)
-            names = [
-                await self._cdi_names(one, tuple(grant for grant in every if grant.container == one.name))
-                for one in (*pod.spec.init_containers, *pod.spec.containers)
-            ]
-            folder = self._settings.node.cdi_folder
-            found = [await asyncio.to_thread(edits.resolve, some, folder) for some in names if some]
-            problem = userids.pod_problem(found)
-        if not problem:
-            return first
-        if setting == "always":
-            raise userids.refuse(tenancy.metadata.name, problem)
-        self.note(pod, steps.host_user_ids(item.name, problem, at=time.time()))
-        return None
+        every = self._devices.held(pod.metadata.uid)
+        names = [
+            await self._cdi_names(one, tuple(grant for grant in every if grant.container == one.name))
+            for one in (*pod.spec.init_containers, *pod.spec.containers)
+        ]
+        folder = self._settings.node.cdi_folder
+        found = [await asyncio.to_thread(edits.resolve, some, folder) for some in names if some]
+        first, problem = userids.decide(tenancy, found, is_required=setting == "always")
+        if problem:
+            self.note(pod, steps.host_user_ids(item.name, problem, at=time.time()))
+        return first
 
     async def _ensure_sandbox(
         self, pod: core.Pod, tenancy: Tenancy | None, ids: int | None

@@ -23,6 +23,7 @@ from fairlead import errors
 from fairlead.engine.port import Bind, ContainerSpec
 from fairlead.node.isolation import edits
 from fairlead.plan.tenancy import userids
+from fairlead.wire.fairlead.tenancy import Tenancy
 
 _REASON: Final = "UserNamespaceUnusable"
 
@@ -50,10 +51,21 @@ def pod_problem(found: Iterable[edits.Resolved]) -> str:
     return ""
 
 
-def refuse(name: str, problem: str) -> errors.Unavailable:
-    """Return the error of a container that must have a user namespace and cannot."""
-    message = f'a container of tenancy "{name}" has no user namespace: {problem}'
-    return errors.Unavailable(message, reason=_REASON, hint="mend it, or set engine.user_namespaces to auto")
+def decide(
+    tenancy: Tenancy, found: Iterable[edits.Resolved], *, is_required: bool, root: Path = Path("/")
+) -> tuple[int | None, str]:
+    """Return the first user id of a pod's user namespace, or None and why it has none.
+
+    Args:   found: what the CDI specs say of each container.
+    Raises: Unavailable (`UserNamespaceUnusable`): it must have one.
+    """
+    first = tenancy.status.first_user_id
+    problem = machine_problem(root) if first else "the tenancy has no user ids yet"
+    problem = problem or pod_problem(found)
+    if problem and is_required:
+        message = f'a container of tenancy "{tenancy.metadata.name}" has no user namespace: {problem}'
+        raise errors.Unavailable(message, reason=_REASON, hint="mend it, or set engine.user_namespaces to auto")
+    return (None, problem) if problem else (first, "")
 
 
 def mapped(wanted: ContainerSpec, first: int | None, found: edits.Resolved) -> ContainerSpec:

@@ -13,6 +13,8 @@ from fairlead.engine.port import Bind, ContainerSpec
 from fairlead.node.isolation.edits import Resolved
 from fairlead.node.tenancy import userids as node
 from fairlead.plan.tenancy import userids
+from fairlead.wire.fairlead.tenancy import Tenancy, TenancyStatus
+from fairlead.wire.kubernetes import meta
 
 FIRST = userids.FIRST + 7 * userids.SIZE
 SPEC = ContainerSpec(name="a", image="localhost/a", cdi_devices=("k8s.fairlead.dev/gpu=0",), env={"A": "b"})
@@ -88,7 +90,18 @@ def test_a_hook_and_a_node_that_nobody_reaches_keep_a_pod_out(tmp_path: Path) ->
     )
     assert "/usr/bin/hook, which" in node.pod_problem([Resolved(hooks=("/usr/bin/hook",))])
     assert node.pod_problem([Resolved(nodes=(("/dev/null", "/dev/null", "rw"),))]) == ""
-    assert "engine.user_namespaces" in (node.refuse("red", "because").hint or "")
+
+
+def test_a_pod_gets_its_tenancys_ids_or_the_reason_why_not_and_is_refused_where_it_must(tmp_path: Path) -> None:
+    root = _machine(tmp_path)
+    red = Tenancy(metadata=meta.ObjectMeta(name="red"), status=TenancyStatus(first_user_id=FIRST))
+    hooked = Resolved(hooks=("/usr/bin/hook",))
+    assert node.decide(red, [], is_required=True, root=root) == (FIRST, "")
+    assert node.decide(red, [hooked], is_required=False, root=root)[0] is None
+    assert "no user ids yet" in node.decide(Tenancy(), [], is_required=False, root=root)[1]
+    with pytest.raises(errors.Unavailable, match='tenancy "red" has no user namespace: /usr/bin/hook') as caught:
+        node.decide(red, [hooked], is_required=True, root=root)
+    assert "engine.user_namespaces" in (caught.value.hint or "")
 
 
 def test_devices_at_their_own_place_are_left_to_the_engine() -> None:
