@@ -56,6 +56,8 @@ class GrantedNode:
     mode: int = 0o666
     uid: int = 0
     gid: int = 0
+    host_path: str = ""
+    """Where the host has it; empty: at the same path."""
 
     @property
     def number(self) -> Number:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -132,19 +133,63 @@ async def test_a_process_that_is_gone_is_not_found(box: Box) -> None:
         await attach.work(box.pid, make=[gpu(0)])
 
 
-async def test_a_container_with_users_of_its_own_is_refused_and_told_why(tmp_path: Path) -> None:
+@pytest.fixture
+async def users() -> AsyncIterator[int]:
+    """A process in a mount and a user namespace of its own, with a file system of the namespace's at /srv."""
+    program = (
+        "import ctypes, os, subprocess, sys, time\n"
+        "if ctypes.CDLL(None).unshare(0x10000000 | 0x00020000): sys.exit('no user namespace')\n"
+        "print('up', flush=True); sys.stdin.readline()\n"
+        "os.setresgid(0, 0, 0); os.setresuid(0, 0, 0)\n"
+        "subprocess.run(('mount', '-t', 'tmpfs', 'dev', '/srv'), check=True)\n"
+        "print('ready', flush=True); time.sleep(60)"
+    )
     process = await asyncio.create_subprocess_exec(
-        *("unshare", "-m", "-U", "-r", "sh", "-c", "echo up; exec sleep 60"), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-c", program), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
+    assert process.stdin is not None
     try:
         if await process.stdout.readline() != b"up\n":
             pytest.skip("user namespaces are not allowed here")
-        with pytest.raises(errors.Unavailable, match="user namespace"):
-            await attach.work(process.pid, make=[gpu(0)])
+        for kind in ("uid", "gid"):
+            Path(f"/proc/{process.pid}/{kind}_map").write_text("0 1900000000 65536")
+        process.stdin.write(b"\n")
+        assert await process.stdout.readline() == b"ready\n"
+        yield process.pid
     finally:
-        process.kill()
+        if process.returncode is None:
+            process.kill()
         await process.communicate()
+
+
+async def test_a_container_with_users_of_its_own_is_shown_the_hosts_node_and_loses_it_again(
+    users: int,
+) -> None:
+    path = "/srv/deep/zero"
+    zero = GrantedNode(path=path, kind="c", major=1, minor=5, access="rw", source="x", host_path="/dev/zero")
+    inside = Path(f"/proc/{users}/root{path}")
+    assert await attach.work(users, make=[zero]) == ((path, "made"),)
+    assert await attach.work(users, make=[zero]) == ((path, "kept"),)
+    with inside.open("rb") as zeros:
+        assert zeros.read(4) == bytes(4)
+    assert inside.parent.stat().st_uid == 1_900_000_000
+    assert not Path("/srv/deep").exists()
+    assert await attach.work(users, remove=[zero]) == ((path, "removed"),)
+    assert not inside.exists()
+    assert await attach.work(users, remove=[zero]) == ((path, "absent"),)
+
+
+async def test_what_stands_in_the_way_there_and_another_node_are_refused(users: int) -> None:
+    inside = ("nsenter", "-t", str(users), "-m", "-U", "-S", "0", "-G", "0", "ln", "-s", "/etc/x", "/srv/link")
+    made = await asyncio.create_subprocess_exec(*inside)
+    assert await made.wait() == 0
+    for path, minor, words in (("link", 5, "something else stands"), ("other", 3, "is another device by now")):
+        node = GrantedNode(
+            path=f"/srv/{path}", kind="c", major=1, minor=minor, access="rw", source="x", host_path="/dev/zero"
+        )
+        with pytest.raises(errors.Conflict, match=words):
+            await attach.work(users, make=[node])
 
 
 async def test_open_and_mapped_devices_have_holders_and_they_can_be_ended(box: Box) -> None:

@@ -13,6 +13,7 @@ are mounted when a container is made, or not at all.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import stat
 import sys
 from collections.abc import Iterable, Sequence
@@ -70,13 +71,14 @@ def nodes_of(names: Sequence[str], registry: directory.Registry) -> tuple[Grante
     found: dict[str, GrantedNode] = {}
     for resolved in registry.resolve(tuple(names)):
         for source, asked in inject.sources_of([resolved]):
+            places = {one.path: one.host_path or one.path for one in asked.device_nodes}
             config = inject.inject_edits(_EMPTY, [(source, asked)])
             linux = config.get("linux", {})
             rules = wire.parse_oci(linux.get("resources", {}).get("devices", ()))
             for entry in linux.get("devices", ()):
                 node = node_of(entry, rules, source=source)
                 if node is not None and node.access:  # without access nothing is granted
-                    found[node.path] = node
+                    found[node.path] = dataclasses.replace(node, host_path=places.get(node.path, ""))
     return tuple(found.values())
 
 
@@ -115,6 +117,7 @@ def host_node(host_path: str, container_path: str, access: str) -> GrantedNode:
         access=devicerule.united(access, "") or devicerule.ACCESS,
         source=host_path,
         mode=found.mode,
+        host_path=host_path,
     )
 
 
@@ -295,4 +298,5 @@ async def work(
 
 
 def _asked(node: GrantedNode) -> dict[str, object]:
-    return {key: getattr(node, key) for key in ("path", "kind", "major", "minor", "mode", "uid", "gid")}
+    asked = {key: getattr(node, key) for key in ("path", "kind", "major", "minor", "mode", "uid", "gid")}
+    return {**asked, "host": node.host_path or node.path}
