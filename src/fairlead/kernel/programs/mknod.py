@@ -246,8 +246,7 @@ def main(arguments: list[str]) -> int:
     done = []
     for place, node in enumerate(asked.get("make", ())):
         done.append([node["path"], _said(_made, root, node, None if trees is None else trees[place])])
-    for node in asked.get("remove", ()):
-        done.append([node["path"], _said(remove, root, node)])
+    done += [[node["path"], _said(remove, root, node)] for node in asked.get("remove", ())]
     json.dump(done, sys.stdout)
     return 0
 
