@@ -48,6 +48,7 @@ _CLONE_NEWNET = 0x40000000
 _KERNELS_OWN = {"proc", "sysfs", "cgroup", "cgroup2", "overlay"}
 _CONTAINER = re.compile(r"/libpod-([0-9a-f]{64})")
 _NODE = re.compile(r"nvidia([0-9]+)\Z")
+_FLAGS = re.compile(r"^flags:\s*([0-7]+)", re.MULTILINE)
 _RULE = re.compile(r"c 195:([0-9]+) [rwm]*r")
 _ADDRESS = re.compile(r"\|-- ([0-9.]+)\n\s+/32 host LOCAL")
 
@@ -151,12 +152,14 @@ def reach(pid: int) -> set[str]:
 
 
 def opened(pid: int) -> set[str]:
-    """Return the minor numbers of GPUs that a process has open."""
+    """Return the minor numbers of GPUs that a process has open; runc has what it binds by name alone (O_PATH)."""
     found = set()
     with contextlib.suppress(OSError):
         for path in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):
                 about = path.stat()
+                if int(_FLAGS.findall(Path(f"/proc/{pid}/fdinfo/{path.name}").read_text())[0], 8) & os.O_PATH:
+                    continue
                 if os.major(about.st_rdev) == NVIDIA and os.minor(about.st_rdev) < 128:
                     found.add(str(os.minor(about.st_rdev)))
     return found
