@@ -8,6 +8,7 @@ import stat
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,7 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
     await process.communicate()
 
 
-def gpu(minor: int, path: str = "", **more: int) -> GrantedNode:
+def gpu(minor: int, path: str = "", **more: Any) -> GrantedNode:
     return GrantedNode(
         path=path or f"/dev/nvidia{minor}",
         kind="c",
