@@ -122,7 +122,7 @@ def test_containers_of_one_pod_share_a_user_namespace_and_a_volume(machine: Home
     }
     manifest = machine.folder / "pod.json"
     manifest.write_text(json.dumps(pod))
-    machine.ok("run", "-T", "red", "-f", str(manifest))
+    machine.ok("run", "-d", "-T", "red", "-f", str(manifest))
     machine.until_state("pair", "running")
     assert len(_inspected(machine, "pair")) == 3
     assert _first(machine, "pair") >= 1_879_048_192

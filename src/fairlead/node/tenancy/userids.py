@@ -1,4 +1,4 @@
-"""Puts a tenancy's containers into user namespaces: root inside is nobody on the host, and nobody in other tenancies.
+"""Puts a tenancy's containers into user namespaces: root inside has no rights on the host or in other tenancies.
 
 All containers of a pod have one user namespace or none, since they share its network. Where one is not to be had, the
 container runs with the host's ids and its trace has the reason, unless the setting asks for one always.

@@ -1,9 +1,9 @@
 """Chooses which users and groups of the host the ids inside a tenancy's containers stand for. Pure.
 
-Each tenancy of a machine has 65,536 of its own, so that root of one is nobody on the host and nobody in another. They
+Each tenancy of a machine has 65,536 of its own, so that root of one has no rights on the host or in another. They
 are looked for from a place that the tenancy's uid says, and not from the lowest on: ids of a tenancy that is gone are
 seldom given again, also by another Fairlead on the machine.
-Source: systemd.io/UIDS-GIDS: 1879048192 to 2147352575 belong to nobody; login.defs(5), SUB_UID_MAX 600100000.
+Source: systemd.io/UIDS-GIDS: 1879048192 to 2147352575 are unassigned; login.defs(5), SUB_UID_MAX 600100000.
 """
 
 from __future__ import annotations
