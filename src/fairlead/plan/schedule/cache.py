@@ -237,16 +237,13 @@ class Cache:
         if self.namespaces.get(name) == labels and self.closed.get(name) == phase:
             return
         self.closed.pop(name, None)
-        if phase is not None:
-            self.closed[name] = phase
+        self.closed |= {} if phase is None else {name: phase}
         self.namespaces.pop(name, None)
+        self.namespaces |= {} if labels is None else {name: labels}
         self._last_read = (None, self._last_read[1])
-        if labels is not None:
-            self.namespaces[name] = labels
         for uid in self._of_namespace.get(name, ()):
             pod = self._pods[uid]
-            there = self._needs.get(pod.spec.node_name, {})
-            if uid in there:
+            if uid in (there := self._needs.get(pod.spec.node_name, {})):
                 there[uid] = self._info(pod)
                 self._touched.add(pod.spec.node_name)
             elif uid in self._queue:
