@@ -52,19 +52,23 @@ def _is_ready(home: Home, name: str) -> bool:
     return bool(json.loads(home.ok("tenancy", "show", name, "-o", "json").out)["phase"] == "Ready")
 
 
-def _is_clean(home: Home) -> bool:
-    spaces = home.ask("/v1/containers?all=true")["items"]
-    folders = list((home.state / "volumes").glob("t-*")) if (home.state / "volumes").is_dir() else []
-    return not (_tenancies(home) or _networks(home) or _rules(home) or home.containers() or spaces or folders)
+def _folders(home: Home) -> list[str]:
+    return [path.name for path in (home.state / "volumes").glob("t-*")]
+
+
+def _containers(home: Home) -> list[str]:
+    return [item["name"] for item in home.ask("/v1/containers?all=true")["items"]]
 
 
 def _left(home: Home) -> str:
-    return f"{_tenancies(home)} {_networks(home)} {len(_rules(home))} rules {len(home.containers())} containers"
+    """Return what there is of tenancies; empty: nothing."""
+    found = (_tenancies(home), _networks(home), _rules(home), home.containers(), _containers(home), _folders(home))
+    return ", ".join(str(part) for part in found if part)
 
 
 def _end(home: Home, name: str) -> None:
     home("tenancy", "delete", name)
-    home.until(lambda: _is_clean(home), what="nothing is left", detail=lambda: _left(home), timeout_s=60)
+    home.until(lambda: not _left(home), what="nothing is left", detail=lambda: _left(home), timeout_s=60)
 
 
 @pytest.mark.parametrize("point", MAKING)
@@ -90,7 +94,7 @@ def test_a_tenancy_that_was_being_deleted_is_gone_whole_after_a_restart(home: Ho
     home("tenancy", "delete", "red", timeout_s=120)
     _dies(home, point)
     home.up()
-    home.until(lambda: _is_clean(home), what="nothing is left", detail=lambda: _left(home), timeout_s=60)
+    home.until(lambda: not _left(home), what="nothing is left", detail=lambda: _left(home), timeout_s=60)
     home.until(lambda: home.free_gpus() == 8, what="its GPUs are free")
     home.ok("tenancy", "create", "red")
     home.start("box", "-T", "red", "-v", "data:/data", command=("sh", "-c", "ls -A /data; exec sleep 1000"))

@@ -9,6 +9,7 @@ Source: Kubernetes documentation, "Storage Object in Use Protection".
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import shutil
 from collections.abc import Mapping, Sequence
@@ -77,8 +78,10 @@ class LocalVolumes:
         return str(volume.folder(self.folder, claim))
 
     async def _sweep(self) -> None:
-        """Remove marked claims that no pod names, with their folders."""
-        for claim in (await self.store.list(core.PersistentVolumeClaim)).items:
+        """Remove marked claims that no pod names, with their folders, and a namespace's with its last claim."""
+        every = (await self.store.list(core.PersistentVolumeClaim)).items
+        kept = collections.Counter(claim.metadata.namespace for claim in every)
+        for claim in every:
             if claim.metadata.deletion_timestamp is None or await _users(self.store, claim):
                 continue
             folder = volume.folder(self.folder, claim)
@@ -91,6 +94,10 @@ class LocalVolumes:
                     "volume not removed", namespace=about.namespace, path=str(folder), error=str(error)
                 )
                 continue
+            kept[claim.metadata.namespace] -= 1
+            if not kept[claim.metadata.namespace]:
+                with contextlib.suppress(OSError):  # it never was there, or is in use again
+                    await asyncio.to_thread(folder.parent.rmdir)
             with contextlib.suppress(errors.NotFound, errors.Conflict):
                 about = msgspec.structs.replace(claim.metadata, finalizers=())
                 await self.store.update(msgspec.structs.replace(claim, metadata=about))
