@@ -1,10 +1,10 @@
 """Which tests may run beside each other under `pytest -n 3`.
 
-Tests of the machine itself (podman, mounts, the one Fairlead that a machine may run) stay together: one worker runs
-them in order. Those of any other file go to whichever worker is free, and stay together too: they share fixtures, and
-after each test xdist looks through all units that a worker ever had (one unit a test: a minute of a processor). Files
-of a few long tests are given out test by test. (xdist 3.8's own `--dist loadgroup` does nothing under pytest 9.2: node
-ids can no longer be changed.)
+With `--machines` each worker has a machine of its own (`tests/machine.sh`): podman, mounts, the network, the one
+Fairlead that a machine may run. Without, or where that cannot be had, tests of the machine itself stay together: one
+worker runs them in order. Those of a file always do: they share fixtures, and after each test xdist looks through all
+units that a worker ever had (one unit a test: a minute of a processor). Files of a few long tests are given out test by
+test. (xdist 3.8's own `--dist loadgroup` does nothing under pytest 9.2: node ids can no longer be changed.)
 
 Where a failed test is repeated (`--reruns`, see `.ci/run`), the summary shows why it failed the first time.
 
@@ -20,10 +20,16 @@ for itself, after which no later test of the worker could read a line.
 
 from __future__ import annotations
 
+import ctypes
+import shlex
 import signal
-from collections.abc import Generator
+import subprocess
+import sys
+from collections.abc import Generator, Sequence
+from pathlib import Path
 from typing import Final
 
+import execnet
 import hypothesis
 import pytest
 import structlog
@@ -36,6 +42,11 @@ hypothesis.settings.register_profile("house", deadline=None, suppress_health_che
 hypothesis.settings.load_profile("house")
 
 _ONE_BY_ONE: Final = ("tests/fuzz/", "tests/house/")
+_OWN_MACHINE: Final = (
+    *("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"),
+    str(Path(__file__).parent / "machine.sh"),
+)
+_CLONE_NEWNET: Final = 0x40000000
 
 
 class Rings(LoadScopeScheduling):  # type: ignore[misc]
@@ -43,9 +54,39 @@ class Rings(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         with_podman = nodeid.startswith("tests/contract/") and "podman" in nodeid  # a file's or a parameter's name
-        if with_podman or nodeid.startswith("tests/system/"):
+        if (with_podman or nodeid.startswith("tests/system/")) and not self.config.getoption("machines"):
             return "the machine"
         return nodeid if nodeid.startswith(_ONE_BY_ONE) else nodeid.partition("::")[0]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare `--machines`."""
+    parser.addoption("--machines", action="store_true", help="give each worker of -n a machine of its own (as root)")
+
+
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[execnet.XSpec]) -> None:
+    """Have workers started in machines of their own, as far as that was asked for and can be had."""
+    if not config.getoption("machines"):
+        return
+    tried = subprocess.run((*_OWN_MACHINE, "true"), capture_output=True, text=True, check=False)
+    if tried.returncode:
+        config.option.machines = False
+        why = tried.stderr.strip().rpartition("\n")[2]
+        config.issue_config_time_warning(pytest.PytestWarning(f"one machine for all workers: {why}"), stacklevel=2)
+    for spec in specs if not tried.returncode else ():
+        spec.python = shlex.join((*_OWN_MACHINE, sys.executable))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Leave the network of the machine, where this is a worker with one of its own and has reached whom it reports to.
+
+    Source: unshare(2): this thread and what it starts; connections that are open stay.
+    """
+    if session.config.getoption("machines") and hasattr(session.config, "workerinput"):
+        if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "no network of its own")
+        for words in ("link set lo up", "link add eth0 type veth peer name nowhere"):  # as a machine has: two at least
+            subprocess.run(("ip", *words.split()), check=True)
 
 
 def pytest_configure() -> None:
