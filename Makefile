@@ -3,6 +3,8 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 # several workers share tests as tests/conftest.py says, long rings first
 IN_ORDER := --no-loadscope-reorder
+# each with mounts, pids and a network of its own where this may be root's
+MACHINES := --machines
 
 # compiled modules are kept: each process of a test would compile its imports anew, and the rings start thousands
 unexport PYTHONDONTWRITEBYTECODE
@@ -27,7 +29,7 @@ demo: setup        ## start Fairlead on this machine, run the articles' pod, pri
 	@tools/demo.sh
 
 test: setup-tests  ## house, unit, contract and system rings
-	@$(PY) -m pytest -m "not slow and not cluster" -n 3 $(IN_ORDER)
+	@$(PY) -m pytest -m "not slow and not cluster" -n 3 $(MACHINES) $(IN_ORDER)
 
 smoke: setup-tests ## the steady few of the slow and cluster rings that .ci/run adds
 	@tests/cluster/setup.sh
