@@ -86,7 +86,7 @@ def take_back(cache: Cache, waits: Iterable[Choice]) -> None:
 
 
 async def choose(store: Store, cache: Cache, waits: Iterable[Choice], node: str) -> None:
-    """Give claims their volumes, or write the node on them; what changed meanwhile is seen when its watch says so.
+    """Give claims their volumes, or write the node on them; one that has changed since is left: its pod is judged anew.
 
     Raises: Unavailable: the store does not answer.
     """
@@ -95,6 +95,8 @@ async def choose(store: Store, cache: Cache, waits: Iterable[Choice], node: str)
         after: claims.Object = (
             claims.chosen(one.claim, node) if one.volume is None else claims.given(one.volume, one.claim)
         )
+        if not cache.claims.is_current(before):
+            continue
         # Believed at once, so that no other pod chooses another node, or the same volume, meanwhile.
         cache.claims.note(after)
         try:
@@ -103,7 +105,8 @@ async def choose(store: Store, cache: Cache, waits: Iterable[Choice], node: str)
             else:
                 await store.apply(claims.gift(one.volume, one.claim), manager=MANAGER)
         except errors.FairleadError as error:
-            cache.claims.note(before)
+            if cache.claims.is_current(after):
+                cache.claims.note(before)
             if isinstance(error, errors.Unavailable):
                 raise
             name = one.claim.metadata.name

@@ -62,6 +62,11 @@ class Claims:
         if not is_gone:
             there[key] = item
 
+    def is_current(self, item: Object) -> bool:
+        """Return whether the watch has said nothing newer of an object, whatever was noted of it beside."""
+        known = self._known[type(item)].get((item.metadata.namespace, item.metadata.name))
+        return known is not None and known.metadata.resource_version == item.metadata.resource_version
+
     def claim(self, namespace: str, name: str) -> core.PersistentVolumeClaim | None:
         """Return a claim, None where it is not known."""
         found = self._known[core.PersistentVolumeClaim].get((namespace, name))
