@@ -207,7 +207,8 @@ def test_people_with_keys_run_enter_and_see_their_own_tenancy_alone(
     assert ann.ok("run", "-f", str(manifest)) == "of a manifest\n"
     ann.ok("rm", "written")
     ann.ok("stop", "train")
-    assert ann.ok("ps", "-a", "-o", "name") == "ends\n"
+    # It has ended; its record goes with the pod, once the kubelet says so.
+    _until(lambda: ann.ok("ps", "-a", "-o", "name") == "ends\n", "the record of what was stopped is gone")
 
 
 def _assert_the_console_shows_the_cluster(service: Service) -> None:
@@ -236,7 +237,9 @@ def _assert_the_policy_keeps_the_api_out(service: Service) -> None:
 
 def test_the_role_is_exactly_what_the_page_and_the_table_say() -> None:
     found = access.granted(charts.render(_VALUES, namespace=_SPACE), "fairlead-api")
-    assert found == access.documented("api") == {(one.verb, one.full) for one in rights.API}
+    assert found == access.documented("api")
+    own = {("list", "leases")}  # of its namespace, and it goes on without
+    assert found - own == {(one.verb, one.full) for one in rights.API}
 
 
 def test_the_api_is_for_clusters_with_tenancies() -> None:
