@@ -256,7 +256,7 @@ def test_each_container_is_held_to_its_limits_and_a_policy_of_somebody_else_clos
         server.delete(f"{policies}/open")
         server.delete(f"{policies}/tenancy-closed")
         until(server, "red", phase="Ready")
-        assert len(server.get(policies)["items"]) == 2
+        server.until(policies, lambda items: len(items) == 2 or None, what="what was deleted is there again")
         node.kubectl(cluster, "delete", "tenancy", "red", "--wait", timeout_s=90)
 
 
