@@ -38,6 +38,8 @@ COMMAND: Final = (
 """Writes each file that is there behind a line with its name."""
 _NO_LIMIT: Final = 1 << 60
 """Version 1 says the largest number of pages."""
+_DIGITS: Final = 20
+"""Of 64 bits. What the container says is its tenant's word: Python reads no number of thousands of digits."""
 
 
 def parse(text: bytes) -> Usage:
@@ -64,13 +66,17 @@ def _first(found: Mapping[str, list[str]], *names: str) -> int | None:
     """Return the number that the first of the files there says."""
     for name in names:
         for line in found.get(name, ()):
-            return int(line) if line.strip().isdecimal() else None
+            return int(line) if _is_number(line.strip()) else None
     return None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS
 
 
 def _table(lines: list[str]) -> dict[str, int]:
     pairs = (line.split() for line in lines)
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and _is_number(pair[1])}
 
 
 def _cpu(found: Mapping[str, list[str]]) -> int | None:
@@ -97,5 +103,5 @@ def _network(lines: list[str] | None) -> tuple[int | None, int | None]:
     if lines is None:
         return None, None
     counts = [rest.split() for name, _, rest in (line.partition(":") for line in lines) if name.strip() != "lo"]
-    found = [(int(one[0]), int(one[8])) for one in counts if len(one) > 8 and one[0].isdecimal() and one[8].isdecimal()]
+    found = [(int(one[0]), int(one[8])) for one in counts if len(one) > 8 and _is_number(one[0]) and _is_number(one[8])]
     return sum(one for one, _ in found), sum(one for _, one in found)

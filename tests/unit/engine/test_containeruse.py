@@ -59,6 +59,14 @@ def test_whatever_a_container_answers_is_read_or_left_out(noise: bytes, at: int)
     assert isinstance(containeruse.parse(whole[:at] + noise + whole[at:]), Usage)
 
 
+def test_a_number_of_thousands_of_digits_is_not_known() -> None:
+    digits = b"9" * 5000
+    said = containeruse.parse(
+        b"@/sys/fs/cgroup/pids.current\n%b\n@/sys/fs/cgroup/cpu.stat\nusage_usec %b\n" % (digits, digits)
+    )
+    assert (said.processes, said.cpu_ns) == (None, None)
+
+
 def test_the_command_reads_what_this_machine_has() -> None:
     done = subprocess.run(containeruse.COMMAND, capture_output=True, check=True)
     assert containeruse.parse(done.stdout).received_bytes is not None

@@ -37,9 +37,9 @@ from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 DIAL_TIMEOUT_S: Final = 5.0
 SOCKET_START: Final = "fairlead-"
+"""How the names of our plugins' sockets begin."""
 SWEPT: Final = "PluginSocketSwept"
 """Why a socket is not served: its folder was emptied between bind and rename."""
-"""How the names of our plugins' sockets begin."""
 LONGEST_SOCKET_PATH: Final = 107
 """Bytes. Source: unix(7), sun_path without its final NUL."""
 
