@@ -112,7 +112,20 @@ def _own(name: str, first: int, folder: int | None) -> None:
     uid, gid = userids.shifted(found.st_uid, first), userids.shifted(found.st_gid, first)
     os.chown(name, uid, gid, dir_fd=folder, follow_symlinks=False)
     if found.st_mode & (stat.S_ISUID | stat.S_ISGID) and stat.S_ISREG(found.st_mode):
-        os.chmod(name, stat.S_IMODE(found.st_mode), dir_fd=folder)  # chown takes these bits away
+        _restore_mode(name, found, folder)  # chown takes these bits away
+
+
+def _restore_mode(name: str, found: os.stat_result, folder: int | None) -> None:
+    """Give a file the mode that it had, and no other: a tenant may have put a link in its place by now.
+
+    Raises: OSError: it has; the volume is looked at again with the next start.
+    """
+    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if os.path.samestat(os.fstat(handle), found):
+            os.fchmod(handle, stat.S_IMODE(found.st_mode))
+    finally:
+        os.close(handle)
 
 
 def _closed_folder(path: str) -> Path | None:

@@ -153,3 +153,25 @@ def test_a_volume_becomes_the_tenancys_with_all_in_it_and_no_link_is_followed(tm
     assert (volume / "link").lstat().st_uid == FIRST
     node.own(volume, 0)
     assert ((volume / "deep/file").stat().st_uid, volume.stat().st_uid) == (1000, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
+def test_a_link_put_in_a_files_place_meanwhile_gets_no_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tenant's other container may be at work in the volume: a program of the host would be setuid."""
+    volume, outside = tmp_path / "volume", tmp_path / "outside"
+    volume.mkdir()
+    (volume / "tool").touch()
+    (volume / "tool").chmod(0o4755)
+    outside.touch(0o600)
+    give = os.chown
+
+    def swapped(path: str, uid: int, gid: int, *, dir_fd: int | None, follow_symlinks: bool) -> None:
+        give(path, uid, gid, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
+        if path == "tool":
+            (volume / "tool").unlink()
+            (volume / "tool").symlink_to(outside)
+
+    monkeypatch.setattr(os, "chown", swapped)
+    with pytest.raises(OSError, match="symbolic links"):
+        node.own(volume, FIRST)
+    assert outside.stat().st_mode & 0o7777 == 0o600
