@@ -14,7 +14,7 @@ from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.cli.core.terminal import gotemplate
-from fairlead.serve.v1.containers import waitview
+from fairlead.serve.v1.containers.life import waiting
 from fairlead.serve.v1.containers.view import ContainerView
 
 
@@ -32,11 +32,11 @@ def _state(item: ContainerView) -> str:
 def _reason(item: ContainerView) -> str:
     """Return why it is in its state; of one that waits its place in the queue, or that it never fits."""
     waits = item.waiting
-    if waits is None or waits.reason == waitview.OTHER:
+    if waits is None or waits.reason == waiting.OTHER:
         return item.reason
-    if waits.reason == waitview.NEVER:
+    if waits.reason == waiting.NEVER:
         return "never fits"
-    return f"{waitview.ordinal(waits.place)} in queue" if waits.place else item.reason
+    return f"{waiting.ordinal(waits.place)} in queue" if waits.place else item.reason
 
 
 def _message(item: ContainerView) -> str:

@@ -25,7 +25,8 @@ from fairlead.cli.core import invocation, options, output, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.terminal import streams
 from fairlead.client import calls
-from fairlead.serve.v1.containers import view, waitview
+from fairlead.serve.v1.containers import view
+from fairlead.serve.v1.containers.life.waiting import NEVER, Waiting
 from fairlead.serve.v1.containers.submission import ContainerRequest
 from fairlead.serve.v1.containers.view import ContainerList, ContainerView
 
@@ -338,9 +339,9 @@ def await_start(client: Client, name: str, namespace: str) -> ContainerView:
             waiting.show(explain.waiting_line(shown, why), short=why)
 
 
-def is_hopeless(found: waitview.Waiting | None) -> bool:
+def is_hopeless(found: Waiting | None) -> bool:
     """Return whether a container waits for what no node has."""
-    return found is not None and found.reason == waitview.NEVER
+    return found is not None and found.reason == NEVER
 
 
 def warn_hopeless(name: str, why: str) -> None:

@@ -20,7 +20,7 @@ from fairlead.plan.gpu import gpudevice as planner
 from fairlead.plan.pod import admission, podstate
 from fairlead.plan.schedule import waiting as diagnosis
 from fairlead.plan.schedule.shard import running
-from fairlead.serve.v1 import nodeview
+from fairlead.serve.v1.nodes import taken
 from fairlead.wire.kubernetes import coordination, core, gpudevice, meta, workload
 
 _INSTALL: Final = "`helm install fairlead …`, or `fairlead manifests | kubectl apply -f -`"
@@ -178,7 +178,7 @@ def _nodes(seen: Facts) -> Iterator[Finding]:
 
 def _node(seen: Facts, node: core.Node, gpus: Sequence[gpudevice.GPUDevice]) -> Iterator[Finding]:
     name = node.metadata.name
-    shown = nodeview.node_view(node, ())
+    shown = taken.node_view(node, ())
     if shown.state != "ready":
         yield Finding(
             check="nodes",

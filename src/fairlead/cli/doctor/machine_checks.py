@@ -13,7 +13,7 @@ from fairlead.cli.doctor.finding import Finding
 from fairlead.cli.doctor.machine_facts import Seen
 from fairlead.cli.doctor.sharing import mps, vgpu
 from fairlead.plan.pod import admission
-from fairlead.serve.v1.nodeview import NodeView
+from fairlead.serve.v1.nodes.view import NodeView
 from fairlead.serve.v1.statusview import STARTING_S
 
 _CDI_WANTED: Final = (0, 5, 0)

@@ -29,7 +29,7 @@ from fairlead.model.gpu import Inventory, Vendor
 from fairlead.plan.lease.row import State
 from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView
 from fairlead.serve.backend.vgpu import vgpus
-from fairlead.serve.v1.nodeview import NodeView
+from fairlead.serve.v1.nodes.view import NodeView
 from fairlead.serve.v1.statusview import Status
 from fairlead.settings import Settings
 from fairlead.silicon.nvidia import driver

@@ -9,7 +9,7 @@ import click
 from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
-from fairlead.serve.v1.nodeview import CapacityList, CapacityView
+from fairlead.serve.v1.nodes.view import CapacityList, CapacityView
 
 
 def _fits(item: CapacityView) -> str:

@@ -11,7 +11,7 @@ from fairlead import errors
 from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
-from fairlead.serve.v1.nodeview import NodeList, NodeView
+from fairlead.serve.v1.nodes.view import NodeList, NodeView
 from fairlead.wire.kubernetes import quantity
 
 

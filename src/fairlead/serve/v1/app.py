@@ -8,7 +8,7 @@ import litestar
 from litestar import types
 
 from fairlead.serve.api import app
-from fairlead.serve.v1 import dependencies, events, gpus, images, nodes, quotas, status
+from fairlead.serve.v1 import dependencies, events, gpus, images, quotas, status
 from fairlead.serve.v1.access import permissions
 from fairlead.serve.v1.accounts import audit, members, oidc, session, users
 from fairlead.serve.v1.accounts import keys as account_keys
@@ -18,6 +18,7 @@ from fairlead.serve.v1.containers import exec as container_exec
 from fairlead.serve.v1.dependencies import Services
 from fairlead.serve.v1.leases import routes as leases
 from fairlead.serve.v1.making import routes as making
+from fairlead.serve.v1.nodes import routes as nodes
 from fairlead.serve.v1.queues import routes as queues
 from fairlead.serve.v1.tenancies import routes as tenancies
 from fairlead.serve.v1.usage import routes as usage

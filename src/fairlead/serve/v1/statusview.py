@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import msgspec
 
 from fairlead.serve.backend.hardware import BackendStatus
-from fairlead.serve.v1.nodeview import NodeView
+from fairlead.serve.v1.nodes.view import NodeView
 
 STARTING_S: Final = 20.0
 """For so long after the service's start, what has not registered is starting and not failing."""

@@ -15,7 +15,7 @@ from fairlead.model.ids import GPUUUID
 from fairlead.plan.sharing import fraction
 from fairlead.serve.backend.hardware import GPUListing, GPUView
 from fairlead.serve.v1.containers.submission import BindRequest, LimitRequest, MemoryMount, PortRequest, VolumeMount
-from fairlead.serve.v1.nodeview import NodeView
+from fairlead.serve.v1.nodes.view import NodeView
 from fairlead.serve.v1.statusview import Status
 
 

@@ -16,7 +16,7 @@ from fairlead.model.gpu import GPU, GPUHealth, UnreadableGPU
 from fairlead.model.ids import GPUUUID
 from fairlead.plan.cdi import conflict
 from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView, Holder
-from fairlead.serve.v1.nodeview import NodeView
+from fairlead.serve.v1.nodes.view import NodeView
 
 _NODE = NodeView(
     name="one",

@@ -11,6 +11,7 @@ import pytest
 from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.shard import running
 from fairlead.serve.v1.containers import waitview
+from fairlead.serve.v1.containers.life import waiting
 from fairlead.wire.kubernetes import core
 
 _GPU = "nvidia.com/gpu"
@@ -50,7 +51,7 @@ def _node(name: str = "one", gpus: int = 8, healthy: int | None = None, **spec: 
 
 def _described(
     pod: core.Pod, nodes: list[core.Node], pods: list[core.Pod], *, only: str = ""
-) -> waitview.Waiting | None:
+) -> waiting.Waiting | None:
     return waitview.describe(pod, waitview.Census(nodes, pods, ours="fairlead"), now=_NOW, only=only)
 
 
@@ -150,7 +151,7 @@ def test_numbers_and_a_stable_reason_stand_beside_the_words() -> None:
     ("number", "word"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (21, "21st")]
 )
 def test_places_are_ordinals(number: int, word: str) -> None:
-    assert waitview.ordinal(number) == word
+    assert waiting.ordinal(number) == word
 
 
 def test_a_user_reads_whose_gpus_are_taken_and_not_what_runs_on_them() -> None:
@@ -166,14 +167,14 @@ def test_what_is_not_about_amounts_is_said_in_the_schedulers_words() -> None:
     first, late = (_pod(name, 0, node, containers=[port]) for name, node in (("web", "one"), ("late", "")))
     found = _described(late, [_node()], [first, late])
     assert found is not None
-    assert found.reason == waitview.OTHER
+    assert found.reason == waiting.OTHER
     assert "didn't have free ports" in found.message
 
 
 def test_where_a_label_keeps_it_off_no_amount_is_complained_of() -> None:
     found = _described(_pod("me", 9, nodeSelector={"zone": "b"}), [_node()], [])
     assert found is not None
-    assert found.reason == waitview.OTHER
+    assert found.reason == waiting.OTHER
 
 
 def test_a_resource_that_was_renamed_is_named_with_what_is_offered_in_its_place() -> None:

@@ -14,7 +14,7 @@ from fairlead.serve.console import visit as visits
 from fairlead.serve.console.draw import amounts, tone
 from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.v1.leases.view import LeaseList, LeaseView
-from fairlead.serve.v1.nodeview import NodeList
+from fairlead.serve.v1.nodes.view import NodeList
 from fairlead.serve.v1.statusview import Status
 
 

@@ -12,7 +12,7 @@ from fairlead.serve.backend.hardware import GPUListing
 from fairlead.serve.console.draw import gpumap, tone
 from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.v1.containers.view import ContainerList
-from fairlead.serve.v1.nodeview import CapacityList
+from fairlead.serve.v1.nodes.view import CapacityList
 from fairlead.serve.v1.statusview import Status
 
 _NOTHING: Final = GPUListing(gpus=(), unreadable=(), drivers=(), is_simulated=False)

@@ -10,7 +10,7 @@ from fairlead.serve.accounts.roles import Action
 from fairlead.serve.console.draw import amounts, gpumap, tone
 from fairlead.serve.console.visit import Visitor
 from fairlead.serve.v1.containers.view import ContainerList, ContainerView
-from fairlead.serve.v1.nodeview import CapacityList
+from fairlead.serve.v1.nodes.view import CapacityList
 from fairlead.serve.v1.queues.view import QueueList
 
 

@@ -22,6 +22,7 @@ from fairlead.serve.backend.pods import container_name, find_pod
 from fairlead.serve.v1 import events
 from fairlead.serve.v1.containers import pods, traceview, view, waits, waitview
 from fairlead.serve.v1.containers.life import reading as life
+from fairlead.serve.v1.containers.life import waiting
 from fairlead.serve.v1.containers.output import logevents, logs
 from fairlead.serve.v1.containers.parameters import Grace, Name, Namespace
 from fairlead.serve.v1.containers.view import ContainerView
@@ -311,7 +312,7 @@ async def explain_container(services: Dependencies, name: Name, namespace: Names
     own = ": ".join(part for part in (shown.reason, shown.message) if part)
     told = "" if step is None else f"{step.message} (says an event of {step.teller})" if step.teller else step.message
     why = (await waits.waiting(services, [pod])).get(pod.metadata.uid)
-    words = why.message if why is not None and why.reason != waitview.OTHER else _running(shown)
+    words = why.message if why is not None and why.reason != waiting.OTHER else _running(shown)
     unseen = f'no scheduler named "{pod.spec.scheduler_name}" has looked at it yet' if not pod.spec.node_name else ""
     return view.Explanation(
         name=name,

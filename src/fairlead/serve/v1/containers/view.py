@@ -13,7 +13,7 @@ import msgspec
 
 from fairlead.plan.pod import podstate
 from fairlead.serve.v1.containers.life.view import CostView, PhaseView, ProofView
-from fairlead.serve.v1.containers.waitview import Waiting
+from fairlead.serve.v1.containers.life.waiting import Waiting
 from fairlead.wire.fairlead import listing
 from fairlead.wire.kubernetes import core
 

@@ -11,12 +11,13 @@ from fairlead import errors
 from fairlead.plan.pod import podstate
 from fairlead.plan.schedule.shard import running
 from fairlead.serve.v1.containers import waitview
+from fairlead.serve.v1.containers.life.waiting import Waiting
 from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.store.port import Selector
 from fairlead.wire.kubernetes import coordination, core
 
 
-async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str, waitview.Waiting]:
+async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str, Waiting]:
     """Return why pods wait, by uid; none for those that do not, or where nodes and pods may not be read."""
     if not any(not pod.spec.node_name and not podstate.is_final(pod) for pod in pods):
         return {}

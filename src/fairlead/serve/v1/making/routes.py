@@ -20,7 +20,8 @@ from fairlead.serve.backend.once import idempotency
 from fairlead.serve.backend.pods import find_pod
 from fairlead.serve.backend.port import Absent, require
 from fairlead.serve.v1.budgets import routes as budgets
-from fairlead.serve.v1.containers import pods, submission, view, waits, waitview
+from fairlead.serve.v1.containers import pods, submission, view, waits
+from fairlead.serve.v1.containers.life.waiting import Waiting
 from fairlead.serve.v1.containers.parameters import IdempotencyKey
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.serve.v1.dependencies import Dependencies
@@ -90,7 +91,7 @@ async def create_container(
 
 async def _foreseen(services: Dependencies, judged: Sequence[core.Pod]) -> list[ContainerView]:
     """Return the views of pods that are not stored, with why each would wait if it were the only one."""
-    why = dict[str, waitview.Waiting]()
+    why = dict[str, Waiting]()
     for number, pod in enumerate(judged):
         about = msgspec.structs.replace(pod.metadata, uid=str(number))
         why |= await waits.waiting(services, [msgspec.structs.replace(pod, metadata=about)])

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fairlead import errors
 from fairlead.model.step import TraceStep
-from fairlead.serve.v1.containers.life import view as lifeview
+from fairlead.plan.metering import container
+from fairlead.plan.metering.price import Pricing
+from fairlead.plan.metering.usage import MICROS
+from fairlead.plan.pod import phase
+from fairlead.serve.v1.containers.life.view import CostView, PhaseView, ProofView
 from fairlead.serve.v1.dependencies import Services
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 from fairlead.wire.kubernetes.gpulease import GPULease
 from fairlead.wire.kubernetes.meta import Object
+from fairlead.wire.text import timestamp
 
 T = TypeVar("T", bound=Object)
 
@@ -24,9 +29,9 @@ async def told(services: Services, pod: core.Pod, steps: Sequence[TraceStep]) ->
     leases = await _all(services, GPULease)
     models = {one.metadata.name: one.spec.product for one in (await _all(services, GPUDevice) if leases else ())}
     return {
-        "phases": lifeview.phases(pod, steps, now=now),
-        "cost": lifeview.cost(pod, leases, models, services.backend.metering.pricing, now=now) if leases else None,
-        "gpu_leases": lifeview.proofs(pod, leases, models),
+        "phases": _phases(pod, steps, now=now),
+        "cost": _cost(pod, leases, models, services.backend.metering.pricing, now=now) if leases else None,
+        "gpu_leases": _proofs(pod, leases, models),
     }
 
 
@@ -36,3 +41,47 @@ async def _all(services: Services, kind: type[T]) -> tuple[T, ...]:
         return tuple((await services.census.list(kind)).items)
     except (errors.NotFound, errors.Denied):
         return ()
+
+
+def _phases(pod: core.Pod, steps: Sequence[TraceStep], *, now: float) -> tuple[PhaseView, ...]:
+    """Describe the phases of a pod."""
+    return tuple(
+        PhaseView(
+            name=one.name,
+            started_at=timestamp.emit(one.begin),
+            ended_at=None if one.end is None else timestamp.emit(one.end),
+            duration_s=round(max(0.0, (now if one.end is None else one.end) - one.begin), 6),
+        )
+        for one in phase.phases(pod, steps)
+    )
+
+
+def _cost(
+    pod: core.Pod, leases: Iterable[GPULease], models: Mapping[str, str], pricing: Pricing, *, now: float
+) -> CostView:
+    """Describe what a pod has cost."""
+    found = container.standing(pod, leases, models, pricing, now=now)
+    return CostView(
+        currency=pricing.currency,
+        amount=f"{found.amount:f}",
+        hourly=f"{found.hourly:f}",
+        gpu_seconds=found.held / MICROS,
+        unpriced_seconds=found.unpriced / MICROS,
+    )
+
+
+def _proofs(pod: core.Pod, leases: Iterable[GPULease], models: Mapping[str, str]) -> tuple[ProofView, ...]:
+    """Describe the possessions that a pod had a part in, the oldest first."""
+    return tuple(
+        ProofView(
+            lease=one.metadata.name,
+            gpu=one.spec.gpu,
+            model=models.get(one.spec.gpu_device, ""),
+            state=one.status.state,
+            held_at=one.spec.held_at,
+            ended_at=one.status.ended_at or None,
+            verified_by=one.spec.verified_by,
+            report=one.status.report,
+        )
+        for one in container.leases_of(pod, leases)
+    )

@@ -1,20 +1,10 @@
-"""Describes a container's life: its phases, what it costs, and what verified its GPUs; without the web framework."""
+"""Describes a container's life: its phases, what it costs, and what verified its GPUs; only the types."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
-
-from fairlead.model.step import TraceStep
-from fairlead.plan.metering import container
-from fairlead.plan.metering.price import Pricing
-from fairlead.plan.metering.usage import MICROS
-from fairlead.plan.pod import phase
-from fairlead.wire.kubernetes import core
-from fairlead.wire.kubernetes.gpulease import GPULease
-from fairlead.wire.text import timestamp
 
 
 class PhaseView(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,47 +42,3 @@ class ProofView(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ]
     report: Annotated[str, msgspec.Meta(description="report by which it was found clean after; empty: not yet")]
-
-
-def phases(pod: core.Pod, steps: Sequence[TraceStep], *, now: float) -> tuple[PhaseView, ...]:
-    """Describe the phases of a pod."""
-    return tuple(
-        PhaseView(
-            name=one.name,
-            started_at=timestamp.emit(one.begin),
-            ended_at=None if one.end is None else timestamp.emit(one.end),
-            duration_s=round(max(0.0, (now if one.end is None else one.end) - one.begin), 6),
-        )
-        for one in phase.phases(pod, steps)
-    )
-
-
-def cost(
-    pod: core.Pod, leases: Iterable[GPULease], models: Mapping[str, str], pricing: Pricing, *, now: float
-) -> CostView:
-    """Describe what a pod has cost."""
-    found = container.standing(pod, leases, models, pricing, now=now)
-    return CostView(
-        currency=pricing.currency,
-        amount=f"{found.amount:f}",
-        hourly=f"{found.hourly:f}",
-        gpu_seconds=found.held / MICROS,
-        unpriced_seconds=found.unpriced / MICROS,
-    )
-
-
-def proofs(pod: core.Pod, leases: Iterable[GPULease], models: Mapping[str, str]) -> tuple[ProofView, ...]:
-    """Describe the possessions that a pod had a part in, the oldest first."""
-    return tuple(
-        ProofView(
-            lease=one.metadata.name,
-            gpu=one.spec.gpu,
-            model=models.get(one.spec.gpu_device, ""),
-            state=one.status.state,
-            held_at=one.spec.held_at,
-            ended_at=one.status.ended_at or None,
-            verified_by=one.spec.verified_by,
-            report=one.status.report,
-        )
-        for one in container.leases_of(pod, leases)
-    )

@@ -7,7 +7,8 @@ import litestar
 from fairlead.serve.api import page as pages
 from fairlead.serve.api.failure import documented
 from fairlead.serve.v1.dependencies import Dependencies
-from fairlead.serve.v1.nodeview import CapacityList, NodeList, capacity_list, node_view
+from fairlead.serve.v1.nodes.taken import capacity_list, node_view
+from fairlead.serve.v1.nodes.view import CapacityList, NodeList
 from fairlead.wire.kubernetes import core
 
 

@@ -1,62 +1,15 @@
-"""Describes nodes and what is taken of them; without the web framework."""
+"""Describes nodes, what is taken of them and what is free; without the web framework."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from fractions import Fraction
-from typing import Annotated
-
-import msgspec
 
 from fairlead.plan.pod import admission, podstate
 from fairlead.plan.schedule import capacity, reference
-from fairlead.wire.fairlead import listing
+from fairlead.serve.v1.nodes.view import CapacityList, CapacityView, NodeView
 from fairlead.wire.kubernetes import core, meta, quantity
-
-
-class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """One machine."""
-
-    name: str
-    state: Annotated[str, msgspec.Meta(description="ready, notready or unknown")]
-    reason: str
-    capacity: Mapping[str, str]
-    allocatable: Mapping[str, str]
-    used: Annotated[dict[str, str], msgspec.Meta(description="requests of the pods bound to it")]
-    taints: tuple[str, ...]
-    kernel: str
-    engine: str
-
-
-class NodeList(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes."""
-
-    items: tuple[NodeView, ...]
-    next: listing.Next = ""
-
-
-class CapacityView(msgspec.Struct, frozen=True, kw_only=True):
-    """What is free of one resource, on the nodes of one model."""
-
-    resource: str
-    model: Annotated[str, msgspec.Meta(description="label nvidia.com/gpu.product; empty: the nodes have none")]
-    offered: int
-    free: Annotated[int, msgspec.Meta(description="on nodes that take pods now")]
-    largest: Annotated[int, msgspec.Meta(description="devices of the largest pod that fits on a node now")]
-    fits: Annotated[
-        dict[str, int], msgspec.Meta(description="by size of pod in devices: how many such pods fit now, alone")
-    ]
-    fragmented: Annotated[
-        float | None,
-        msgspec.Meta(description="free GPUs of no use to what is asked for, on average; null: no pod asks for GPUs"),
-    ]
-
-
-class CapacityList(msgspec.Struct, frozen=True, kw_only=True):
-    """What is free, by resource and model."""
-
-    items: tuple[CapacityView, ...]
 
 
 def capacity_list(nodes: Iterable[core.Node], pods: Iterable[core.Pod]) -> CapacityList:
