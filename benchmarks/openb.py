@@ -22,8 +22,9 @@ from benchmarks import curve, openb_trace
 from fairlead.plan.schedule.engine.engine import Engine
 from fairlead.plan.schedule.engine.fragmentation import Fragmentation
 from fairlead.plan.schedule.engine.policy import POLICIES
-from fairlead.plan.schedule.engine.shape import Shape, counted, most_frequent
+from fairlead.plan.schedule.engine.shape import Shape, counted
 from fairlead.plan.schedule.engine.state import State
+from fairlead.plan.schedule.policy.demand import most_frequent
 
 _SHOWN = (80, 90, 100, 110, 120, 130)
 _PUBLISHED: Mapping[str, Mapping[str, tuple[float, float]]] = {

@@ -22,7 +22,7 @@ class ControlSettings:
     policy: str = row(
         "packed",
         text="where pods with GPUs go: packed keeps whole nodes free, spread uses the emptiest, fairlead and fgd keep "
-        "GPUs of use to what else is asked for; one machine knows no other than the first two",
+        "GPUs of use to what else is asked for",
         choices=POLICIES,
     )
     pod_policies: str = row(

@@ -46,6 +46,7 @@ def scheduler(
 ) -> None:
     """Bind a cluster's pods that name this scheduler (spec.schedulerName: fairlead)."""
     from fairlead.control.scheduler.controller import Scheduler
+    from fairlead.plan.schedule.policy import podclass
     from fairlead.plan.schedule.shard import pool, running
     from fairlead.store.kubernetes import rights
 
@@ -68,7 +69,7 @@ def scheduler(
         rankings = rankings_of(config.control.policy)
         return (Scheduler(store, store.pods, config.control, rankings=rankings, meter=meter),)
 
-    _check_policies(config.control)  # one that cannot be is said before the lease is waited for
+    podclass.classes_of(config.control.pod_policies)  # one that cannot be is said before the lease is waited for
     shard = pool.Shard(config.control.shard_label, config.control.shard)
     marks = running.marks(shard, config.control.scheduler_name)
     asyncio.run(cluster.lead(config, shard.lease("fairlead-scheduler"), make, rights.SCHEDULER, marks))
@@ -237,29 +238,14 @@ async def _extend(config: settings.Settings) -> None:
         serving.cancel()
 
 
-def _check_policies(control: settings.ControlSettings) -> None:
-    """Refuse policies that cannot be. Raises: Invalid: of a class of pods.   Unavailable: numpy is not installed."""
-    from fairlead.plan.schedule.policy import podclass
-
-    for policy in (control.policy, *(one.policy for one in podclass.classes_of(control.pod_policies))):
-        rankings_of(policy)
-
-
 def rankings_of(policy: str) -> Rankings:
-    """Return what judges nodes: by arrays where numpy is there, else node by node.
-
-    Raises: Unavailable: the policy is known to the arrays only, and numpy is not installed.
-    """
-    from fairlead.plan.schedule import reference
+    """Return what judges nodes: by arrays where numpy is there, else node by node, with the same figures."""
     from fairlead.plan.schedule.rankings import PlainRankings
 
     try:
         from fairlead.plan.schedule.engine.rankings import EngineRankings
-    except ModuleNotFoundError as error:
-        if policy in reference.POLICIES:
-            telemetry.log.info("nodes are judged one by one", reason="NoNumpy")
-            return PlainRankings(policy)
-        message = f"policy {policy!r} needs numpy, which is not installed"
-        hint = f"pip install 'fairlead[engine]', or choose {' or '.join(reference.POLICIES)}"
-        raise errors.Unavailable(message, reason="NoNumpy", hint=hint) from error
+    except ModuleNotFoundError:
+        told = "nodes are judged one by one; pip install 'fairlead[engine]' judges them by array, faster"
+        telemetry.log.warning(told, reason="NoNumpy")
+        return PlainRankings(policy)
     return EngineRankings(policy)

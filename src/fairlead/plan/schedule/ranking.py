@@ -9,7 +9,8 @@ caller can do something else in between, and `summary` answers from what is reme
 from __future__ import annotations
 
 import bisect
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import random
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from fairlead.plan.schedule import peers, reference
@@ -24,10 +25,18 @@ SLICE: Final = 250
 class Ranking:
     """All nodes for one need; begins with every node to be judged."""
 
-    def __init__(self, need: PodInfo, nodes: Iterable[str], *, policy: str = "packed") -> None:
-        """Take the need and the names of all nodes."""
+    def __init__(
+        self,
+        need: PodInfo,
+        nodes: Iterable[str],
+        *,
+        score: Callable[[PodInfo, NodeInfo], float] = reference.score_packed,
+        draws: random.Random | None = None,
+    ) -> None:
+        """Take the need and the names of all nodes. Args: draws: what draws one of the nodes; None: the best wins."""
         self.need = need
-        self._score = reference.POLICIES[policy]
+        self.score = score
+        self._draws = draws
         self._changed = set(nodes)
         self._offers: dict[str, Mapping[str, offers.Offer]] = {}
         """By node that fits: its devices."""
@@ -80,7 +89,7 @@ class Ranking:
             for why in refusal[1]:
                 self._reasons.setdefault(why, set()).add(name)
             return
-        score = self._base[name] = self._score(self.need, node)
+        score = self._base[name] = self.score(self.need, node)
         bisect.insort(self._order, (-score, name))
         self._offers[name] = node.devices
         self._worths[name] = tuple(worth(self.need, node) for _, worth in reference.SCORES.values())
@@ -137,7 +146,7 @@ class Ranking:
             for why in refusal[1]:
                 reasons.setdefault(why, set()).add(name)
         order = self._weighed(fitting, survey.scores([self._tallies[name] for name in fitting]))
-        best = tuple((name, -score) for score, name in order[: Summary.BEST])
+        best = self._first(order)
         return Summary(
             nodes=len(self),
             fitting=len(fitting),
@@ -149,6 +158,11 @@ class Ranking:
 
     def _best(self) -> tuple[tuple[str, float], ...]:
         order = self._order if len(set(self._worths.values())) <= 1 else self._weighed(list(self._base), ())
+        return self._first(order)
+
+    def _first(self, order: Sequence[tuple[float, str]]) -> tuple[tuple[str, float], ...]:
+        if self._draws is not None:
+            order = self._draws.sample(order, min(len(order), Summary.BEST))
         return tuple((name, -score) for score, name in order[: Summary.BEST])
 
     def _weighed(self, names: Sequence[str], more: Sequence[tuple[int, Sequence[float]]]) -> list[tuple[float, str]]:

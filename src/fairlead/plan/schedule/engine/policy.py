@@ -18,8 +18,9 @@ from typing import Final, Protocol
 import numpy as np
 
 from fairlead.plan.schedule.engine.fragmentation import Floats, Fragmentation
-from fairlead.plan.schedule.engine.shape import WHOLE, Shape, most_frequent
+from fairlead.plan.schedule.engine.shape import WHOLE, Shape
 from fairlead.plan.schedule.engine.state import Ints, State
+from fairlead.plan.schedule.policy.demand import most_frequent
 
 _CPU: Final = 128_000
 """Milli-cpu of the largest node that the published rules scale by."""

@@ -55,17 +55,6 @@ def counted(shapes: Iterable[Shape]) -> Mapping[Shape, int]:
     return dict(collections.Counter(shape.kind() for shape in shapes).most_common())
 
 
-def most_frequent(table: Mapping[Shape, int], share: float) -> Mapping[Shape, int]:
-    """Return the first rows of a table, which make up `share` of all requests."""
-    total, found, so_far = sum(table.values()), dict[Shape, int](), 0
-    for kind, count in table.items():
-        if so_far >= share * total:
-            break
-        found[kind] = count
-        so_far += count
-    return found
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """One node with nothing on it."""

@@ -109,7 +109,7 @@ class State:
         self.gpu[node, gpus - free : gpus] = WHOLE
         self.held[node] = 0
         for size, count in held.items():
-            if 0 < size <= self.slots:
+            if 0 < size <= gpus:
                 self.held[node, size] = count
         self._touch(node)
 

@@ -18,19 +18,16 @@ import numpy as np
 from fairlead.plan.pod import admission
 from fairlead.plan.schedule.engine.shape import WHOLE, Host, Shape
 from fairlead.plan.schedule.engine.state import Bools, Ints, State
+from fairlead.plan.schedule.policy.demand import GPUS, LARGEST, is_moved
 from fairlead.plan.schedule.queue import Changes
 from fairlead.plan.schedule.reference import UNIT, Kind, NodeInfo, PodInfo, gpus_of, model_of
 from fairlead.plan.schedule.topology import offers
 
-_LARGEST: Final = 2**62
-"""Amounts beyond it are equal to it; a request beyond it fits nowhere."""
 _MIB: Final = UNIT * 2**20
 FEW: Final = 3
 """So many nodes are judged faster one by one than by array."""
 _MOST_OFFERS: Final = 1 << 16
 """Different sets of free devices that have numbers; beyond it they are numbered anew."""
-GPUS: Final = 256
-"""GPUs of a node that policies tell apart: what a node says of itself must not decide how large the arrays are."""
 
 
 class NodeTable:
@@ -59,7 +56,7 @@ class NodeTable:
     def take(self, views: Mapping[str, NodeInfo], changes: Changes) -> None:
         """Bring the table up to date with nodes that changed."""
         is_full = len(self._numbers) > _MOST_OFFERS
-        if is_full or any(_is_moved(before, after) for before, after in changes.values()):
+        if is_full or any(is_moved(before, after) for before, after in changes.values()):
             self._build(views, changes)
             return
         for name, (_, after) in changes.items():
@@ -88,7 +85,7 @@ class NodeTable:
         self._offered, self._numbers = {}, {}
         self.changed = np.zeros(len(self.names), dtype=np.int64)
         for place, info in enumerate(self.infos):
-            self.allocatable[place] = [min(info.allocatable.get(name, 0), _LARGEST) for name in resources]
+            self.allocatable[place] = [min(info.allocatable.get(name, 0), LARGEST) for name in resources]
             self.has_devices[place] = any(info.allocatable[name] > 0 for name in resources if _is_device(info, name))
             self._put(place, info)
             if self.origin[place] >= 0 and info.name not in changed:
@@ -100,9 +97,9 @@ class NodeTable:
         self.infos[place] = info
         taken = [info.taken.get(name, 0) for name in self.columns]
         offered = [info.allocatable.get(name, 0) for name in self.columns]
-        self.taken[place] = [min(value, _LARGEST) for value in taken]
+        self.taken[place] = [min(value, LARGEST) for value in taken]
         self.free[place] = [
-            max(-_LARGEST, min(there - gone, _LARGEST)) for there, gone in zip(offered, taken, strict=True)
+            max(-LARGEST, min(there - gone, LARGEST)) for there, gone in zip(offered, taken, strict=True)
         ]
         soft = sum(taint.effect == "PreferNoSchedule" for taint in info.taints)
         is_open = info.is_ready and not info.is_unschedulable and not info.rejected
@@ -115,8 +112,8 @@ class NodeTable:
             column[place] = 0 if offer is None else self._numbers.setdefault(offer, len(self._numbers) + 1)
         self.state.put(
             place,
-            cpu_milli=max(-_LARGEST, min(info.free("cpu"), _LARGEST)),
-            memory_mib=max(-_LARGEST, min(info.free("memory") // _MIB, _LARGEST)),
+            cpu_milli=max(-LARGEST, min(info.free("cpu"), LARGEST)),
+            memory_mib=max(-LARGEST, min(info.free("memory") // _MIB, LARGEST)),
             whole=gpus_of(info.allocatable) - gpus_of(info.taken),
             held=_held(info.kinds),
         )
@@ -149,12 +146,12 @@ class NodeTable:
             for number, one in enumerate(at.tolist()):
                 info = self.infos[one]
                 found[:, number] = [
-                    requests[name] > _LARGEST or requests[name] > info.free(name) for name in sorted(requests)
+                    requests[name] > LARGEST or requests[name] > info.free(name) for name in sorted(requests)
                 ]
             return found
         for place, name in enumerate(sorted(requests)):
             asked, column = requests[name], self.columns.get(name)
-            if asked > _LARGEST:
+            if asked > LARGEST:
                 found[place] = True
             elif column is None:
                 # No node offers it, though pods may have taken it of one that did.
@@ -168,17 +165,11 @@ def _is_device(info: NodeInfo, name: str) -> bool:
     return name in info.allocatable and admission.is_extended(name)
 
 
-def _is_moved(before: NodeInfo | None, after: NodeInfo | None) -> bool:
-    if before is None or after is None:
-        return before is not after
-    return before.allocatable != after.allocatable or model_of(before.labels) != model_of(after.labels)
-
-
 def _host(info: NodeInfo) -> Host:
     return Host(
         name=info.name,
-        cpu_milli=min(info.allocatable.get("cpu", 0), _LARGEST),
-        memory_mib=min(info.allocatable.get("memory", 0) // _MIB, _LARGEST),
+        cpu_milli=min(info.allocatable.get("cpu", 0), LARGEST),
+        memory_mib=min(info.allocatable.get("memory", 0) // _MIB, LARGEST),
         gpus=min(gpus_of(info.allocatable), GPUS),
         model=model_of(info.labels),
     )
@@ -194,11 +185,11 @@ def _held(kinds: Mapping[Kind, int]) -> Mapping[int, int]:
 def shape_of(need: PodInfo) -> Shape:
     """Return a need as the engine's policies see it."""
     shape = kind_shape(need.kind)
-    return dataclasses.replace(shape, memory_mib=min(math.ceil(need.requests.get("memory", 0) / _MIB), _LARGEST))
+    return dataclasses.replace(shape, memory_mib=min(math.ceil(need.requests.get("memory", 0) / _MIB), LARGEST))
 
 
 def kind_shape(kind: Kind) -> Shape:
     """Return a kind as the fragmentation table has it."""
     cpu, gpus, model = kind
     models = frozenset({model} if model else ())
-    return Shape(cpu_milli=min(cpu, _LARGEST), gpus=min(gpus, GPUS), gpu_milli=WHOLE, models=models)
+    return Shape(cpu_milli=min(cpu, LARGEST), gpus=min(gpus, GPUS), gpu_milli=WHOLE, models=models)

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fairlead.plan.schedule.engine.shape import Host, Shape, most_frequent
+from fairlead.plan.schedule.engine.shape import Host, Shape
+from fairlead.plan.schedule.policy.demand import most_frequent
 
 CPU, GPU = 128_000, 8000
 

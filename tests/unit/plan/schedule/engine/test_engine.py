@@ -15,8 +15,9 @@ from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.engine import policy as policies
 from fairlead.plan.schedule.engine.engine import Engine
 from fairlead.plan.schedule.engine.fragmentation import Fragmentation
-from fairlead.plan.schedule.engine.shape import WHOLE, Host, Placement, Shape, counted, most_frequent
+from fairlead.plan.schedule.engine.shape import WHOLE, Host, Placement, Shape, counted
 from fairlead.plan.schedule.engine.state import State
+from fairlead.plan.schedule.policy.demand import most_frequent
 from tests.unit.plan.schedule.engine import plaintruth
 
 _EXACT = sorted(set(policies.POLICIES) - {"random"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -94,13 +94,13 @@ def _asked(one: Any, need: PodInfo, views: Mapping[str, NodeInfo]) -> tuple[Summ
     return ranking.summary(), ranking.blockers
 
 
-def _follow(engine: EngineRankings, world: World) -> None:
+def _follow(engine: EngineRankings | PlainRankings, world: World) -> None:
     changes = world.step()
     engine.take(world.views, changes)
 
 
-@pytest.mark.parametrize("policy", ["packed", "spread"])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("policy", sorted(set(POLICIES) - {"random"}))
+@pytest.mark.parametrize("seed", range(3))
 def test_by_array_and_node_by_node_the_same_is_said_after_every_change(policy: str, seed: int) -> None:
     world = World(seed)
     plain, engine = PlainRankings(policy), EngineRankings(policy)
@@ -141,16 +141,17 @@ def test_what_was_learned_step_by_step_is_what_a_new_start_learns(policy: str) -
         _asked(engine, need, world.views)
     fresh = EngineRankings(policy)
     fresh.take(world.views, {name: (None, node) for name, node in world.views.items()})
-    assert fresh.asked == engine.asked
+    assert fresh.demand.asked == engine.demand.asked
     one, other = _asked(engine, need, world.views)[0], _asked(fresh, need, world.views)[0]
     if policy in reference.POLICIES:
         assert _facts(one) == _facts(other)
     assert (one.fitting, {why.why for why in one.reasons}) == (other.fitting, {why.why for why in other.reasons})
 
 
-def test_the_same_seed_draws_the_same_nodes() -> None:
+@pytest.mark.parametrize("kind", [EngineRankings, PlainRankings])
+def test_the_same_seed_draws_the_same_nodes(kind: Callable[..., Any]) -> None:
     def drawn(seed: int) -> list[str | None]:
-        world, engine = World(5), EngineRankings("random", seed=seed)
+        world, engine = World(5), kind("random", seed=seed)
         need = PodInfo(requests={"pods": UNIT})
         found = []
         for _ in range(20):
@@ -263,6 +264,28 @@ def test_each_need_is_placed_by_its_own_policy_as_if_it_were_the_only_one(defaul
                 one, _ = _asked(mixed, dataclasses.replace(need, policy=policy), world.views)
                 assert _facts(one) == _facts(_asked(engine, need, world.views)[0])
                 assert one.facts["policy"] == policy
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_needs_own_policy_holds_without_arrays_too(seed: int) -> None:
+    world, plain, engine = World(seed), PlainRankings("packed"), EngineRankings("packed")
+    needs = [world.need() for _ in range(4)]
+    for _ in range(15):
+        changes = world.step()
+        plain.take(world.views, changes)
+        engine.take(world.views, changes)
+        for policy in ("fairlead", "bestfit", "spread", "fgd"):
+            need = dataclasses.replace(world.chance.choice(needs), policy=policy)
+            assert _facts(_asked(plain, need, world.views)[0]) == _facts(_asked(engine, need, world.views)[0])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_more_gpus_than_any_node_has_are_refused_by_every_policy(policy: str) -> None:
+    views = {"n": NodeInfo(name="n", allocatable={"cpu": UNIT, "pods": UNIT, _GPU: 4 * UNIT})}
+    need = PodInfo(requests={"pods": UNIT, _GPU: 16 * UNIT})
+    for rankings in (EngineRankings(policy), PlainRankings(policy)):
+        rankings.take(views, {"n": (None, views["n"])})
+        assert _asked(rankings, need, views)[0].node is None
 
 
 def test_a_policy_that_is_asked_for_late_weighs_what_runs_by_then() -> None:

@@ -7,11 +7,10 @@ import typing
 
 import pytest
 
-from fairlead import errors
 from fairlead.cli.process import scheduler
-from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.engine.rankings import POLICIES, EngineRankings
 from fairlead.plan.schedule.rankings import PlainRankings
+from fairlead.plan.schedule.reference import UNIT, NodeInfo, PodInfo
 from fairlead.settings import control
 
 
@@ -31,15 +30,13 @@ def test_with_numpy_nodes_are_judged_by_array() -> None:
 
 
 @pytest.mark.usefixtures("no_numpy")
-@pytest.mark.parametrize("policy", reference.POLICIES)
-def test_without_numpy_the_slow_truth_judges(policy: str) -> None:
+@pytest.mark.parametrize("policy", control.POLICIES)
+def test_without_numpy_the_slow_truth_judges_by_every_policy(policy: str) -> None:
     found = scheduler.rankings_of(policy)
     assert isinstance(found, PlainRankings)
     assert found.policy == policy
-
-
-@pytest.mark.usefixtures("no_numpy")
-def test_without_numpy_a_policy_of_the_engine_is_refused_with_the_next_step() -> None:
-    with pytest.raises(errors.Unavailable, match="policy 'fgd' needs numpy") as refused:
-        scheduler.rankings_of("fgd")
-    assert "pip install 'fairlead[engine]'" in (refused.value.hint or "")
+    views = {"n": NodeInfo(name="n", allocatable={"nvidia.com/gpu": 8 * UNIT, "cpu": 8 * UNIT, "pods": UNIT})}
+    found.take(views, {"n": (None, views["n"])})
+    ranking = found.of(PodInfo(requests={"nvidia.com/gpu": UNIT, "pods": UNIT}, policy=policy))
+    list(ranking.refresh(views))
+    assert (ranking.summary().node, ranking.summary().facts["policy"]) == ("n", policy)
