@@ -46,7 +46,7 @@ def test_a_container_of_higher_priority_takes_the_gpus_of_one_of_lower_and_both_
     said = home("start", "low")
     assert said.code == 0, said.err
     assert home.until_state("low", "waiting", "pending", timeout_s=_PATIENCE_S)["state"] != "running"
-    assert "Insufficient nvidia.com/gpu" in home.ok("explain", "low").out
+    assert "too few GPUs free" in home.ok("explain", "low").out
     home.rm("high")
     home.until_state("low", "running", timeout_s=_PATIENCE_S)
     assert set(home.show("low")["gpu_ids"]) == held

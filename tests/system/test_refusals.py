@@ -12,9 +12,7 @@ pytestmark = pytest.mark.podman
 
 def test_nine_of_eight_waits_with_a_reason_and_starts_when_it_may(service: Home) -> None:
     service.ok("run", "-d", "-g", "9", "--name", "nine", service.image, "--", "true")
-    service.until(
-        lambda: "Insufficient nvidia.com/gpu" in service.ok("explain", "nine").out, what="the reason is shown"
-    )
+    service.until(lambda: "too few GPUs free" in service.ok("explain", "nine").out, what="the reason is shown")
     assert service.show("nine")["state"] == "pending"
     service.rm("nine")
 
@@ -22,7 +20,7 @@ def test_nine_of_eight_waits_with_a_reason_and_starts_when_it_may(service: Home)
 def test_a_waiting_container_starts_as_soon_as_gpus_are_free(service: Home) -> None:
     service.start("hog", "-g", "8")
     service.ok("run", "-d", "-g", "1", "--name", "next", service.image, "--", "true")
-    service.until(lambda: "Insufficient" in service.ok("explain", "next").out, what="next waits")
+    service.until(lambda: "too few GPUs free" in service.ok("explain", "next").out, what="next waits")
     service.rm("hog")
     service.until_state("next", "succeeded")
     service.rm("next")

@@ -10,6 +10,7 @@ import click
 
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
+from fairlead.plan.pod import personwords
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.view import ContainerView, Explanation
 
@@ -104,7 +105,8 @@ def decision_rows(facts: Mapping[str, object]) -> list[list[str]]:
     for reason in _mappings(facts.get("refused")):
         count, example = reason.get("nodes", "?"), reason.get("example", "?")
         which = str(example) if count == 1 else f"{count} nodes, such as {example}"
-        rows.append([which, "does not fit" if count == 1 else "do not fit", str(reason.get("why", ""))])
+        why = personwords.reason(str(reason.get("why", "")))
+        rows.append([which, "does not fit" if count == 1 else "do not fit", why])
     return rows
 
 

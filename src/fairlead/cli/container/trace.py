@@ -19,6 +19,7 @@ from fairlead.cli.container import explain
 from fairlead.cli.core import client as api
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
+from fairlead.plan.pod import personwords
 from fairlead.plan.trace import Record
 from fairlead.serve.v1.containers.traceview import EntryView, TraceView
 from fairlead.serve.v1.containers.view import ContainerView
@@ -174,7 +175,7 @@ def _line(entry: EntryView, shows_container: bool) -> str:
     times = f" (x{entry.count})" if entry.count > 1 else ""
     warning = "! " if step.is_warning else ""
     teller = f" (says an event of {step.teller})" if step.teller else ""
-    return f"{offset:>9} {took:>10} {entry.layer:<13} {warning}{name}{step.message}{teller}{times}"
+    return f"{offset:>9} {took:>10} {entry.layer:<13} {warning}{name}{personwords.message(step.message)}{teller}{times}"
 
 
 def _offset(seconds: float | None) -> str:

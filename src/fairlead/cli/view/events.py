@@ -1,4 +1,4 @@
-"""`fairlead events`: lists or follows what happened."""
+"""`fairlead events`: lists or follows what happened, in a person's words; `-o json` has the messages as they are."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
+from fairlead.plan.pod import personwords
 from fairlead.serve.v1.eventview import EventList, EventView
 
 _EVENT_COLUMNS: Final = (
@@ -19,7 +20,7 @@ _EVENT_COLUMNS: Final = (
     Column[EventView]("REASON", lambda item: item.reason),
     Column[EventView]("OBJECT", lambda item: item.object),
     Column[EventView]("SOURCE", lambda item: item.source, is_wide=True),
-    Column[EventView]("MESSAGE", lambda item: item.message, is_folded=True),
+    Column[EventView]("MESSAGE", lambda item: personwords.message(item.message), is_folded=True),
 )
 
 
@@ -44,6 +45,5 @@ def _show_event(item: EventView, form: str) -> None:
         plaintext.echo(plaintext.as_json(msgspec.to_builtins(item)))
         return
     at = dt.datetime.fromisoformat(item.at).astimezone().strftime("%H:%M:%S.%f")[:-3] if item.at else "-"
-    plaintext.echo(
-        item.object if form == "name" else f"{at}  {item.type:<7}  {item.reason}  {item.object}  {item.message}"
-    )
+    why = personwords.message(item.message)
+    plaintext.echo(item.object if form == "name" else f"{at}  {item.type:<7}  {item.reason}  {item.object}  {why}")

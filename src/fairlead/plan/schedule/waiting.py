@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
+from fairlead.plan.pod import personwords
 from fairlead.plan.schedule import reference, rejection, rules
 from fairlead.plan.schedule.summary import Reason
 from fairlead.plan.schedule.volume import claims
@@ -91,7 +92,7 @@ def _never(need: reference.PodInfo, nodes: Sequence[reference.NodeInfo], reasons
 
 def _full(reasons: Sequence[Reason]) -> str:
     ordered = sorted(reasons, key=lambda one: (-one.nodes, one.why))
-    return ", ".join(f"{one.why} ({one.nodes}, such as {one.example})" for one in ordered[:3])
+    return ", ".join(f"{personwords.reason(one.why)} ({one.nodes}, such as {one.example})" for one in ordered[:3])
 
 
 def _amount(thousandths: int) -> str:

@@ -29,8 +29,8 @@ def test_a_thousand_nodes_are_shown_in_a_few_lines() -> None:
     assert rows[0] == ["n1007", "fits", "score 100"]
     assert len(rows) == 12
     assert rows[10:] == [
-        ["1000 nodes, such as n0000", "do not fit", "Insufficient example.com/gpu"],
-        ["n2000", "does not fit", "node(s) had untolerated taint {red: }"],
+        ["1000 nodes, such as n0000", "do not fit", "too few GPUs free"],
+        ["n2000", "does not fit", "tainted red, which it does not tolerate"],
     ]
 
 

@@ -162,13 +162,13 @@ def test_a_user_reads_whose_gpus_are_taken_and_not_what_runs_on_them() -> None:
     assert [(one.namespace, one.name) for one in found.holders] == [("user-2", "")]
 
 
-def test_what_is_not_about_amounts_is_said_in_the_schedulers_words() -> None:
+def test_what_is_not_about_amounts_is_said_in_words_too() -> None:
     port = {"name": "main", "ports": [{"containerPort": 80, "hostPort": 8080}]}
     first, late = (_pod(name, 0, node, containers=[port]) for name, node in (("web", "one"), ("late", "")))
     found = _described(late, [_node()], [first, late])
     assert found is not None
     assert found.reason == waiting.OTHER
-    assert "didn't have free ports" in found.message
+    assert "a port that it asks for is taken" in found.message
 
 
 def test_where_a_label_keeps_it_off_no_amount_is_complained_of() -> None:

@@ -1,7 +1,7 @@
 """Counts what is asked for in a cluster, and says when a table of it has aged. Pure.
 
-`fgd` and `fairlead` weigh by it. Both rankings, by array and node by node, have one `Demand` each and feed it the same changes, so both weigh by the same
-table.
+`fgd` and `fairlead` weigh by it. Both rankings, by array and node by node, have one `Demand` each and feed it the same
+changes, so both weigh by the same table.
 """
 
 from __future__ import annotations

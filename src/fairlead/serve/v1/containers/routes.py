@@ -12,7 +12,7 @@ from litestar import di, openapi, params, response, status_codes
 
 from fairlead import errors
 from fairlead.plan import trace
-from fairlead.plan.pod import podstate
+from fairlead.plan.pod import personwords, podstate
 from fairlead.serve.api import eventstream, stream
 from fairlead.serve.api import page as pages
 from fairlead.serve.api.change import Wait
@@ -317,7 +317,7 @@ async def explain_container(services: Dependencies, name: Name, namespace: Names
     return view.Explanation(
         name=name,
         state=shown.state,
-        summary=words or own or told or unseen or f"{shown.state} on {shown.node}",
+        summary=words or personwords.message(own or told) or unseen or f"{shown.state} on {shown.node}",
         reason=shown.reason or (step.reason if step else ""),
         facts=dict(step.facts) if step else {},
         at=timestamp.emit(step.at) if step else None,

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
-from fairlead.plan.pod import podstate
+from fairlead.plan.pod import personwords, podstate
 from fairlead.plan.schedule import reference, rules, waiting, workloads
 from fairlead.plan.schedule.group import membership
 from fairlead.plan.schedule.shard import running
@@ -196,13 +196,13 @@ def _told(pod: core.Pod) -> Waiting | None:
     if said is None or said.status != "False":
         return None
     if pod.status.nominated_node_name:
-        return Waiting(reason=ROOM, message=said.message, node=pod.status.nominated_node_name)
+        return Waiting(reason=ROOM, message=personwords.message(said.message), node=pod.status.nominated_node_name)
     reason = {workloads.GROUP_INCOMPLETE: GROUP, workloads.QUEUE_HOLDS: QUEUE}.get(said.reason, "")
     if not reason and membership.of_pod(pod) is not None and said.message.startswith("group "):
         reason = GROUP
     if not reason and (refused := waiting.said(pod)):
-        return Waiting(reason=OTHER, message=refused)
-    return Waiting(reason=reason, message=said.message) if reason else None
+        return Waiting(reason=OTHER, message=personwords.message(refused))
+    return Waiting(reason=reason, message=personwords.message(said.message)) if reason else None
 
 
 def queue_key(pod: core.Pod) -> tuple[int, str, str, str]:
