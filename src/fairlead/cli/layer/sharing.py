@@ -32,6 +32,16 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     """What it may use of the GPU, in words."""
 
 
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
+    """One MIG device of a divided GPU, held or free."""
+
+    uuid: str
+    profile: str
+    memory_mib: int
+    holder: str
+    """NAMESPACE/CONTAINER; empty: it is free."""
+
+
 class SharedGPU(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU and who shares it."""
 
@@ -45,16 +55,19 @@ class SharedGPU(msgspec.Struct, frozen=True, kw_only=True):
     limits: str
     """Of one replica."""
     holders: tuple[Share, ...]
+    instances: tuple[Instance, ...] = ()
+    """Of a GPU that MIG divides."""
 
 
 _COLUMNS: Final = (
     Column[SharedGPU]("NODE", lambda item: item.node),
     Column[SharedGPU]("GPU", lambda item: str(item.gpu)),
-    Column[SharedGPU]("RESOURCE", lambda item: item.resource),
+    Column[SharedGPU]("RESOURCE", lambda item: item.resource or item.limits),
     Column[SharedGPU]("BY", lambda item: item.means),
     Column[SharedGPU]("USED", lambda item: f"{item.used}/{item.replicas}"),
     Column[SharedGPU]("HOLDERS", lambda item: ",".join(_holder(one, item) for one in item.holders)),
     Column[SharedGPU]("LIMITS", lambda item: item.limits, is_wide=True),
+    Column[SharedGPU]("INSTANCES", lambda item: ",".join(map(_instance, item.instances)), is_wide=True),
     Column[SharedGPU]("UUID", lambda item: item.uuid, is_wide=True),
 )
 
@@ -95,6 +108,7 @@ def _divided(item: GPUView) -> SharedGPU:
     profiles = Counter(mig.profile for mig in item.gpu.mig_devices)
     sizes = {str(mig.uuid): f"{mig.profile}, {mig.memory_bytes // _MIB} MiB" for mig in item.gpu.mig_devices}
     names = {one.resource for one in item.holders if one.resource}
+    who = {replica.origin(one.device): f"{one.namespace}/{one.container}" for one in item.holders}
     return SharedGPU(
         node=item.node,
         gpu=item.gpu.index,
@@ -112,6 +126,12 @@ def _divided(item: GPUView) -> SharedGPU:
                 limits=sizes.get(replica.origin(one.device), "its MIG device's"),
             )
             for one in item.holders
+        ),
+        instances=tuple(
+            Instance(
+                uuid=mig.uuid, profile=mig.profile, memory_mib=mig.memory_bytes // _MIB, holder=who.get(mig.uuid, "")
+            )
+            for mig in item.gpu.mig_devices
         ),
     )
 
@@ -151,6 +171,10 @@ def _limits_of(item: GPUView, held: list[Holder]) -> str:
         return _of_share(item, len(held))
     memory = sum(one.resource == MPS_MEMORY for one in held)
     return f"{memory} GiB, {len(held) - memory}% of the threads"
+
+
+def _instance(one: Instance) -> str:
+    return f"{one.profile} {one.holder.removeprefix('default/') or 'free'}"
 
 
 def _holder(one: Share, item: SharedGPU) -> str:

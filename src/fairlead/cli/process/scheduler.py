@@ -245,7 +245,6 @@ def rankings_of(policy: str) -> Rankings:
     try:
         from fairlead.plan.schedule.engine.rankings import EngineRankings
     except ModuleNotFoundError:
-        told = "nodes are judged one by one; pip install 'fairlead[engine]' judges them by array, faster"
-        telemetry.log.warning(told, reason="NoNumpy")
+        telemetry.log.warning("nodes are judged one by one, slower than with fairlead[engine]", reason="NoNumpy")
         return PlainRankings(policy)
     return EngineRankings(policy)

@@ -8,6 +8,7 @@ from typing import cast
 import msgspec
 import pytest
 
+from fairlead.cli.core import output
 from fairlead.cli.core.client import Client
 from fairlead.cli.layer import sharing
 from fairlead.cli.view import gpus
@@ -77,6 +78,32 @@ def test_mig_devices_are_a_means_of_sharing_and_each_holder_has_its_devices_memo
     assert (found.means, found.used, found.replicas) == ("mig", 1, 3)
     assert found.limits == "2 x 1g.10gb or 1 x 3g.40gb"
     assert [one.limits for one in found.holders] == ["3g.40gb, 40448 MiB"]
+
+
+def test_a_divided_gpu_that_nobody_has_shows_its_instances(capsys: pytest.CaptureFixture[str]) -> None:
+    part = MIGDevice(
+        uuid=MIGUUID("MIG-0"),
+        index=0,
+        profile="3g.40gb",
+        gpu_instance=1,
+        compute_instance=0,
+        placement_start=0,
+        placement_size=4,
+        memory_bytes=40448 << 20,
+    )
+    parts = (part, dataclasses.replace(part, uuid=MIGUUID("MIG-1"), index=1))
+    bare = msgspec.structs.replace(view(0, holder("MIG-1", "a")), resource="")
+    item = msgspec.structs.replace(bare, gpu=dataclasses.replace(bare.gpu, mig_enabled=True, mig_devices=parts))
+    (half,) = sharing.shared(GPUListing(gpus=(item,), unreadable=(), drivers=(), is_simulated=True))
+    assert [(one.profile, one.memory_mib, one.holder) for one in half.instances] == [
+        ("3g.40gb", 40448, ""),
+        ("3g.40gb", 40448, "default/a"),
+    ]
+    idle = msgspec.structs.replace(item, holders=())
+    found = tuple(sharing.shared(GPUListing(gpus=(idle,), unreadable=(), drivers=(), is_simulated=True)))
+    for form, wanted in (("table", "2 x 3g.40gb"), ("wide", "3g.40gb free,3g.40gb free")):
+        output.show_listing(found, sharing._COLUMNS, form=form, name=lambda one: one.uuid)
+        assert wanted in capsys.readouterr().out
 
 
 def test_gpus_show_how_many_replicas_are_held_where_any_gpu_is_shared(capsys: pytest.CaptureFixture[str]) -> None:

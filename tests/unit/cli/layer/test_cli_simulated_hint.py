@@ -12,7 +12,7 @@ from tests.unit.cli.liveservice import fairlead, serving
 @pytest.mark.parametrize(
     ("line", "flag"),
     [
-        (("mig", "export"), "--silicon-simulate"),
+        (("mig", "apply", "-c", "all-disabled"), "--silicon-simulate"),
         (("mig", "list"), "--silicon-simulate"),
         (("cdi", "generate", "--mode", "nvml"), "--simulate"),
     ],
