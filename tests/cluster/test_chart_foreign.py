@@ -67,6 +67,7 @@ def test_a_file_of_values_of_the_device_plugins_chart_renders_with_its_meaning()
         "FAIRLEAD_NODE_DEVICE_LIST_STRATEGY": "envvar",
         "FAIRLEAD_NODE_DEVICE_ID_STRATEGY": "index",
         "FAIRLEAD_SILICON_DRIVER_ROOT": "/run/nvidia/driver",
+        "FAIRLEAD_SILICON_DISCOVERY": "auto",
         "FAIRLEAD_LABELS_NO_TIMESTAMP": "true",
         "FAIRLEAD_PLUGIN_CONFIG_DEFAULT": "default",
         "FAIRLEAD_PLUGIN_MPS_ROOT": "/run/nvidia/mps",
@@ -120,7 +121,7 @@ def test_what_means_nothing_here_is_answered_with_what_to_write_all_at_once() ->
                 "daemonsets": {"tolerations": [{"operator": "Exists"}]},
                 "gds": {"enabled": True},
                 "devicePlugin": {"enabled": False},
-                "deviceDiscoveryStrategy": "tegra",
+                "deviceDiscoveryStrategy": "vfio",
             }
         )
     text = str(caught.value)
@@ -131,7 +132,7 @@ def test_what_means_nothing_here_is_answered_with_what_to_write_all_at_once() ->
         "daemonsets.tolerations: set agent.tolerations",
         "gds.enabled: Fairlead installs no driver of GPUDirect Storage",
         "devicePlugin.enabled: the agent is the device plugin",
-        "deviceDiscoveryStrategy: GPUs are found by NVML",
+        "deviceDiscoveryStrategy: auto, nvml or tegra",
     ):
         assert answer in text
 

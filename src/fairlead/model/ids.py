@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NewType
 
 GPUUUID = NewType("GPUUUID", str)
-"""`GPU-…` as NVML prints it; for AMD and Intel the PCI address stands in."""
+"""`GPU-…` as NVML prints it; for AMD and Intel the PCI address stands in, `tegra` and `all` where there is no NVML."""
 MIGUUID = NewType("MIGUUID", str)
 """`MIG-…` as NVML prints it."""
 DeviceID = NewType("DeviceID", str)

@@ -129,6 +129,12 @@ class SiliconSettings:
     dev_root: Path | None = row(
         None, text="folder that has the driver's /dev, below the silicon root; default: the root"
     )
+    discovery: str = row(
+        "auto",
+        text="how NVIDIA's GPUs are found: auto by what the machine is, nvml by the driver, tegra by the lists of an "
+        "integrated GPU, wsl by the driver store of Windows",
+        choices=("auto", "nvml", "tegra", "wsl"),
+    )
     library_path: str = row("", text="more folders of driver libraries, joined by colons, below the driver root")
     config_path: str = row("", text="more folders of driver configuration, joined by colons, below the driver root")
     scrub_program: str = row(

@@ -50,8 +50,8 @@ vgpuManager.enabled: vGPUs are not made here; leave it out
 {{- if eq (dig "devicePlugin" "enabled" true $values) false }}
 {{- $found = append $found "devicePlugin.enabled: the agent is the device plugin; set agent.enabled=false to leave it out whole" }}
 {{- end }}
-{{- if not (has (dig "deviceDiscoveryStrategy" "" $values) (list "" "auto" "nvml")) }}
-{{- $found = append $found "deviceDiscoveryStrategy: GPUs are found by NVML; leave it out" }}
+{{- if not (has (dig "deviceDiscoveryStrategy" "" $values) (list "" "auto" "nvml" "tegra")) }}
+{{- $found = append $found "deviceDiscoveryStrategy: auto, nvml or tegra; GPUs for virtual machines are not managed" }}
 {{- end }}
 {{- if $found }}{{ fail (printf "\n  %s" (join "\n  " $found)) }}{{ end }}
 {{- end -}}
@@ -65,6 +65,7 @@ passDeviceSpecs: {{ or $all.passDeviceSpecs (dig "compatWithCPUManager" false $a
 migStrategy: {{ $all.migStrategy | default (dig "mig" "strategy" "" $all) | quote }}
 driverRoot: {{ ne $all.silicon.driverRoot "/" | ternary $all.silicon.driverRoot (dig "nvidiaDriverRoot" "/" $all) | quote }}
 devRoot: {{ $all.silicon.devRoot | default (dig "nvidiaDevRoot" "" $all) | quote }}
+discovery: {{ dig "deviceDiscoveryStrategy" "" $all | quote }}
 noTimestamp: {{ or $all.labels.noTimestamp (dig "gfd" "noTimestamp" false $all) }}
 mpsRoot: {{ dig "mps" "root" "" $all | default (dig "devicePlugin" "mps" "root" "" $all) | quote }}
 counters: {{ $all.metrics.counters | default (dig "dcgmExporter" "config" "name" "" $all) | quote }}

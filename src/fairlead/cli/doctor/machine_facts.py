@@ -243,6 +243,8 @@ def _bad_nodes(listing: GPUListing, root: Path) -> tuple[str, ...]:
     major = dict(driver.list_majors(root)).get("nvidia")
     for gpu in (view.gpu for view in listing.gpus if view.gpu.vendor is Vendor.NVIDIA):
         path = f"/dev/nvidia{gpu.minor}"
+        if gpu.device_nodes and path not in gpu.device_nodes:
+            continue  # Tegra's and those of Windows have other nodes
         node = devnode.read_node(root, root / path.lstrip("/"))
         make = f"nvidia-modprobe -c {gpu.minor}"
         if node is None:

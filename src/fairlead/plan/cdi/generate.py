@@ -186,7 +186,7 @@ class _Builder:
         devices = list(self._devices())
         if not devices:
             return None
-        if self._profile.has_all and devices[0].name != NONE:
+        if self._profile.has_all and not {NONE, ALL} & {device.name for device in devices}:
             devices.append(cdi.Device(name=ALL, edits=merge(device.edits for device in devices)))
         spec = cdi.Spec(cdi_version="", kind=kind, devices=tuple(devices), edits=self._common())
         return emit.normal_form(spec)

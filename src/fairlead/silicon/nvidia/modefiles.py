@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from fairlead import errors
+from fairlead import errors, files
 from fairlead.frozen import frozen
 from fairlead.model.driver import DeviceNode, HostFile, ModeDevice, ModeFiles
 from fairlead.silicon.nvidia import driver, library
@@ -35,6 +35,8 @@ _FILES: Final[Mapping[str, tuple[str, ...]]] = {"gds": ("etc/cufile.json", "run/
 
 CSV_FOLDER: Final = Path("/etc/nvidia-container-runtime/host-files-for-container.d")
 CSV_FILES: Final = ("devices.csv", "drivers.csv", "l4t.csv")
+_LARGEST_LIST: Final = 1 << 20
+"""Bytes of one list; those of JetPack have some tens of thousands."""
 
 _MANAGED: Final = ("nvidia*", "nvidia-caps/nvidia-cap*", "nvidia-caps-imex-channels/channel*")
 _NOT_MANAGED: Final = ("/dev/nvidia-fs", "/dev/nvidia-nvswitch", "/dev/nvidia-nvlink")
@@ -179,45 +181,58 @@ def _csv(place: Place) -> ModeFiles:
     base = library.base_of(place.root, place.driver_root)
     named = place.csv_files or tuple(CSV_FOLDER / name for name in CSV_FILES)
     lists = [base / PurePosixPath(path).relative_to("/") for path in named]
-    entries = itertools.chain.from_iterable(_entries(path, place.csv_ignored) for path in lists)
+    entries = itertools.chain.from_iterable(_entries(base, path, place.csv_ignored) for path in lists)
     nodes: list[DeviceNode] = []
-    files: list[HostFile] = []
+    listed: list[HostFile] = []
     problems: list[str] = []
     for entry in dict.fromkeys(entries):
         pattern = entry.path.lstrip("/")
-        known = len(nodes) + len(files)
+        known = len(nodes) + len(listed)
         if entry.kind is mountcsv.Kind.DEVICE:
             nodes += devnode.find_nodes(place.dev, [pattern.removeprefix("dev/")])
         else:
-            files += _listed(base, entry.kind, pattern)
-        if len(nodes) + len(files) == known:
+            listed += _listed(base, entry.kind, pattern)
+        if len(nodes) + len(listed) == known:
             problems.append(f"{entry.path} is left out: the list names it, but it is not there")
     device = ModeDevice(names=("0",), nodes=tuple(nodes))
-    return ModeFiles(devices=(device,) if nodes else (), files=tuple(files), problems=tuple(problems))
+    return ModeFiles(devices=(device,) if nodes else (), files=tuple(listed), problems=tuple(problems))
 
 
-def _entries(path: Path, ignored: Iterable[str]) -> Iterator[mountcsv.Entry]:
+def _entries(base: Path, path: Path, ignored: Iterable[str]) -> Iterator[mountcsv.Entry]:
+    """Yield a list's lines; one that is not there has none. Raises: ProtocolError: it is not such a list."""
+    if not _is_inside(base, path):
+        message = f"{path} is a link that leads out of {base}"
+        raise errors.ProtocolError(message, reason="MountListMalformed", hint="put the list itself there")
     try:
-        data = path.read_bytes()
-    except OSError:
-        return
-    try:
-        found = mountcsv.parse_mount_csv(data)
+        data = files.read_regular(path, limit_bytes=_LARGEST_LIST)
+        found = mountcsv.parse_mount_csv(data or b"")
+    except errors.Unavailable as error:
+        raise errors.ProtocolError(error.message, reason="MountListMalformed", hint=error.hint) from error
     except errors.ProtocolError as error:
-        raise errors.ProtocolError(f"{path}: {error.message}", reason=error.reason, path=str(path)) from error
+        message = f"{path}: {error.message}"
+        raise errors.ProtocolError(message, reason=error.reason, hint=error.hint, path=str(path)) from error
     patterns = tuple(ignored)
     yield from (entry for entry in found if not any(PurePosixPath(entry.path).match(pattern) for pattern in patterns))
 
 
 def _listed(base: Path, kind: mountcsv.Kind, pattern: str) -> Iterator[HostFile]:
     """Yield what one line brings; a link comes as what it leads to inside the root, under the link's name."""
-    inside = base.resolve()
     for path in sorted(base.glob(pattern)):
+        if not _is_inside(base, path):
+            continue
         real = path.resolve()
-        if not real.is_relative_to(inside) or not real.exists():
+        if not (real.is_file() or real.is_dir()):
             continue
         is_library = kind is not mountcsv.Kind.FOLDER and ".so" in path.name
         yield HostFile(path=library.inside(base, path), host_path=str(real), kind="library" if is_library else "config")
+
+
+def _is_inside(base: Path, path: Path) -> bool:
+    """Return whether what a path leads to is below the base; a link that leads to itself leads nowhere."""
+    try:
+        return path.resolve().is_relative_to(base.resolve())
+    except (OSError, RuntimeError):
+        return False
 
 
 FINDERS: Final[Mapping[str, Callable[[Place], ModeFiles]]] = {
