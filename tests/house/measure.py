@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import subprocess
@@ -33,21 +34,19 @@ def rooms(root: Path) -> dict[str, int]:
     return found
 
 
+@functools.cache
 def code_lines(text: str) -> int:
-    """Count lines with code: no blanks, comments or docstrings."""
-    docstrings = {line for first, last in _docstrings(ast.parse(text)) for line in range(first, last + 1)}
+    """Count lines with code: no blanks, comments or strings that stand alone, which document what is before them."""
     lines: set[int] = set()
+    statement: list[tokenize.TokenInfo] = []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in _NO_CODE:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    return len(lines - docstrings)
-
-
-def _docstrings(tree: ast.Module) -> Iterator[tuple[int, int]]:
-    """Yield first and last line of every string that stands alone: docstrings, also those of attributes."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield node.lineno, node.end_lineno or node.lineno
+            statement.append(token)
+        elif token.type == tokenize.NEWLINE:
+            if any(one.type != tokenize.STRING for one in statement):
+                lines.update(line for one in statement for line in range(one.start[0], one.end[0] + 1))
+            statement.clear()
+    return len(lines)
 
 
 def inner_imports(text: str) -> list[int]:

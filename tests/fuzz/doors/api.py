@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -133,6 +134,7 @@ _ENDLESS: Final = frozenset({"follow", "once"})
 """Parameters with which a route does not answer before its container ends."""
 
 
+@functools.cache
 def document() -> Any:
     """Return the description of every route, as clients read it."""
     return base.describe(app.create_app(World(Path("/nonexistent")).services))
