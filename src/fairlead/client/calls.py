@@ -199,9 +199,16 @@ class Calls:
         return self.call("GET", path, object, params=params)
 
 
+def item_path(items: str, name: str) -> str:
+    """Return the path of one of `items`, as `/v1/tenancies`. Raises: Invalid: a path with that name is another's."""
+    if name in {"", ".", ".."}:
+        raise errors.Invalid(f'"{name}" is no name', reason="NameInvalid", hint="leave no variable of a script empty")
+    return f"{items}/{urllib.parse.quote(name, safe='')}"
+
+
 def container_path(name: str) -> str:
-    """Return the path of a container."""
-    return f"/v1/containers/{urllib.parse.quote(name, safe='')}"
+    """Return the path of a container. Raises: Invalid."""
+    return item_path("/v1/containers", name)
 
 
 def _is_repeatable(request: transport.Request, status: int) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import urllib.parse
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
@@ -186,7 +185,7 @@ class Client:
         return f"<fairlead.Client of {self.calls.address}>"
 
     def _found(self, tenancy: str) -> str:
-        path = f"/v1/tenancies/{urllib.parse.quote(tenancy, safe='')}"
+        path = calls.item_path("/v1/tenancies", tenancy)
         return self.calls.call("GET", path, answers.TenancyView).namespace
 
 

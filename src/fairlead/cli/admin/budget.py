@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.parse
 from typing import Final
 
 import click
@@ -11,6 +10,7 @@ from fairlead import errors
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
+from fairlead.client.calls import item_path
 from fairlead.plan.metering.budget import ACTIONS
 from fairlead.serve.v1.budgets.view import BudgetList, BudgetRequest, BudgetView
 
@@ -48,7 +48,7 @@ def _percentages(_context: click.Context, _param: click.Parameter, text: str) ->
 
 
 @group.command("set")
-@click.argument("tenancy", metavar="TENANCY")
+@click.argument("name", metavar="TENANCY")
 @click.argument("amount", metavar="AMOUNT")
 @click.option(
     "--action",
@@ -68,11 +68,11 @@ def _percentages(_context: click.Context, _param: click.Parameter, text: str) ->
 )
 @options.pass_client
 def set_verb(
-    client: Client, *, tenancy: str, amount: str, action: str, grace: float, notify_percent: tuple[int, ...]
+    client: Client, *, name: str, amount: str, action: str, grace: float, notify_percent: tuple[int, ...]
 ) -> None:
     """Set what a tenancy may spend in a month of the calendar (UTC)."""
     body = BudgetRequest(amount=amount, action=action, grace_s=grace, notify_percent=notify_percent)
-    made = client.call("PUT", _path(tenancy), BudgetView, body=body)
+    made = client.call("PUT", _path(name), BudgetView, body=body)
     plaintext.echo(f"{made.tenancy}: {_money(made.amount)} {made.currency} a month, then {made.action}")
 
 
@@ -86,12 +86,12 @@ def list_verb(client: Client, *, form: str) -> None:
 
 
 @group.command("show")
-@click.argument("tenancy", metavar="TENANCY")
+@click.argument("name", metavar="TENANCY")
 @options.output_option
 @options.pass_client
-def show(client: Client, *, tenancy: str, form: str) -> None:
+def show(client: Client, *, name: str, form: str) -> None:
     """Show a tenancy's budget."""
-    found = client.call("GET", _path(tenancy), BudgetView)
+    found = client.call("GET", _path(name), BudgetView)
     if form in {"json", "yaml"}:
         output.show_value(found, form=form)
     else:
@@ -99,13 +99,13 @@ def show(client: Client, *, tenancy: str, form: str) -> None:
 
 
 @group.command("remove")
-@click.argument("tenancy", metavar="TENANCY")
+@click.argument("name", metavar="TENANCY")
 @options.pass_client
-def remove(client: Client, *, tenancy: str) -> None:
+def remove(client: Client, *, name: str) -> None:
     """Remove a tenancy's budget: what it refused is accepted again."""
-    client.call("DELETE", _path(tenancy), type(None))
-    plaintext.echo(f"{tenancy}: no budget")
+    client.call("DELETE", _path(name), type(None))
+    plaintext.echo(f"{name}: no budget")
 
 
-def _path(tenancy: str) -> str:
-    return f"/v1/tenancies/{urllib.parse.quote(tenancy, safe='')}/budget"
+def _path(name: str) -> str:
+    return item_path("/v1/tenancies", name) + "/budget"

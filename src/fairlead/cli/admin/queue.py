@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from fairlead import errors
 from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
+from fairlead.client.calls import item_path
 from fairlead.serve.v1.queues.view import QueueList, QueueRequest, QueueView
 from fairlead.settings.control import POLICIES
 
@@ -143,7 +143,7 @@ def _parsed(values: Sequence[str], flag: str, client: Client) -> Mapping[str, st
 
 
 def _path(name: str) -> str:
-    return f"/v1/queues/{urllib.parse.quote(name, safe='')}"
+    return item_path("/v1/queues", name)
 
 
 def _show(found: QueueView, form: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pwd
-import urllib.parse
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +13,7 @@ from fairlead import errors, files
 from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
+from fairlead.client.calls import item_path
 from fairlead.plan.pod import userrule
 from fairlead.serve.v1.quotaview import QuotaList, QuotaView
 
@@ -92,9 +92,7 @@ def list_verb(client: Client, *, namespace: str | None, form: str) -> None:
 @options.pass_client
 def rm_verb(client: Client, *, name: str, namespace: str) -> None:
     """Remove a quota."""
-    client.call(
-        "DELETE", f"/v1/quotas/{urllib.parse.quote(name, safe='')}", type(None), params={"namespace": namespace}
-    )
+    client.call("DELETE", item_path("/v1/quotas", name), type(None), params={"namespace": namespace})
 
 
 def _show(found: QuotaList, form: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import urllib.parse
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from fairlead import errors
 from fairlead.cli.core import options, output, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
+from fairlead.client.calls import item_path
 from fairlead.plan.tenancy.matrix import Attempt, Matrix
 from fairlead.serve.v1.tenancies.view import RegistryRequest, TenancyList, TenancyRequest, TenancyView
 from fairlead.wire.fairlead import tenancy as kind
@@ -261,7 +261,7 @@ def _waited(client: Client, item: TenancyView, *, state: str, limit_s: float | N
 
 
 def _path(name: str) -> str:
-    return f"/v1/tenancies/{urllib.parse.quote(name, safe='')}"
+    return item_path("/v1/tenancies", name)
 
 
 def _show(found: Sequence[TenancyView], form: str) -> None:

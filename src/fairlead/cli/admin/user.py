@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.parse
 from typing import Final
 
 import click
@@ -11,6 +10,7 @@ from fairlead import errors
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
+from fairlead.client.calls import item_path
 from fairlead.serve.accounts.port import AccountView, MemberView
 from fairlead.serve.accounts.roles import Role
 from fairlead.serve.v1.accounts.view import AccountList, MemberList, RoleRequest, UserRequest
@@ -92,7 +92,7 @@ def list_verb(client: Client, *, place: str | None, form: str) -> None:
 @options.pass_client
 def delete_verb(client: Client, *, name: str) -> None:
     """Delete an account with its keys and roles; its containers go on."""
-    client.call("DELETE", f"/v1/users/{urllib.parse.quote(name, safe='')}", object)
+    client.call("DELETE", item_path("/v1/users", name), object)
     plaintext.echo(f"{name}: deleted")
 
 
@@ -118,10 +118,10 @@ def revoke_verb(client: Client, *, name: str, place: str) -> None:
 
 
 def _members(tenancy: str) -> str:
-    return f"/v1/tenancies/{urllib.parse.quote(tenancy, safe='')}/members"
+    return item_path("/v1/tenancies", tenancy) + "/members"
 
 
 def _member(tenancy: str, account: str) -> str:
     if not account:
         raise errors.Invalid("no account is named", reason="AccountInvalid", hint="`fairlead user list`")
-    return f"{_members(tenancy)}/{urllib.parse.quote(account, safe='')}"
+    return item_path(_members(tenancy), account)

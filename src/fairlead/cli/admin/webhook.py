@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import urllib.parse
-
 import click
 
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
+from fairlead.client.calls import item_path
 from fairlead.serve.v1.webhooks.view import TestView, WebhookList, WebhookRequest
 from fairlead.serve.webhooks.port import DeliveryView, NewWebhook, WebhookDetail, WebhookView
 
@@ -98,4 +97,4 @@ def test(client: Client, *, name: str) -> None:
 
 
 def _path(name: str) -> str:
-    return f"/v1/webhooks/{urllib.parse.quote(name, safe='')}"
+    return item_path("/v1/webhooks", name)

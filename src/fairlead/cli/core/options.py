@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import types
 import typing
-import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
@@ -17,6 +16,7 @@ from click.shell_completion import CompletionItem
 
 from fairlead import errors, files, settings
 from fairlead.cli.core import connection, invocation, output
+from fairlead.client.calls import item_path
 
 if TYPE_CHECKING:
     from fairlead.cli.core.client import Client
@@ -230,7 +230,7 @@ def _namespace_of(client: Client, tenancy: str, namespace: Any) -> str:
     if namespace:
         message = f'tenancy "{tenancy}" and namespace "{namespace}" are given: a tenancy has a namespace of its own'
         raise errors.Invalid(message, reason="NamespaceAmbiguous", hint="leave -n out")
-    return client.call("GET", f"/v1/tenancies/{urllib.parse.quote(tenancy, safe='')}", TenancyView).namespace
+    return client.call("GET", item_path("/v1/tenancies", tenancy), TenancyView).namespace
 
 
 def cluster_options(function: F) -> F:

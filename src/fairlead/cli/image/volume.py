@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.parse
-
 import click
 from click.shell_completion import CompletionItem
 
@@ -12,6 +10,7 @@ from fairlead.cli.core import connection, invocation, options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.cli.image import prune
+from fairlead.client.calls import item_path
 from fairlead.serve.v1.volumes.view import PrunedVolumes, VolumeList, VolumeRequest, VolumeView
 
 _COLUMNS = (
@@ -110,4 +109,4 @@ def prune_volumes(client: Client, *, force: bool, namespace: str | None, _all: b
 
 
 def _path(name: str) -> str:
-    return f"/v1/volumes/{urllib.parse.quote(name, safe='')}"
+    return item_path("/v1/volumes", name)
