@@ -441,7 +441,7 @@ class Kubelet:
     def _hurry(self, pod: core.Pod) -> None:
         """End the wait for a stop of this pod where its grace is shorter now."""
         grace_s, wait = self._kills.get(pod.metadata.uid, (0.0, None))
-        if wait is not None and podsync.grace_s(pod) < grace_s:
+        if wait is not None and not wait.expired() and podsync.grace_s(pod) < grace_s:
             wait.reschedule(asyncio.get_running_loop().time())
 
     async def _start(self, pod: core.Pod, act: podsync.Start) -> None:

@@ -907,3 +907,39 @@ async def test_a_shorter_grace_ends_a_stop_that_is_under_way_with_a_longer_one(t
         await world.store.delete(core.Pod, "train", "default", grace_s=1)
         await world.until_gone("train")
         assert engine.graces[:3] == [300.0, 1.0, 1.0]
+
+
+class _Leaving(_Deaf):
+    """A stop that is given up on takes a moment to end, as a command of podman's does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_leaving, self.may_leave = asyncio.Event(), asyncio.Event()
+
+    async def stop(self, name: str, *, grace_s: float) -> None:
+        try:
+            await super().stop(name, grace_s=grace_s)
+        except asyncio.CancelledError:
+            self.is_leaving.set()
+            await self.may_leave.wait()
+            raise
+
+
+async def test_a_stop_that_is_being_given_up_is_hurried_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.engine = engine = _Leaving()
+    engine.add_image(_IMAGE, command=("true",))
+    engine.add_image(sandbox.IMAGE, command=_FOREVER)
+    async with world, world.kubelet():
+        await world.run(_pod(_container(("sleep", "600"), gpus=1)))
+        await world.until_phase("train", "Running")
+        await world.store.delete(core.Pod, "train", "default", grace_s=300)
+        async with asyncio.timeout(_PATIENCE_S):
+            await engine.is_stopping.wait()
+            await world.store.delete(core.Pod, "train", "default", grace_s=2)
+            await engine.is_leaving.wait()
+            await world.store.delete(core.Pod, "train", "default", grace_s=1)
+            await asyncio.sleep(0.1)  # the kubelet hears of it
+            engine.may_leave.set()
+        await world.until_gone("train")
+        assert engine.graces[:2] == [300.0, 1.0]
