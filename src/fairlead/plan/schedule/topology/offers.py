@@ -16,7 +16,7 @@ from fairlead import errors
 from fairlead.model.gpu import LinkKind
 from fairlead.model.mig import Slot
 from fairlead.plan.pod import admission
-from fairlead.plan.schedule.topology import amounts, gpus, instances
+from fairlead.plan.schedule.topology import amounts, gpus, instances, replicas
 from fairlead.wire.kubernetes import gpudevice, quantity
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 from fairlead.wire.nvidia.pluginconfig import MPS_CORE, MPS_MEMORY
@@ -25,7 +25,7 @@ _UNIT: Final = 1000
 _GIB: Final = 1 << 30
 _UNKNOWN: Final = gpus.BEST
 """What a single device is worth where nothing is known of it: it breaks nothing up."""
-Offer = gpus.FreeGPUs | instances.FreeInstances | amounts.FreeAmounts
+Offer = gpus.FreeGPUs | instances.FreeInstances | amounts.FreeAmounts | replicas.FreeReplicas
 Pods = Mapping[str, Mapping[str, int]]
 """Pods of a node by uid, in the order in which they came: what each requests, in thousandths."""
 
@@ -50,10 +50,19 @@ class Known:
     """Uid and NAMESPACE/NAME of pods, and the MIG devices that they hold."""
     whole: amounts.Part | None = None
     """Where it is given by amounts: all of it."""
+    replicas: int = 0
+    """How many of it are offered."""
+    shared_as: str = ""
+    """The resource of its replicas; empty: there are none, or they are units of an amount."""
+    is_mps: bool = False
+    """Whether MPS shares it."""
     parts: tuple[tuple[str, str, str, int], ...] = ()
-    """Uid and NAMESPACE/NAME of pods, and how many units of which amount they have of it."""
+    """Uid and NAMESPACE/NAME of pods, and how many replicas, or units of which amount, they have of it."""
 
 
+_MPS: Final = "mps"
+_MOST_REPLICAS: Final = 1024
+"""Of one GPU that are told apart: what a node says of itself must not decide how much work it makes."""
 _KINDS: Final = {kind.value: kind for kind in LinkKind}
 
 
@@ -74,10 +83,13 @@ def known(device: GPUDevice) -> Known:
         ),
         holders=tuple((one.pod_uid, f"{one.namespace}/{one.pod}", one.mig_devices) for one in status.holders),
         whole=_whole(spec),
+        replicas=spec.replicas,
+        shared_as=spec.resource if spec.resource != amounts.RESOURCE and 0 < spec.replicas <= _MOST_REPLICAS else "",
+        is_mps=spec.sharing == _MPS,
         parts=tuple(
             (one.pod_uid, f"{one.namespace}/{one.pod}", one.resource, len(one.devices))
             for one in status.holders
-            if one.resource in amounts.NAMES
+            if one.resource in amounts.NAMES or (spec.replicas and one.resource == spec.resource)
         ),
     )
 
@@ -103,6 +115,8 @@ class Prepared:
     """GPUs that have MIG devices, in index order."""
     shared: tuple[Known, ...] = ()
     """GPUs that are given by amounts, in index order."""
+    replicated: tuple[tuple[str, tuple[Known, ...]], ...] = ()
+    """Resources under which replicas alone are offered, with their GPUs in index order."""
 
 
 def prepare(devices: Iterable[Known]) -> Prepared:
@@ -116,7 +130,17 @@ def prepare(devices: Iterable[Known]) -> Prepared:
     divided = {slot[1] for one in rows for slot in one.slots if slot[1]} - {one.resource for one in rows}
     boards = sorted((one for one in rows if one.slots), key=lambda one: one.index)
     shared = sorted((one for one in rows if one.whole is not None), key=lambda one: one.index)
-    return Prepared(whole=tuple(whole), divided=tuple(sorted(divided)), boards=tuple(boards), shared=tuple(shared))
+    names = {one.shared_as for one in rows if one.shared_as} - {one.resource for one in rows} - divided
+    by_index = sorted(rows, key=lambda one: one.index)
+    named = ((name, tuple(one for one in by_index if one.shared_as == name)) for name in sorted(names))
+    replicated = ((name, there) for name, there in named if len(there) <= gpus.MOST)
+    return Prepared(
+        whole=tuple(whole),
+        divided=tuple(sorted(divided)),
+        boards=tuple(boards),
+        shared=tuple(shared),
+        replicated=tuple(replicated),
+    )
 
 
 def _fabric(rows: tuple[Known, ...]) -> gpus.Fabric:
@@ -145,6 +169,9 @@ def offers(node: Prepared, pods: Pods, name: Callable[[str], str]) -> dict[str, 
             found[resource] = left
     if node.shared and (parts := _free_amounts(node.shared, pods, name)) is not None:
         found[amounts.RESOURCE] = parts
+    for resource, rows in node.replicated:
+        if (some := _free_replicas(resource, rows, pods, name)) is not None:
+            found[resource] = some
     return found
 
 
@@ -227,6 +254,31 @@ def _free_amounts(rows: tuple[Known, ...], pods: Pods, name: Callable[[str], str
                 return None
             there = after
     return amounts.FreeAmounts(there)
+
+
+def _free_replicas(
+    resource: str, rows: tuple[Known, ...], pods: Pods, name: Callable[[str], str]
+) -> replicas.FreeReplicas | None:
+    living = {key for uid in pods for key in (uid, name(uid)) if key}
+    left, given = list[replicas.Shared](), dict[str, int]()
+    for one in rows:
+        taken = 0
+        for uid, full_name, _, count in one.parts:
+            if {uid, full_name} & living:
+                taken += count
+                for key in filter(None, (uid, full_name)):
+                    given[key] = given.get(key, 0) + count
+        if one.is_healthy:
+            left.append(replicas.Shared(one.index, one.replicas, max(0, one.replicas - taken)))
+    there, is_one_gpu = tuple(left), any(one.is_mps for one in rows)
+    for uid, requests in pods.items():
+        late = requests.get(resource, 0) // _UNIT - (given.get(uid, 0) or given.get(name(uid), 0))
+        if late > 0:
+            after = replicas.place(there, late, is_one_gpu=is_one_gpu)
+            if after is None:
+                return None  # more is placed than is known to be free
+            there = after
+    return replicas.FreeReplicas(there, is_one_gpu)
 
 
 def asked(requests: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
