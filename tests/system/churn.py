@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import http.client
 import json
 import os
 import queue
@@ -32,12 +31,14 @@ from typing import Any
 import killloop
 
 CHECKER = Path(__file__).with_name("churncheck.py")
-ACCEPTED = {200, 201, 202}
 GONE = {200, 202, 204, 404}
+ENDED = {"succeeded", "failed", "stopped", "gone"}
 SETTINGS = {"FAIRLEAD_LEASE_LEDGER": "on", "FAIRLEAD_LEASE_REUSE": "verify"}
 KINDS = {"service": 3, "its processes": 4, "tree": 2, "at work": 3, "monitor": 2, "container": 4}
 """What is killed, and how often in proportion."""
 LISTEN = "nc -ll -p 7000 -e echo heard & exec sleep"
+PROVED = ("IPv4 across", "IPv6 across", "name across", "IPv4 within", "IPv6 within", "name within")
+"""What must have been tried on containers that were up at once and answered themselves."""
 
 
 class Churn(killloop.Loop):
@@ -55,21 +56,6 @@ class Churn(killloop.Loop):
 
     def env(self) -> dict[str, str]:
         return {**super().env(), **SETTINGS}
-
-    def ask(self, path: str, method: str = "GET", body: object = None, timeout: float = 20) -> Any:
-        """Return what the service answers; None where nobody does, or it refuses."""
-        connection = killloop.Unix(self.state / "run" / "api.sock")
-        connection.timeout = timeout
-        try:
-            data = None if body is None else json.dumps(body)
-            connection.request(method, path, data, {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            text = answer.read()
-            return json.loads(text) if answer.status in ACCEPTED else None
-        except (OSError, http.client.HTTPException, ValueError):
-            return None
-        finally:
-            connection.close()
 
     def command(self, *words: str) -> str:
         line = (sys.executable, "-m", "fairlead.cli.main", *words)
@@ -147,11 +133,30 @@ class Churn(killloop.Loop):
         where = f"/v1/containers/{name}"
         if made is not None:
             found = self.ask(f"{where}/wait?state=started&timeout=15&namespace={space}", timeout=20)
-            self.done[str(found["state"]) if found else "no answer"] += 1
+            self.done[told(found) if found else "no answer"] += 1
             time.sleep(chance.uniform(0.0, 2.5))
         # A client that gave up during a long outage would leave what nobody deletes.
         while self.call("DELETE", f"{where}?grace=0&namespace={space}") not in GONE:
             time.sleep(0.1)
+
+    def reside(self, tenancies: int) -> None:
+        """Keep two containers without GPUs up in some tenancies, so that the checker has pairs to send packets between.
+
+        One that a kill ended, or whose tenancy was deleted, is deleted and asked for again.
+        """
+        while not self.over.wait(2.0):
+            for tenancy in self.names[:tenancies]:
+                space = self.spaces.get(tenancy, "default")
+                for number in range(2):
+                    name = f"{self.mark}{tenancy}-resident{number}"
+                    where = f"/v1/containers/{name}?namespace={space}"
+                    found = self.ask(where)
+                    if found is not None and found["state"] not in ENDED:
+                        continue
+                    self.call("DELETE", f"{where}&grace=0")
+                    command = ["sh", "-c", f"{LISTEN} 100000"]
+                    body = {"name": name, "image": self.image, "tenancy": tenancy, "command": command, "gpus": 0}
+                    self.ask("/v1/containers", "POST", body)
 
     def recycle(self, every_s: float) -> None:
         """Delete a tenancy with what runs in it and make it again under its name."""
@@ -165,6 +170,13 @@ class Churn(killloop.Loop):
             if not self.until(lambda name=name: self.make(name)):
                 self.seen.append(f"tenancy {name} is never ready again")
             self.recycled += 1
+
+    def dismiss(self, tenancies: int) -> None:
+        for tenancy in self.names[:tenancies]:
+            for number in range(2):
+                name = f"{self.mark}{tenancy}-resident{number}"
+                where = f"/v1/containers/{name}?grace=0&namespace={self.spaces.get(tenancy, 'default')}"
+                self.until(lambda where=where: self.call("DELETE", where) in GONE)
 
     # what is killed
 
@@ -218,6 +230,7 @@ class Churn(killloop.Loop):
             threading.Thread(target=self.churn_tenancies, args=(number, given.containers), daemon=True)
             for number in range(given.clients)
         ]
+        clients.append(threading.Thread(target=self.reside, args=(given.residents,), daemon=True))
         if given.recycle:
             clients.append(threading.Thread(target=self.recycle, args=(given.recycle,), daemon=True))
         deadline = time.monotonic() + given.seconds
@@ -230,6 +243,7 @@ class Churn(killloop.Loop):
         self.over.set()
         for thread in clients:
             thread.join(killloop.PATIENCE_S)
+        self.dismiss(given.residents)
         return {**self.end(checker), "made_s": round(made_s, 1)}
 
     def end(self, checker: subprocess.Popen[bytes]) -> dict[str, Any]:
@@ -259,6 +273,7 @@ class Churn(killloop.Loop):
             "orphans": [*left, *self.orphans()],
             "left of tenancies": open_ends,
             "whole": self.is_whole(),
+            "not proved": [what for what in PROVED if not judged["counts"].get(f"{what}{_heard(what)}")],
             "checker": judged,
         }
 
@@ -283,6 +298,17 @@ class Churn(killloop.Loop):
         return left
 
 
+def told(found: Any) -> str:
+    """Return how a container stands, and why where the node refused it."""
+    why = f": {found['message']}" if found["reason"] == "UnexpectedAdmissionError" else ""
+    return f"{found['state']} {found['reason']}{why}".strip()
+
+
+def _heard(what: str) -> str:
+    """Return what to count of a kind of tries: across, that they were made; within, that they came through."""
+    return ", answered" if "within" in what else ""
+
+
 def program(pid: int) -> str:
     return killloop.words(pid).split(b"\0")[0].rpartition(b"/")[2].decode(errors="replace")
 
@@ -304,6 +330,7 @@ def is_good(found: dict[str, Any]) -> bool:
         or found["orphans"]
         or found["left of tenancies"]
         or found["seen"]
+        or found["not proved"]
         or not found["whole"]
     ) and bool(found["checker"]["good"])
 
@@ -318,6 +345,7 @@ def main() -> int:
     asked.add_argument("--clients", type=int, default=8)
     asked.add_argument("--pause", type=float, default=4.0, help="longest seconds between two kills")
     asked.add_argument("--recycle", type=float, default=30.0, help="seconds between two deleted tenancies; 0: none")
+    asked.add_argument("--residents", type=int, default=4, help="tenancies with two containers that stay, for packets")
     asked.add_argument("--seed", type=int, default=int(time.time()))
     given = asked.parse_args()
     churn = Churn(given.state, given.image, seed=given.seed)

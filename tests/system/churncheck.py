@@ -28,8 +28,10 @@ import re
 import signal
 import socket
 import sqlite3
+import stat
 import struct
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -45,6 +47,8 @@ PORT = 7000
 MOST = 20
 """Findings of a kind that are kept."""
 _CLONE_NEWNET = 0x40000000
+_LISTEN = "0A"
+"""TCP_LISTEN of net/tcp_states.h, as /proc/net/tcp has it."""
 _KERNELS_OWN = {"proc", "sysfs", "cgroup", "cgroup2", "overlay"}
 _CONTAINER = re.compile(r"/libpod-([0-9a-f]{64})")
 _NODE = re.compile(r"nvidia([0-9]+)\Z")
@@ -130,8 +134,10 @@ def containers(known: dict[str, tuple[str, str]]) -> dict[str, Container]:
 
 
 def is_runtime(pid: int) -> bool:
+    """Return whether a process is still the runtime's; one that is just ending has no words any more."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].endswith((b"runc", b"crun"))
+        program = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+        return not program or program.endswith((b"runc", b"crun"))
     return True
 
 
@@ -174,13 +180,18 @@ def namespaces(pid: int) -> dict[str, str]:
 
 
 def mounts(pid: int) -> set[str]:
-    """Return what a process could write of file systems beside its root: device and path within it."""
+    """Return what a process could write of file systems beside its root: device and path within it.
+
+    Device nodes are left out: with a user namespace they are bound from the host, and `reach` judges those of GPUs.
+    """
     found = set()
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines():
             before, _, after = line.partition(" - ")
             fields, kind = before.split(), after.split()[0]
-            if kind not in _KERNELS_OWN and "rw" in fields[5].split(","):
+            if kind in _KERNELS_OWN or "rw" not in fields[5].split(","):
+                continue
+            if not stat.S_ISCHR(Path(f"/proc/{pid}/root{fields[4]}").stat().st_mode):
                 found.add(f"{kind} {fields[2]} {fields[3]}")
     return found
 
@@ -225,6 +236,17 @@ def connects(address: str) -> bool:
         except OSError:
             return False
         return True
+
+
+def listens(pid: int) -> bool:
+    """Return whether something listens on the churn's port in a process's network namespace. Source: proc_net(5)."""
+    with contextlib.suppress(OSError):
+        for table in ("tcp", "tcp6"):
+            for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[1].endswith(f":{PORT:04X}") and fields[3] == _LISTEN:
+                    return True
+    return False
 
 
 def resolves(server: str, name: str) -> bool:
@@ -348,7 +370,8 @@ class Checker:
         self.tenancies: set[str] = set()
         self.seen: set[str] = set()
         self.random = random.Random(1)
-        self.tried = 0.0
+        self.trying = threading.Thread()
+        """Sends the packets of one look."""
 
     def note(self, kind: str, what: str) -> None:
         self.counts[f"wrong: {kind}"] += 1
@@ -368,9 +391,10 @@ class Checker:
         self._hands(found, before, time.time())
         self._apart(found)
         self.ledger.read()
-        if time.monotonic() - self.tried > 2.0:
-            self.tried = time.monotonic()
-            self._packets([one for one in found.values() if "-sandbox-" not in one.name])
+        if not self.trying.is_alive():  # what is not answered takes seconds, in which hands change
+            alone = [one for one in found.values() if "-sandbox-" not in one.name]
+            self.trying = threading.Thread(target=self._packets, args=(alone,), daemon=True)
+            self.trying.start()
 
     def _hands(self, found: dict[str, Container], before: float, after: float) -> None:
         held: dict[str, Container] = {}
@@ -395,7 +419,7 @@ class Checker:
 
     def _packets(self, found: list[Container]) -> None:
         """Try one pair across tenancies and one within: packets in each family, and the other's name."""
-        pairs = [(a, b) for a in found for b in found if a.identity != b.identity]
+        pairs = [(a, b) for a in found for b in found if a.identity != b.identity and listens(b.pid)]
         self.random.shuffle(pairs)
         for kind, is_kind in (("across", lambda a, b: a.tenancy != b.tenancy), ("within", _is_one)):
             pair = next(((a, b) for a, b in pairs if is_kind(a, b)), None)
@@ -403,18 +427,25 @@ class Checker:
                 self._try(kind, *pair)
 
     def _try(self, kind: str, one: Container, other: Container) -> None:
-        targets, (name, _), (_, server) = addresses(other.pid), hostname(other.pid), hostname(one.pid)
-        tries: list[tuple[str, Any]] = [(f"IPv{6 if ':' in it else 4}", lambda it=it: connects(it)) for it in targets]
-        if name and server:
-            tries.append(("name", lambda: resolves(server, name)))
-        for what, attempt in tries:
-            code = inside(one.pid, attempt)
-            if code < 0 or not (one.is_same and other.is_same):
-                continue
-            self.counts[f"{what} {kind}"] += 1
-            self.counts[f"{what} {kind}, answered"] += code
-            if kind == "across" and code:
-                self.note("answered across", f"{what}: {one.name} -> {other.name}")
+        """Try from `one` what `other` answers to itself at the same time: only then does silence say anything."""
+        (own, server), (name, others_server) = hostname(one.pid), hostname(other.pid)
+        for target in addresses(other.pid):
+            is_there = bool(inside(other.pid, lambda target=target: connects(target)) == 1)
+            what = f"IPv{6 if ':' in target else 4} {kind}"
+            self._count(what, is_there, one, other, lambda target=target: connects(target))
+        if name and own and server and others_server:
+            is_there = inside(other.pid, lambda: resolves(others_server, name)) == 1
+            is_asked = inside(one.pid, lambda: resolves(server, own)) == 1
+            self._count(f"name {kind}", is_there and is_asked, one, other, lambda: resolves(server, name))
+
+    def _count(self, what: str, is_there: bool, one: Container, other: Container, attempt: Any) -> None:
+        code = inside(one.pid, attempt)
+        if code < 0 or not (one.is_same and other.is_same):
+            return
+        self.counts[what if is_there else f"{what}, not there"] += 1
+        self.counts[f"{what}, answered"] += code
+        if code and "across" in what:
+            self.note("answered across", f"{what}: {one.name} -> {other.name}")
 
     def judge(self) -> dict[str, Any]:
         """Hold what the kernel showed against what the ledger says."""
@@ -429,6 +460,8 @@ class Checker:
         for gpu, uuid in ((str(number), uuid) for number, uuid in enumerate(self.gpus)):
             order = sorted((one for one in self.holdings.values() if one.gpu == gpu), key=lambda one: one.first)
             for one, following in itertools.pairwise(order):
+                if _attempts(one.container) == _attempts(following.container):
+                    continue  # the same pod's, made again
                 self.counts["handed on"] += 1
                 self.counts["handed to another tenancy"] += one.tenancy != following.tenancy
                 if not any(one.last < at <= following.first for at in passed[gpu]):
@@ -454,6 +487,11 @@ def _is_one(one: Container, other: Container) -> bool:
     return one.tenancy == other.tenancy
 
 
+def _attempts(name: str) -> str:
+    """Return a container's name without its attempt; the name has its pod's uid."""
+    return name.rpartition("-")[0]
+
+
 def _covers(span: dict[str, Any], one: Holding) -> bool:
     """Return whether a possession is of this container and spans the time in which the kernel showed it."""
     is_its = not span["pods"] or any(one.container.startswith(f"fl-{pod[:60]}-") for pod in span["pods"])
@@ -473,6 +511,7 @@ def main() -> int:
     while not over:
         checker.look()
         time.sleep(given.every)
+    checker.trying.join()
     found = checker.judge()
     sys.stdout.write(f"{json.dumps(found)}\n")
     return 0 if found["good"] else 1

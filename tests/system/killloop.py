@@ -35,6 +35,7 @@ from typing import Any
 
 GPUS = 8
 PATIENCE_S = 180.0
+ACCEPTED = {200, 201, 202}
 _NODE = re.compile(r"nvidia([0-9]+)\Z")
 _CONTAINER = re.compile(r"/libpod-([0-9a-f]{64})")
 _ID = re.compile(rb"\b[0-9a-f]{64}\b")
@@ -74,6 +75,8 @@ class Loop:
         self.twice: list[str] = []
         self.seen: list[str] = []
         """What was there instead of a container with every GPU."""
+        self.last: Any = None
+        """What the service says of the container that asks for every GPU in the end."""
         self.over = threading.Event()
         self.before = remains()
         """Others' containers on this machine."""
@@ -139,6 +142,21 @@ class Loop:
         finally:
             connection.close()
 
+    def ask(self, path: str, method: str = "GET", body: object = None, timeout: float = 20) -> Any:
+        """Return what the service answers; None where nobody does, or it refuses."""
+        connection = Unix(self.state / "run" / "api.sock")
+        connection.timeout = timeout
+        try:
+            data = None if body is None else json.dumps(body)
+            connection.request(method, path, data, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            text = answer.read()
+            return json.loads(text) if answer.status in ACCEPTED else None
+        except (OSError, http.client.HTTPException, ValueError):
+            return None
+        finally:
+            connection.close()
+
     def churn(self, number: int) -> None:
         chance = random.Random(f"{number}-{self.random.random()}")
         count = 0
@@ -147,7 +165,7 @@ class Loop:
             name = f"{self.mark}{number}-{count}"
             command = chance.choice((["true"], ["sleep", "2"], ["sleep", "1000"]))
             body = {"name": name, "image": self.image, "command": command, "gpus": chance.choice((1, 1, 2, 4, 8))}
-            if self.call("POST", "/v1/containers", body) not in {200, 201, 202}:
+            if self.call("POST", "/v1/containers", body) not in ACCEPTED:
                 time.sleep(0.2)
             self.asked += 1
             time.sleep(chance.uniform(0.0, 2.5))
@@ -201,17 +219,23 @@ class Loop:
     def all_free(self) -> int:
         """Ask for every GPU at once and count, in the kernel, what the container got."""
         body = {"name": f"{self.mark}last", "image": self.image, "command": ["sleep", "1000"], "gpus": GPUS}
-        self.until(lambda: self.call("POST", "/v1/containers", body) in {200, 201, 202, 409})
+        self.until(lambda: self.call("POST", "/v1/containers", body) in {*ACCEPTED, 409})
         found: list[int] = [0]
 
         def is_there() -> bool:
+            self.last = self.ask(f"/v1/containers/{self.mark}last") or self.last
             pids = [int(item.get("Pid") or 0) for item in self.containers()]
             found[0] = max((len(gpus_of(pid)) for pid in pids if pid), default=0)
             return found[0] == GPUS
 
         if not self.until(is_there):
             self.seen = [
-                f"{item['Names'][0]} {item['State']} {sorted(gpus_of(item['Pid']))}" for item in self.containers()
+                *(
+                    [f"asked for all GPUs: {self.last}"]
+                    if self.last
+                    else ["nobody answered who was asked for all GPUs"]
+                ),
+                *(f"{item['Names'][0]} {item['State']} {sorted(gpus_of(item['Pid']))}" for item in self.containers()),
             ]
         self.call("DELETE", f"/v1/containers/{self.mark}last?grace=0")
         return found[0]

@@ -144,8 +144,7 @@ class DeviceManager:
     async def _follow(self, endpoint: plugin.Endpoint) -> None:
         try:
             async for answer in endpoint.stub.list_and_watch():
-                endpoint.devices = {item.ID: item.health == deviceplugin.HEALTHY for item in answer.devices}
-                endpoint.has_listed = True
+                endpoint.take({item.ID: item.health == deviceplugin.HEALTHY for item in answer.devices})
                 if self._endpoints.get(endpoint.resource) is endpoint:
                     self._use(endpoint)
         except errors.FairleadError as error:
@@ -206,12 +205,13 @@ class DeviceManager:
         return item.gone_at or item.registered_at
 
     def unwell_since(self, resource: str) -> float:
-        """Return the monotonic time at which a plugin registered of which devices are unhealthy now; else 0.
+        """Return the monotonic time at which devices that are unhealthy now may have turned so; 0: all are well.
 
-        A plugin may be there before it knows what its devices are, or who has them.
+        A plugin may be there before it knows what its devices are, or who has them; later one turns unhealthy while it
+        is verified between two tenants.
         """
         item = self._endpoints.get(resource)
-        return 0.0 if item is None or all(item.devices.values()) else item.registered_at
+        return 0.0 if item is None or all(item.devices.values()) else max(item.registered_at, item.worsened_at)
 
     def held(self, pod_uid: str) -> tuple[Grant, ...]:
         """Return what a pod holds."""

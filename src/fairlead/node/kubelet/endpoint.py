@@ -44,6 +44,8 @@ class Endpoint:
     has_listed: bool = False
     """Whether `devices` is its own list; before that it may be what the plugin before it left."""
     registered_at: float = field(default_factory=time.monotonic)
+    worsened_at: float = 0.0
+    """Monotonic time at which a device of its list last turned unhealthy; 0: none did."""
     gone_at: float | None = None
     """Set before its channel is closed: while it is None the channel takes calls."""
     silent_at: float = float("-inf")
@@ -66,6 +68,12 @@ class Endpoint:
             message = f"the device plugin of {resource} does not answer at {address}"
             raise errors.Unavailable(message, reason=UNREACHABLE) from error
         return cls(resource=resource, channel=channel, stub=stub, options=options, timeout_s=timeout_s, socket=socket)
+
+    def take(self, devices: dict[str, bool]) -> None:
+        """Take over a list that the plugin sent."""
+        if any(was and not devices.get(name, True) for name, was in self.devices.items()):
+            self.worsened_at = time.monotonic()
+        self.devices, self.has_listed = devices, True
 
     async def allocate(self, device_ids: tuple[str, ...]) -> bytes:
         """Return the plugin's answer for one container. Raises: as `_ask`; ProtocolError: not one answer."""

@@ -338,9 +338,13 @@ class Kubelet:
         return time.monotonic() - first <= _PLUGIN_WAIT_S
 
     def _may_heal(self, pod: core.Pod) -> bool:
-        """Return whether devices that the pod asks for came with their plugin a moment ago, and are not well yet."""
-        since = max(map(self._devices.unwell_since, _requested(pod)))
-        return time.monotonic() - since <= _PLUGIN_WAIT_S
+        """Return whether devices that the pod asks for turned unhealthy a moment before it came, or came so themselves.
+
+        The scheduler hears of an ended pod before it hears that the GPUs of it must be verified first.
+        """
+        since, now = max(map(self._devices.unwell_since, _requested(pod))), time.monotonic()
+        first = self._unanswered.setdefault(pod.metadata.uid, now)
+        return first - since <= _PLUGIN_WAIT_S and now - first <= _PLUGIN_WAIT_S
 
     def _has_orphans(self) -> bool:
         """Return whether pods that are no longer in the store still hold devices."""

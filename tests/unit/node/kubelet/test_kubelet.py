@@ -19,7 +19,7 @@ from fairlead import settings as configuration
 from fairlead.engine.fake.engine import FakeEngine
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
 from fairlead.model.output import LogQuery
-from fairlead.node.kubelet import checkpoint, endpoint, sandbox, spec
+from fairlead.node.kubelet import checkpoint, endpoint, kubelet, sandbox, spec
 from fairlead.node.kubelet.kubelet import Kubelet
 from fairlead.plan.pod import podstate
 from fairlead.store import retry, tracerecorder
@@ -452,6 +452,20 @@ async def test_a_plugin_that_comes_before_its_devices_are_well_is_waited_for(wor
     async with world.kubelet():
         await world.run(_pod(_container(("true",), gpus=1)))
         await asyncio.sleep(0.5)
+        await world.plugin.change(dict.fromkeys(world.plugin.devices, True))
+        await world.until_phase("train", "Succeeded")
+
+
+async def test_a_pod_that_is_bound_while_the_gpus_of_the_last_one_are_verified_waits_for_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world.kubelet():
+        # Long after the plugin registered: what is not well now is so since it was given back.
+        monkeypatch.setattr(kubelet, "_PLUGIN_WAIT_S", 0.6)
+        await asyncio.sleep(0.7)
+        await world.plugin.change(dict.fromkeys(world.plugin.devices, False))
+        await world.run(_pod(_container(("true",), gpus=1)))
+        await asyncio.sleep(0.2)
         await world.plugin.change(dict.fromkeys(world.plugin.devices, True))
         await world.until_phase("train", "Succeeded")
 
