@@ -25,7 +25,10 @@ class Network(Protocol):
         ...
 
     async def sweep(self, every: Sequence[Tenancy]) -> None:
-        """Remove the networks and rules of this service that belong to no tenancy."""
+        """Remove the networks and rules of this service that belong to no tenancy.
+
+        Raises: FairleadError: one could not be removed, as one that a container is still in; it stays closed.
+        """
         ...
 
 

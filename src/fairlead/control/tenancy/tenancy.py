@@ -12,12 +12,14 @@ A suspended tenancy keeps everything but its processes. Containers that were sto
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
 
-from fairlead import errors, telemetry
+from fairlead import backoff, errors, telemetry
 from fairlead.control.manager import Watch
 from fairlead.control.tenancy.port import Network, Possessions
 from fairlead.plan.pod import podstate
@@ -29,8 +31,8 @@ from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, meta
 
 _MANAGER: Final = "fairlead-tenancy"
-_SWEEP: Final = ""
-"""Key of what belongs to no tenancy."""
+_SWEEP_S: Final = (1.0, 60.0)
+"""Shortest and longest wait until what a tenancy left, and could not be removed, is tried again."""
 _DRAIN_S: Final = 1.0
 """How soon an ending tenancy is looked at again where nothing tells that a step is over."""
 
@@ -61,7 +63,11 @@ class Tenancies:
         self._store, self._network, self._possessions = store, network, possessions
         self._resync_s, self._most_pods, self._follows_pods = resync_s, most_pods, follows_pods
         self._tenancies: dict[str, Tenancy] = {}
-        self._is_swept = False
+        self._sweeps = backoff.Backoff(first_s=_SWEEP_S[0], last_s=_SWEEP_S[1])
+        self._sweep_at = 0.0
+        """Monotonic time of the next try; infinite: nothing is left."""
+        self._left = ""
+        """What was said last of that."""
         self._gives_user_ids = gives_user_ids
         self._user_ids: dict[str, int] = {}
         """First one by uid of the tenancy, which its status may not say yet."""
@@ -104,13 +110,19 @@ class Tenancies:
         return self._resync_s
 
     async def _sweep(self) -> None:
-        """Remove once what a tenancy left that went while we were away."""
-        if self._is_swept:
+        """Remove once what a tenancy left that went while we were away. It is closed meanwhile, and holds up nobody."""
+        if time.monotonic() < self._sweep_at:
             return
         every = (await self._store.list(Tenancy)).items
-        with contextlib.suppress(errors.Conflict):
+        try:
             await self._network.sweep(every)
-            self._is_swept = True
+        except errors.FairleadError as error:
+            self._sweep_at = time.monotonic() + self._sweeps.next()
+            if error.reason != self._left:
+                telemetry.log.warning("network of no tenancy stays", reason=error.reason, error=errors.sentence(error))
+            self._left = error.reason
+        else:
+            self._sweep_at = math.inf
 
     # standing
 

@@ -85,9 +85,15 @@ class MachineNetworks:
         if self._empty is not None:
             await self._empty()
         known = {one.metadata.uid for one in every}
-        for uid in set(await self._own()) - known:
-            telemetry.log.warning("network of no tenancy removed", tenant=uid)
-            await self.remove(uid, every)
+        problem: errors.FairleadError | None = None
+        for uid in sorted(set(await self._own()) - known):
+            try:
+                await self.remove(uid, every)
+                telemetry.log.warning("network of no tenancy removed", tenant=uid)
+            except errors.FairleadError as error:
+                problem = error
+        if problem is not None:
+            raise problem
         if not every:
             async with self._lock:
                 if not await self._own():

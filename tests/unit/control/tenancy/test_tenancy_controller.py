@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from fairlead import errors
 from fairlead.control import manager
@@ -24,6 +25,10 @@ class Place:
 
     def __init__(self) -> None:
         self.problem: errors.FairleadError | None = None
+        self.in_use: errors.FairleadError | None = None
+        """Why what no tenancy has cannot be removed."""
+        self.sweeps = 0
+        self.swept = asyncio.Event()
         self.unverified: tuple[str, ...] = ()
         self.networks: set[str] = set()
         self.done: list[str] = []
@@ -42,7 +47,11 @@ class Place:
         self.done.append("network")
 
     async def sweep(self, every: Sequence[Tenancy]) -> None:
+        self.sweeps += 1
+        if self.in_use is not None:
+            raise self.in_use
         self.networks &= {one.metadata.uid for one in every}
+        self.swept.set()
 
     async def remove_volumes(self, namespace: str) -> None:
         assert namespace
@@ -222,6 +231,24 @@ async def test_networks_of_no_tenancy_are_swept(store: MemoryStore, place: Place
         made = await _make(store)
         await _until(store, kind.READY)
     assert place.networks == {made.metadata.uid}
+
+
+async def test_a_network_of_no_tenancy_that_is_in_use_holds_up_nobody_and_is_said_once(
+    store: MemoryStore, place: Place
+) -> None:
+    place.networks.add("lost")
+    place.in_use = errors.Unavailable("device or resource busy", reason="NetworkUnusable")
+    with capture_logs() as logged:
+        async with _running(store, place):
+            await _make(store)
+            await _until(store, kind.READY)
+            await asyncio.sleep(0.2)
+            assert place.sweeps == 1
+            place.in_use = None
+            await asyncio.wait_for(place.swept.wait(), 5)
+            await asyncio.sleep(0.2)
+    assert (place.sweeps, "lost" in place.networks) == (2, False)
+    assert [one["reason"] for one in logged if one["event"] == "network of no tenancy stays"] == ["NetworkUnusable"]
 
 
 async def test_a_spec_that_changed_meanwhile_is_not_called_ready_by_an_older_look(

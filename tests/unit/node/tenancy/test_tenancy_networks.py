@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from fairlead import errors
 from fairlead.engine import port
@@ -214,6 +215,31 @@ async def test_a_sweep_takes_networks_of_no_tenancy_and_leaves_those_of_others(
     await machine.sweep(())
     assert list(bridges.networks) == ["theirs"]
     assert [table.ours() for table in tables.values()] == [[], []]
+
+
+async def test_a_network_that_a_container_is_still_in_keeps_no_other_from_being_swept(
+    machine: networks.MachineNetworks, bridges: Bridges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("fl-a", "fl-b", "fl-c"):
+        bridges.networks[name] = port.Network(
+            name=name,
+            interface=name,
+            subnets=(f"10.99.{ord(name[-1])}.0/24",),
+            gateways=(),
+            labels={names.HOME: HOME, baseline.UID: name},
+        )
+    remove = bridges.remove_network
+
+    async def remove_others(name: str) -> None:
+        if name == "fl-a":
+            raise errors.Conflict("in use", reason="NetworkInUse")
+        await remove(name)
+
+    monkeypatch.setattr(bridges, "remove_network", remove_others)
+    with pytest.raises(errors.Conflict), capture_logs() as logged:
+        await machine.sweep(())
+    assert list(bridges.networks) == ["fl-a"]
+    assert [one["tenant"] for one in logged if "removed" in one["event"]] == ["fl-b", "fl-c"]
 
 
 async def test_clearing_passes_a_family_without_a_packet_filter(
