@@ -146,8 +146,8 @@ class Churn(killloop.Loop):
         """
         while not self.over.wait(2.0):
             for tenancy in self.names[:tenancies]:
-                space = self.spaces.get(tenancy, "default")
-                for number in range(2):
+                space = self.space_of(tenancy)
+                for number in range(2 if space else 0):
                     name = f"{self.mark}{tenancy}-resident{number}"
                     where = f"/v1/containers/{name}?namespace={space}"
                     found = self.ask(where)
@@ -172,11 +172,17 @@ class Churn(killloop.Loop):
             self.recycled += 1
 
     def dismiss(self, tenancies: int) -> None:
+        self.until(lambda: all(self.space_of(name) for name in self.names[:tenancies]))
         for tenancy in self.names[:tenancies]:
             for number in range(2):
                 name = f"{self.mark}{tenancy}-resident{number}"
-                where = f"/v1/containers/{name}?grace=0&namespace={self.spaces.get(tenancy, 'default')}"
+                where = f"/v1/containers/{name}?grace=0&namespace={self.space_of(tenancy)}"
                 self.until(lambda where=where: self.call("DELETE", where) in GONE)
+
+    def space_of(self, tenancy: str) -> str:
+        """Return the namespace that a tenancy has now, which is another one after it was made again."""
+        found = self.ask(f"/v1/tenancies/{tenancy}")
+        return str(found["namespace"]) if found else ""
 
     # what is killed
 
