@@ -77,6 +77,29 @@ def test_who_had_which_gpu_is_read_with_kubectl_until_it_was_verified(
     until_leases(server, "two", ["Verified"] * 2)  # each possession is an object of its own
 
 
+def test_an_administrator_takes_a_gpu_out_of_service_and_no_object_brings_it_back(
+    agent: node.Agent, cluster: home.Cluster, server: api.API
+) -> None:
+    def kept_back(items: list[api.Object]) -> list[api.Object] | None:
+        found = [item for item in items if item["status"].get("reason") == "LeaseQuarantined"]
+        return found or None
+
+    name = node.kubectl(cluster, "get", "gpudevices", "-o", "name").split()[0]
+    patch = ("patch", name, "--type=merge", "-p")
+    node.kubectl(cluster, *patch, '{"spec":{"quarantine":"fan rattles"}}')
+    devices = "/apis/fairlead.dev/v1alpha1/gpudevices"
+    (device,) = server.until(devices, kept_back, what="the GPU is kept back")
+    assert (device["status"]["health"], device["status"]["message"]) == ("Unhealthy", "fan rattles")
+    node.until_allocatable(server, cluster.node, 7)
+    header, *rows = node.kubectl(cluster, "get", "gpudevices").splitlines()
+    assert "REASON" in header.split()
+    assert [row.split()[0] for row in rows if "LeaseQuarantined" in row] == [device["metadata"]["name"]]
+    node.kubectl(cluster, *patch, '{"spec":{"quarantine":null}}')
+    agent.stop(signal.SIGKILL)
+    agent.start()
+    node.until_allocatable(server, cluster.node, 7)
+
+
 def test_a_lease_says_what_happened_while_the_agent_was_away_and_its_spec_never_changes(
     agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
 ) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +19,7 @@ from fairlead.node import storeparts
 from fairlead.node.cdi import specfiles
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, monitor
-from fairlead.node.lease import ledgerpath, sight
+from fairlead.node.lease import asked, ledgerpath, sight
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.lease import verification
 from fairlead.plan.lease.change import Change
@@ -68,6 +68,9 @@ class LeasePart:
         self.shield: Shield = lambda tell, one: tell(one)
         """Calls what publishes possessions, and keeps its failures from the ledger."""
         self._objects = of_store.leases if of_store is not None else None
+        self._quarantines: latest.Latest[Mapping[str, str]] = (
+            of_store.publisher.quarantines if of_store is not None else latest.Latest({})
+        )
         if settings.lease.ledger != "on":
             _set_aside(settings.lease_folder / ledgerpath.NAME)
             return
@@ -107,7 +110,10 @@ class LeasePart:
 
     def problem(self, device: Device) -> tuple[str, str] | None:
         """Return reason and message why a device must not be given away now, None where it may."""
-        return self.gate.problem(device) if self.gate is not None else None
+        if self.gate is not None:
+            return self.gate.problem(device)
+        why = self._quarantines.value.get(str(device.gpu))
+        return (asked.REASON, why) if why else None
 
     def states(self) -> dict[str, str]:
         """Return the state of each GPU in the ledger, by UUID; empty: there is none."""
@@ -121,12 +127,14 @@ class LeasePart:
         return tuple(key for key in held if rows[key].state not in _SETTLED)
 
     async def run(self, snapshots: latest.Latest[monitor.Snapshot]) -> None:
-        """Run for ever; return at once where there is no ledger."""
+        """Run for ever."""
         if self.gate is None:
+            await asked.keep_unoffered(self._quarantines, self.changed)
             return
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.gate.run(), name="ledger")
             tasks.create_task(snapshots.follow(self.gate.update), name="ledger: inventory")
+            tasks.create_task(asked.carry_out(self.gate, self._quarantines), name="ledger: quarantine")
             poke = self.gate.poke
             tasks.create_task(self._holdings.latest.follow(lambda _: poke()), name="ledger: kubelet")
             tasks.create_task(self.gate.problems.follow(lambda _: self.changed()), name="ledger: kept back")

@@ -135,5 +135,5 @@ async def _alone(folder: Path, request: Request) -> Row:
 
 
 def _facts(request: Request) -> Facts:
-    reason = "ByHand" if request.verb == intent.QUARANTINE else ""
+    reason = intent.BY_HAND if request.verb == intent.QUARANTINE else ""
     return Facts(at=time.time(), by=request.by or "unknown", reason=reason, message=request.why)

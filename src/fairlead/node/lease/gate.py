@@ -27,7 +27,7 @@ from fairlead.node.lease import door
 from fairlead.node.lease import ledger as ledgers
 from fairlead.node.lease import sight as sights
 from fairlead.node.lease import verifier as verifiers
-from fairlead.plan.lease import change, check, settle
+from fairlead.plan.lease import change, check, intent, settle
 from fairlead.plan.lease.change import Change
 from fairlead.plan.lease.row import Claim, Facts, Row, State
 from fairlead.plan.lease.table import Event
@@ -194,6 +194,11 @@ class Gate:
         self._tell_problems()
         self.poke()
         return changes
+
+    async def quarantine(self, gpu: str, why: str, by: str) -> None:
+        """Keep a GPU back, at once or as soon as it comes back; nothing where it is so already."""
+        facts = Facts(at=self._clock(), by=by, reason=intent.BY_HAND, message=why)
+        await self._requested(lambda rows: intent.plan_intent(rows, intent.QUARANTINE, gpu, facts))
 
     async def _round(self) -> float:
         """Look at every GPU once; returns seconds until the next look."""

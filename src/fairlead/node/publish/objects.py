@@ -112,6 +112,8 @@ class Publisher:
         """The Node as it is; None: not known yet, or gone."""
         self.runtime: latest.Latest[str] = latest.Latest("")
         """The node's container engine in its kubelet's words, `containerd://2.2.1`; empty: not known."""
+        self.quarantines: latest.Latest[Mapping[str, str]] = latest.Latest({})
+        """Why administrators want GPUs of this node out of service, by UUID, as their objects say."""
         self.labels: latest.Latest[Mapping[str, str] | None] = latest.Latest(None)
         """Of the Node; None: not known yet."""
         self._devices: dict[str, GPUDevice] | None = None
@@ -193,6 +195,8 @@ class Publisher:
     def _check(self) -> None:
         """Plan anew and queue what differs; no I/O."""
         snapshot, devices = self._snapshot, self._devices
+        if devices is not None:
+            self.quarantines.set(planner.find_quarantines(devices.values()))
         if not snapshot.is_scanned or self._node is None or devices is None:
             return
         self._wanted = planner.plan_devices(
@@ -235,7 +239,7 @@ class Publisher:
     def _is_owned(self, device: GPUDevice, wanted: planner.Wanted) -> bool:
         """Return whether the spec is right and the object goes with this Node."""
         owners = {owner.uid for owner in device.metadata.owner_references}
-        return device.spec == wanted.spec and self._node is not None and self._node.metadata.uid in owners
+        return planner.own_spec(device) == wanted.spec and self._node is not None and self._node.metadata.uid in owners
 
     def _is_told(self, device: GPUDevice, wanted: planner.Wanted) -> bool:
         is_overruled = device.status.health == gpudevice.UNKNOWN and self._is_silent(device, wanted)

@@ -22,6 +22,7 @@ from fairlead.plan.gpu import health as rules
 from fairlead.wire.kubernetes import core, gpudevice, meta, quantity
 from fairlead.wire.kubernetes.gpudevice import GPUDevice, GPUDeviceSpec, GPULink, MIGSlice
 
+_LONGEST_WHY: Final = 256
 SILENT_REASON: Final = "DriverNotAnswering"
 NODE_NOT_READY: Final = "NodeNotReady"
 AGENT_GONE: Final = "AgentGone"
@@ -71,7 +72,7 @@ def plan_devices(  # noqa: PLR0913 (what is known of a node's GPUs, by name)
     for gpu in inventory.gpus:
         spec = planned(gpu)
         wanted[_name(spec)] = _judged(spec, verdicts.get(gpu.uuid, rules.Verdict()))
-    specs = {one.metadata.name: one.spec for one in kept}
+    specs = {one.metadata.name: own_spec(one) for one in kept}
     unplaced = []
     for gone in inventory.unreadable:
         earlier = known.get(gone.uuid) if gone.uuid is not None else None
@@ -170,6 +171,17 @@ def plan_spec(
         resource=advertise.resource_of(gpu, nvidia_resource=nvidia_resource),
         node_index=f"{node}/{gpu.index}",
     )
+
+
+def own_spec(device: GPUDevice) -> GPUDeviceSpec:
+    """Return what the agent says of the GPU, without what an administrator asks for."""
+    return msgspec.structs.replace(device.spec, quarantine="")
+
+
+def find_quarantines(devices: Iterable[GPUDevice]) -> dict[str, str]:
+    """Return why administrators want GPUs out of service, by UUID."""
+    asked = {one.spec.uuid: one.spec.quarantine[:_LONGEST_WHY] for one in devices if one.spec.quarantine}
+    return {uuid: "".join(one if one.isprintable() else " " for one in why) for uuid, why in asked.items()}
 
 
 def find_silence(node: core.Node, devices: Iterable[GPUDevice]) -> dict[str, tuple[str, str]]:

@@ -19,6 +19,8 @@ SHOW: Final = "show"
 """Changes nothing: asks which row is meant."""
 QUARANTINE: Final = "quarantine"
 RELEASE: Final = "release"
+BY_HAND: Final = "ByHand"
+"""Reason of a row that a person keeps back."""
 _INDEX_DIGITS: Final = 4
 _RELEASES: Final = {State.QUARANTINED: Event.PARDONED, State.MAINTENANCE: Event.RESUMED}
 

@@ -1,8 +1,9 @@
 """Declares `GPUDevice`: one physical GPU as an object, so that `kubectl get gpu` shows a cluster's GPUs.
 
-Each part has one writer. The node's agent writes `spec` and the health in `status` (`node.publish`) and the holders
-(`node.trace.foreignkubelet`); a writer of a part of the status reads the object, changes its own fields and writes it
-back at the version it read. An object is a projection: no decision about who may have a GPU is taken from it.
+Each part has one writer. The node's agent writes `spec`, but for `spec.quarantine`, which is an administrator's, the
+health in `status` (`node.publish`) and the holders (`node.trace.foreignkubelet`); a writer of a part of the status
+reads the object, changes its own fields and writes it back at the version it read. An object is a projection: no
+decision about who may have a GPU is taken from it.
 
 The structs are also the source of the CustomResourceDefinition: `tools/generate_crds.py` makes its schema from the
 types here and its descriptions from their docstrings.
@@ -125,6 +126,9 @@ class GPUDeviceSpec(Wire, frozen=True):
     """MIG devices on it, in order of their places, where the driver reports these."""
     node_index: str = ""
     """Node and index, gpu-1/3: by this alone `kubectl get gpudevices --sort-by .spec.nodeIndex` orders a cluster."""
+    quarantine: Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": 256})] = ""
+    """Why an administrator wants it out of service: the one field that is theirs, carried out by the agent of the node.
+    Emptied, it releases nothing that the node's ledger keeps: `fairlead lease release` on the node does."""
 
 
 class Holder(Wire, frozen=True):

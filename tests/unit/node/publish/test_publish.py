@@ -120,6 +120,7 @@ class World:
         publisher = objects.Publisher(
             NODE, self.store, snapshots=snapshots, machine="DGX H100", nvidia_resource=RESOURCE, mig=self.mig
         )
+        self.quarantines = publisher.quarantines
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(publisher.run())
             yield snapshots
@@ -365,6 +366,21 @@ async def test_the_controllers_unknown_stands_until_the_node_is_ready(world: Wor
         await world.inner.update_status(msgspec.structs.replace(found, status=node().status))
         await asyncio.sleep(objects.DRIFT_S + SETTLED_S)
         assert (await world.healths())["gpu-0"] == "Healthy"
+
+
+@scenario
+async def test_what_an_administrator_asks_for_is_heard_and_never_overwritten(world: World) -> None:
+    async with world.publishing(snapshot()):
+        await asyncio.sleep(SETTLED_S)
+        name, device = next(iter((await world.devices()).items()))
+        spec = msgspec.structs.replace(device.spec, quarantine="fan\x1b[31m rattles\n")
+        await world.inner.update(msgspec.structs.replace(device, spec=spec))
+        await asyncio.sleep(10 * objects.DRIFT_S)
+        assert dict(world.quarantines.value) == {device.spec.uuid: "fan [31m rattles "}
+        assert (await world.devices())[name].spec.quarantine == "fan\x1b[31m rattles\n"
+        calls = world.store.calls
+        await asyncio.sleep(10 * objects.DRIFT_S)
+        assert world.store.calls == calls
 
 
 @scenario
