@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,6 +99,10 @@ def test_an_administrator_takes_a_gpu_out_of_service_and_no_object_brings_it_bac
     agent.stop(signal.SIGKILL)
     agent.start()
     node.until_allocatable(server, cluster.node, 7)
+    folder = f"--state-folder={cluster.folder / 'lease-state'}"
+    line = (sys.executable, "-m", "fairlead.cli.main", folder, "lease", "release", device["spec"]["uuid"])
+    subprocess.run(line, check=True, timeout=60)
+    node.until_allocatable(server, cluster.node, 8)
 
 
 def test_a_lease_says_what_happened_while_the_agent_was_away_and_its_spec_never_changes(

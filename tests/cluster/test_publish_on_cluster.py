@@ -54,7 +54,7 @@ def until_event(server: api.API, check: Callable[[api.Object], bool], *, what: s
 
 def test_kubectl_shows_every_gpu(agent: node.Agent, cluster: home.Cluster) -> None:
     header, *rows = node.kubectl(cluster, "get", "gpudevices", "--sort-by=.spec.index").splitlines()
-    assert header.split() == ["NAME", "NODE", "INDEX", "PRODUCT", "MEMORY", "HEALTH", "HOLDER", "AGE"]
+    assert header.split() == ["NAME", "NODE", "INDEX", "PRODUCT", "MEMORY", "HEALTH", "HOLDER", "REASON", "AGE"]
     assert [row.split()[1:9] for row in rows] == [
         [cluster.node, str(index), "NVIDIA", "H100", "80GB", "HBM3", "81559Mi", "Healthy"] for index in range(8)
     ]

@@ -48,7 +48,7 @@ class ConditionView(Record, frozen=True, kw_only=True):
     """`ConditionView` of the API."""
 
     type: str
-    """NamespaceReady, NetworkIsolated, QuotaApplied or Ready."""
+    """NamespaceReady, NetworkIsolated, QuotaApplied, VolumesMounted or Ready."""
     status: str
     """True, False or Unknown."""
     reason: str
@@ -546,6 +546,8 @@ class TenancyView(Record, frozen=True, kw_only=True):
     publish: bool
     egress: tuple[str, ...]
     images: tuple[str, ...]
+    nfs: str
+    """Export that its volumes are on; empty: on disk."""
     registries: tuple[str, ...]
     """That it has credentials for."""
     suspended: bool

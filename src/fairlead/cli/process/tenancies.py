@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -14,11 +14,13 @@ from fairlead.control.tenancy import tenancy
 from fairlead.engine.podman.engine import PodmanEngine
 from fairlead.node.kubelet import checkpoint, sandbox
 from fairlead.node.tenancy import network, trial
+from fairlead.node.tenancy.exports import Exports
 from fairlead.node.tenancy.registries import Registries
 from fairlead.plan.pod import podstate
+from fairlead.plan.tenancy import baseline
 from fairlead.serve.backend.volumes import LocalVolumes
 from fairlead.store import retry
-from fairlead.store.port import AdmittingStore, Selector
+from fairlead.store.port import AdmittingStore, Selector, Store
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core
 from fairlead.wire.oci.registryauth import Login
@@ -31,7 +33,16 @@ class Possessions:
     store: AdmittingStore
     volumes: LocalVolumes
     registries: Registries
+    exports: Exports
     unverified: Callable[[str], tuple[str, ...]]
+
+    async def mount_volumes(self, item: Tenancy) -> None:
+        """See `control.tenancy.port.Possessions.mount_volumes`."""
+        await self.exports.ensure(item)
+
+    async def unmount_volumes(self, namespace: str) -> None:
+        """See `control.tenancy.port.Possessions.unmount_volumes`."""
+        await self.exports.release(namespace)
 
     async def remove_volumes(self, namespace: str) -> None:
         """See `control.tenancy.port.Possessions.remove_volumes`."""
@@ -82,6 +93,17 @@ class Kept:
     credentials: MachineCredentials
 
 
+def reach(store: Store, exports: Exports) -> Callable[[str], Awaitable[None]]:
+    """Return what raises where the volumes of a namespace are on an export that is away."""
+
+    async def check(namespace: str) -> None:
+        item = baseline.find_by_namespace(namespace, (await store.list(Tenancy)).items)
+        if item is not None:
+            await exports.check(item)
+
+    return check
+
+
 def compose(
     config: settings.Settings,
     store: AdmittingStore,
@@ -98,9 +120,12 @@ def compose(
     has_default = config.engine.network in {"auto", "bridge"}
     tried = trial.Trial(engine, home=home, image=image, default_network=has_default)
     networks = network.MachineNetworks(engine, home=home, pool=config.control.tenancy_subnets, empty=tried.sweep)
-    volumes = LocalVolumes(store=store, folder=config.claims_folder)
+    exports = Exports(config.claims_folder)
+    volumes = LocalVolumes(store=store, folder=config.claims_folder, reach=reach(store, exports))
     registries = Registries(config.registries_folder)
-    possessions = Possessions(store=store, volumes=volumes, registries=registries, unverified=unverified)
+    possessions = Possessions(
+        store=store, volumes=volumes, registries=registries, exports=exports, unverified=unverified
+    )
     control = config.control
     controller = tenancy.Tenancies(
         store,

@@ -105,6 +105,16 @@ class ClusterPossessions:
         """Take the store."""
         self._store = store
 
+    async def mount_volumes(self, item: Tenancy) -> None:
+        """See `control.tenancy.port.Possessions.mount_volumes`: not there yet, and so said."""
+        if item.spec.storage.nfs is not None:
+            message = "volumes on an NFS export are offered on one machine, not yet on a cluster"
+            hint = "leave spec.storage out: volumes are made by a storage class"
+            raise errors.Invalid(message, reason="ExportNotOnCluster", hint=hint)
+
+    async def unmount_volumes(self, namespace: str) -> None:
+        """See `control.tenancy.port.Possessions.unmount_volumes`: there are none."""
+
     async def remove_volumes(self, namespace: str) -> None:
         """See `control.tenancy.port.Possessions.remove_volumes`: claims go with the namespace, files by their class."""
 

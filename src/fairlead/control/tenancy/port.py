@@ -35,6 +35,17 @@ class Network(Protocol):
 class Possessions(Protocol):
     """What a tenancy holds beside objects of the store."""
 
+    async def mount_volumes(self, item: Tenancy) -> None:
+        """Mount the export that has the tenancy's volumes, where it has one. Idempotent.
+
+        Raises: FairleadError: it is not mounted, and why.
+        """
+        ...
+
+    async def unmount_volumes(self, namespace: str) -> None:
+        """Take a namespace's export away again; files on the server are not touched. Idempotent."""
+        ...
+
     async def remove_volumes(self, namespace: str) -> None:
         """Remove the namespace's volumes with their files. Raises: Conflict: a container still mounts one."""
         ...

@@ -145,6 +145,9 @@ class Tenancies:
                 item, kind.QUOTA_APPLIED, await self._limits(item, limits), good="Applied" if limits else "NoQuota"
             )
             telemetry.crash_point("tenancy.quota-applied")
+            if item.spec.storage.nfs is not None:
+                problem = await self._mount(item)
+                found[kind.VOLUMES_MOUNTED] = baseline.condition(item, kind.VOLUMES_MOUNTED, problem, good="Mounted")
             await self._say(item, baseline.status(item, found, network).phase)
         await self._report(item, found, network)
 
@@ -170,6 +173,13 @@ class Tenancies:
             return errors.Conflict(message, reason="NamespaceTerminating", hint="delete the tenancy and make it anew")
         state = there.metadata.annotations.get(baseline.STATE, kind.PENDING)
         await self._store.apply(baseline.namespace(item, state), manager=_MANAGER)
+        return None
+
+    async def _mount(self, item: Tenancy) -> errors.FairleadError | None:
+        try:
+            await self._possessions.mount_volumes(item)
+        except errors.FairleadError as error:
+            return error
         return None
 
     async def _limits(self, item: Tenancy, limits: core.ResourceQuota | None) -> errors.FairleadError | None:
@@ -262,7 +272,7 @@ class Tenancies:
             return _waiting("ContainersLeft", f"{len(left)} still to end: {', '.join(left[:5])}")
         if held := await self._possessions.held_gpus(namespace):
             return _waiting("GPUsUnverified", f"{len(held)} GPUs are still to be verified: {', '.join(held[:5])}")
-        return await self._remove(space)
+        return await self._remove(item, space)
 
     async def _delete_pods(self, namespace: str) -> list[str]:
         """Ask for the end of every container; return those that are still there."""
@@ -274,11 +284,14 @@ class Tenancies:
                     await self._store.delete(core.Pod, about.name, namespace, uid=about.uid)
         return [pod.metadata.name for pod in (await self._store.list(core.Pod, here)).items]
 
-    async def _remove(self, space: core.Namespace) -> errors.FairleadError | None:
+    async def _remove(self, item: Tenancy, space: core.Namespace) -> errors.FairleadError | None:
         """Remove an emptied namespace with its volumes; return what is in the way."""
         name = space.metadata.name
         try:
+            if space.metadata.deletion_timestamp is None:
+                await self._possessions.mount_volumes(item)  # what is to be removed is there
             await self._possessions.remove_volumes(name)
+            await self._possessions.unmount_volumes(name)
             telemetry.crash_point("tenancy.volumes-removed")
             await self._store.delete(core.Namespace, name, uid=space.metadata.uid)
             telemetry.crash_point("tenancy.namespace-removed")

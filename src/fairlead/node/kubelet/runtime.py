@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import json
 import platform
 import time
@@ -24,7 +25,7 @@ from fairlead.node.isolation import edits
 from fairlead.node.kubelet import hostpath, sandbox, spec, volumes
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
-from fairlead.node.tenancy import fetch, gate, userids
+from fairlead.node.tenancy import exports, fetch, gate, userids
 from fairlead.node.tenancy.registries import Fetched, Registries
 from fairlead.node.trace import steps
 from fairlead.plan.cdi import requirement
@@ -62,6 +63,7 @@ class Runtime:
         self._fetch = fetch.Fetch(images, Registries(folder), Fetched(folder))
         self._devices = devices
         self._settings = settings
+        self._exports = exports.Exports(settings.claims_folder)
         self._identity = identity
         self._failures: dict[tuple[str, str], int] = {}
         self._notes: dict[str, asyncio.TaskGroup] = {}
@@ -206,8 +208,10 @@ class Runtime:
         ids = await self._user_ids(pod, item, tenancy)
         network_of, ids = await self._ensure_sandbox(pod, tenancy, ids)
         claims = await self._claims(pod)
+        is_exported = bool(claims) and tenancy is not None and await self._exports.check(tenancy)
         owner = 0 if self._settings.engine.user_namespaces == "never" else ids
-        folders = await asyncio.to_thread(volumes.ensure, self._pod_folder(pod.metadata.uid), pod, claims, owner)
+        make = functools.partial(volumes.ensure, is_exported=is_exported)
+        folders = await asyncio.to_thread(make, self._pod_folder(pod.metadata.uid), pod, claims, owner)
         cdi_devices = await self._cdi_names(item, grants)
         wanted = spec.container_spec(
             pod,

@@ -12,20 +12,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from fairlead import errors
 from fairlead.kernel import tmpfs
 from fairlead.node.tenancy import userids
 from fairlead.wire.kubernetes import core, quantity
 
 
 def ensure(
-    folder: Path, pod: core.Pod, claims: Mapping[str, Path] = MappingProxyType({}), owner: int | None = None
+    folder: Path,
+    pod: core.Pod,
+    claims: Mapping[str, Path] = MappingProxyType({}),
+    owner: int | None = None,
+    *,
+    is_exported: bool = False,
 ) -> dict[str, Path]:
     """Make what is missing and return the host path of each volume by name.
 
     Args:    folder: the pod's own.   claims: folders of the pod's claims, by the claim's name.
              owner: first of the pod's user ids on the host, which what is in its volumes belongs to; 0: they are the
              host's own; None: they stay as they are.
-    Raises:  Unavailable (`MemoryVolumeFailed`).
+             is_exported: claims are on an NFS server, which says itself whose its files are.
+    Raises:  Unavailable (`MemoryVolumeFailed`, `VolumeUnusable`).
     """
     paths: dict[str, Path] = {}
     for volume in pod.spec.volumes:
@@ -44,6 +51,8 @@ def ensure(
             path.chmod(0o777)
         paths[volume.name] = path
     for volume in pod.spec.volumes:
+        if is_exported and volume.persistent_volume_claim is not None:
+            continue
         if owner is not None and volume.host_path is None:
             userids.own(paths[volume.name], owner)
     return paths
@@ -52,9 +61,14 @@ def ensure(
 def _claimed(path: Path) -> Path:
     """Make a claim's folder, which every user of the container may write and no user of the host may reach."""
     path.parent.parent.mkdir(exist_ok=True, mode=0o700)
-    if not path.is_dir():
-        path.mkdir(parents=True, exist_ok=True)
-        path.chmod(0o777)
+    try:
+        if not path.is_dir():
+            path.mkdir(parents=True, exist_ok=True)
+            path.chmod(0o777)
+    except OSError as error:
+        message = f"the volume's folder {path} cannot be made: {error.strerror}"
+        hint = "on an NFS export, root of this machine, or whom it is squashed to, must be able to write"
+        raise errors.Unavailable(message, reason="VolumeUnusable", hint=hint) from error
     return path
 
 

@@ -12,14 +12,16 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.kernel.network import netfilter
-from fairlead.node.tenancy import network
+from fairlead.node.tenancy import exports, network
 from fairlead.plan.tenancy import baseline, firewall
 from fairlead.store.port import Store
 from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core
 
-PATIENT: Final = frozenset({"TenancyNotReady", "NetworkNotIsolated", "NetfilterUnusable"})
+PATIENT: Final = frozenset(
+    {"TenancyNotReady", "NetworkNotIsolated", "NetfilterUnusable", exports.SILENT, exports.NOT_MOUNTED}
+)
 """Reasons of ours that end by themselves: a pod waits for them however often it was tried."""
 
 

@@ -16,6 +16,7 @@ import msgspec
 from fairlead import errors
 from fairlead.plan.pod import quota as podquota
 from fairlead.plan.pod import tenantrule
+from fairlead.plan.tenancy import export
 from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, meta, names
@@ -55,6 +56,8 @@ def _problems(item: Tenancy) -> Iterator[str]:
     if name in _RESERVED or name.startswith(_RESERVED_STARTS):
         yield "metadata.name: is reserved"
     yield from _network_problems(spec.network)
+    if spec.storage.nfs is not None:
+        yield from (f"spec.storage.nfs: {one}" for one in export.problems(spec.storage.nfs))
     for image in spec.images:
         if "," in image or not image.strip():
             yield f'spec.images: "{image}" is not an image'
@@ -165,9 +168,10 @@ def condition(item: Tenancy, name: str, problem: errors.FairleadError | None, *,
 
 def status(item: Tenancy, conditions: Mapping[str, meta.Condition], network: kind.NetworkStatus) -> kind.TenancyStatus:
     """Return the status that follows from the conditions of its parts; Ready where every one of them is True."""
-    found = [conditions[name] for name in _READY_AFTER if name in conditions]
+    wanted = (*_READY_AFTER, *((kind.VOLUMES_MOUNTED,) if item.spec.storage.nfs is not None else ()))
+    found = [conditions[name] for name in wanted if name in conditions]
     first = next((one for one in found if one.status != "True"), None)
-    is_ready = first is None and len(found) == len(_READY_AFTER)
+    is_ready = first is None and len(found) == len(wanted)
     ready = meta.Condition(
         type=kind.READY,
         status="True" if is_ready else "False",

@@ -12,7 +12,7 @@ import asyncio
 import collections
 import contextlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,6 +30,10 @@ _MANAGED: Final = {"app.kubernetes.io/managed-by": "fairlead"}
 """Label of the volumes that a prune may remove."""
 
 
+async def _anywhere(namespace: str) -> None:
+    """Find every namespace's files on this machine's disk."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalVolumes:
     """A `port.Volumes` of folders."""
@@ -37,6 +41,8 @@ class LocalVolumes:
     store: AdmittingStore
     folder: Path
     """Of all of them."""
+    reach: Callable[[str], Awaitable[None]] = _anywhere
+    """Raises where the files of a namespace are on an export that does not answer."""
 
     async def find(self, name: str, namespace: str) -> core.PersistentVolumeClaim:
         """See `port.Volumes.find`."""
@@ -86,9 +92,10 @@ class LocalVolumes:
                 continue
             folder = volume.folder(self.folder, claim)
             try:
+                await self.reach(claim.metadata.namespace)
                 with contextlib.suppress(FileNotFoundError):
                     await asyncio.to_thread(shutil.rmtree, folder)
-            except OSError as error:  # the claim stays marked, and the next call tries again
+            except (OSError, errors.FairleadError) as error:  # the claim stays marked, and the next call tries again
                 about = claim.metadata
                 telemetry.log.warning(
                     "volume not removed", namespace=about.namespace, path=str(folder), error=str(error)

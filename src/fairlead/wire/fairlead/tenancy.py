@@ -37,6 +37,7 @@ TERMINATING: Final = "Terminating"
 NAMESPACE_READY: Final = "NamespaceReady"
 QUOTA_APPLIED: Final = "QuotaApplied"
 NETWORK_ISOLATED: Final = "NetworkIsolated"
+VOLUMES_MOUNTED: Final = "VolumesMounted"
 
 
 class TenancyNetwork(Wire, frozen=True):
@@ -67,6 +68,24 @@ class ContainerLimits(Wire, frozen=True):
     """Least that one container may request."""
 
 
+class NFSExport(Wire, frozen=True):
+    """What an NFS server exports for one tenancy; nobody else should be let mount it."""
+
+    server: str
+    """Host name or address of the server."""
+    path: str
+    """What it exports, /exports/red."""
+    options: tuple[str, ...] = ()
+    """Mount options, vers=4.2; nosuid and nodev are always there."""
+
+
+class TenancyStorage(Wire, frozen=True):
+    """Where the tenancy's named volumes are."""
+
+    nfs: NFSExport | None = None
+    """On this export, each in a folder of its own; absent: on the machine's disk, on a cluster by storage class."""
+
+
 class TenancySpec(Wire, frozen=True):
     """What the tenancy may have and reach."""
 
@@ -82,6 +101,8 @@ class TenancySpec(Wire, frozen=True):
     """Images that its containers may have, `registry/team/` for all below; none: any."""
     registries: tuple[str, ...] = ()
     """Registries that it has credentials for; `fairlead tenancy login` gives them, they themselves are not here."""
+    storage: TenancyStorage = TenancyStorage()
+    """Where its named volumes are; chosen when it is made."""
     suspended: bool = False
     """Its containers are stopped and no new ones are accepted; everything else stays."""
 
@@ -119,7 +140,8 @@ class TenancyStatus(Wire, frozen=True):
         tuple[Condition, ...],
         msgspec.Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
     ] = ()
-    """NamespaceReady, QuotaApplied, NetworkIsolated, and Ready where all of them hold."""
+    """NamespaceReady, QuotaApplied, NetworkIsolated, VolumesMounted where there is an export, and Ready where all of
+    them hold."""
 
 
 class Tenancy(Wire, frozen=True):

@@ -27,6 +27,7 @@ class Place:
         self.problem: errors.FairleadError | None = None
         self.in_use: errors.FairleadError | None = None
         """Why what no tenancy has cannot be removed."""
+        self.export_problem: errors.FairleadError | None = None
         self.sweeps = 0
         self.swept = asyncio.Event()
         self.unverified: tuple[str, ...] = ()
@@ -52,6 +53,17 @@ class Place:
             raise self.in_use
         self.networks &= {one.metadata.uid for one in every}
         self.swept.set()
+
+    async def mount_volumes(self, item: Tenancy) -> None:
+        if self.export_problem is not None:
+            raise self.export_problem
+        if item.spec.storage.nfs is not None:
+            self.done.append("mount")
+
+    async def unmount_volumes(self, namespace: str) -> None:
+        assert namespace
+        if "mount" in self.done:
+            self.done.append("unmount")
 
     async def remove_volumes(self, namespace: str) -> None:
         assert namespace
@@ -249,6 +261,40 @@ async def test_a_network_of_no_tenancy_that_is_in_use_holds_up_nobody_and_is_sai
             await asyncio.sleep(0.2)
     assert (place.sweeps, "lost" in place.networks) == (2, False)
     assert [one["reason"] for one in logged if one["event"] == "network of no tenancy stays"] == ["NetworkUnusable"]
+
+
+_EXPORT = kind.TenancyStorage(nfs=kind.NFSExport(server="nas", path="/red"))
+
+
+async def test_a_tenancy_whose_export_is_not_mounted_is_never_ready_until_it_is(
+    store: MemoryStore, place: Place
+) -> None:
+    place.export_problem = errors.Unavailable("nas does not answer", reason="ExportSilent")
+    async with _running(store, place):
+        await _make(store, storage=_EXPORT)
+        pending = await _until(store, kind.PENDING)
+        found = meta.find_condition(pending.status.conditions, kind.VOLUMES_MOUNTED)
+        assert found is not None
+        assert (found.status, found.reason) == ("False", "ExportSilent")
+        place.export_problem = None
+        ready = await _until(store, kind.READY)
+    assert "mount" in place.done
+    found = meta.find_condition(ready.status.conditions, kind.VOLUMES_MOUNTED)
+    assert found is not None
+    assert found.status == "True"
+
+
+async def test_the_export_is_there_while_volumes_are_removed_and_goes_after_them(
+    store: MemoryStore, place: Place
+) -> None:
+    async with _running(store, place):
+        made = await _make(store, storage=_EXPORT)
+        await _until(store, kind.READY)
+        place.done.clear()
+        await store.delete(Tenancy, made.metadata.name)
+        await _until_gone(store)
+    order = [step for step in place.done if step in {"mount", "volumes", "unmount"}]
+    assert order[-3:] == ["mount", "volumes", "unmount"]
 
 
 async def test_a_spec_that_changed_meanwhile_is_not_called_ready_by_an_older_look(

@@ -7,11 +7,12 @@ import contextlib
 from typing import Annotated, Final
 
 import litestar
+import msgspec
 from litestar import params, response, status_codes
 
 from fairlead import errors
 from fairlead.plan.pod import podstate
-from fairlead.plan.tenancy import baseline
+from fairlead.plan.tenancy import baseline, export
 from fairlead.plan.tenancy.matrix import Matrix
 from fairlead.serve.api import page as pages
 from fairlead.serve.api.change import DryRun, Wait, would_be
@@ -48,7 +49,13 @@ async def create_tenancy(
     )
     item = Tenancy(
         metadata=meta.ObjectMeta(name=data.name, finalizers=(kind.FINALIZER,)),
-        spec=kind.TenancySpec(display_name=data.display_name, quota=data.quota, network=network, images=data.images),
+        spec=kind.TenancySpec(
+            display_name=data.display_name,
+            quota=data.quota,
+            network=network,
+            images=data.images,
+            storage=_storage(data),
+        ),
     )
     baseline.check(item)
     if dry_run:
@@ -63,6 +70,17 @@ async def create_tenancy(
             message, hint = f'tenancy "{data.name}" is still being deleted', "try again once it is gone"
         raise errors.Conflict(message, reason=error.reason, hint=hint) from error
     return response.Response(await _view(services, await _after(services, made, "ready", wait)))
+
+
+def _storage(data: TenancyRequest) -> kind.TenancyStorage:
+    """Return where volumes are to be. Raises: Invalid (`ExportInvalid`)."""
+    if not data.nfs:
+        if data.nfs_options:
+            message = "nfs_options are given without nfs"
+            raise errors.Invalid(message, reason="ExportInvalid", hint="nfs names the export, SERVER:/PATH")
+        return kind.TenancyStorage()
+    found = export.parse(data.nfs)
+    return kind.TenancyStorage(nfs=msgspec.structs.replace(found, options=data.nfs_options))
 
 
 async def _judged(services: Services, item: Tenancy) -> TenancyView:

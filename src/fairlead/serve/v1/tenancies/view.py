@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from fairlead.plan.tenancy import baseline
+from fairlead.plan.tenancy import baseline, export
 from fairlead.wire.fairlead import listing, tenancy
 
 
@@ -23,6 +23,8 @@ class TenancyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     publish: Annotated[bool, msgspec.Meta(description="published ports lead in")] = True
     egress: Annotated[tuple[str, ...], msgspec.Meta(description="CIDRs that are allowed all the same")] = ()
     images: Annotated[tuple[str, ...], msgspec.Meta(description="that its containers may have; none: any")] = ()
+    nfs: Annotated[str, msgspec.Meta(description="export that its volumes are on, SERVER:/PATH; empty: on disk")] = ""
+    nfs_options: Annotated[tuple[str, ...], msgspec.Meta(description="mount options of it, vers=4.2")] = ()
 
 
 class RegistryRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,7 +51,9 @@ class NetworkView(msgspec.Struct, frozen=True, kw_only=True):
 class ConditionView(msgspec.Struct, frozen=True, kw_only=True):
     """One part of a tenancy, and whether it is as it should be."""
 
-    type: Annotated[str, msgspec.Meta(description="NamespaceReady, NetworkIsolated, QuotaApplied or Ready")]
+    type: Annotated[
+        str, msgspec.Meta(description="NamespaceReady, NetworkIsolated, QuotaApplied, VolumesMounted or Ready")
+    ]
     status: Annotated[str, msgspec.Meta(description="True, False or Unknown")]
     reason: str
     message: str
@@ -72,6 +76,7 @@ class TenancyView(msgspec.Struct, frozen=True, kw_only=True):
     publish: bool
     egress: tuple[str, ...]
     images: tuple[str, ...]
+    nfs: Annotated[str, msgspec.Meta(description="export that its volumes are on; empty: on disk")]
     registries: Annotated[tuple[str, ...], msgspec.Meta(description="that it has credentials for")]
     suspended: bool
     network: NetworkView
@@ -110,6 +115,7 @@ def view(item: tenancy.Tenancy, *, used: Mapping[str, str], containers: int) -> 
         publish=item.spec.network.publish,
         egress=item.spec.network.egress,
         images=item.spec.images,
+        nfs=export.source(item.spec.storage.nfs) if item.spec.storage.nfs is not None else "",
         registries=item.spec.registries,
         suspended=item.spec.suspended,
         network=NetworkView(
