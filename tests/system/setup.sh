@@ -24,9 +24,13 @@ for need in $needs; do
 done
 # A registry that asks for credentials, for tenancies' own.
 registry="$HOME/.cache/fairlead/debian/registry"
+# The kernel's NFS server and client in the virtual machine.
+nfs="$HOME/.cache/fairlead/debian/nfs"
+nfs_packages="nfs-kernel-server nfs-common libdevmapper1.02.1 libevent-2.1-7 libevent-core-2.1-7 libkeyutils1
+  libnfsidmap1 libsqlite3-0 libtirpc3 libwrap0"
 has_systemd() { [ -e /lib/systemd/systemd ] || [ -d "$systemd" ]; }
 has_roots() { [ -d "$roots-bookworm" ] && [ -d "$roots-trixie" ]; }
-[ ${#missing[@]} -eq 0 ] && [ -d "$kernel" ] && [ -d "$registry" ] && has_systemd && has_roots && exit 0
+[ ${#missing[@]} -eq 0 ] && [ -d "$kernel" ] && [ -d "$registry" ] && [ -d "$nfs" ] && has_systemd && has_roots && exit 0
 if [ "$(id -u)" -ne 0 ]; then
   say "missing: ${missing[*]}, a kernel in $kernel or systemd in $systemd. Run as root: their tests will be skipped"
   exit 0
@@ -59,6 +63,8 @@ fi
 # shellcheck disable=SC2086  # a list of packages
 has_systemd || unpack "$systemd" $systemd_packages
 [ -d "$registry" ] || unpack "$registry" docker-registry
+# shellcheck disable=SC2086  # a list of packages
+[ -d "$nfs" ] || unpack "$nfs" $nfs_packages
 # Bare roots: Debian's own mirror as apt has it here, and nothing more than a checkout's README asks for.
 mirror="$(apt-get indextargets --format '$(ORIGIN) $(RELEASE) $(SITE)' |
   awk '$1 == "Debian" && $2 !~ /-/ {print $3; exit}')"

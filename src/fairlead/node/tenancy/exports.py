@@ -1,9 +1,8 @@
 """Keeps the NFS exports of this machine's tenancies mounted, where their named volumes are.
 
 A tenancy with an export has it mounted at the folder of its namespace's volumes, so that each volume is a folder of the
-export and is found by its claim's uid, here and by whoever looks on the server. The kernel's list of mounts is the
-state. Nothing is looked for in the folder before the server was seen to answer: a process that asks a silent one is
-stuck in the kernel.
+export and is found by its claim's uid here and on the server. The kernel's list of mounts is the state. Nothing is
+looked for in the folder before the server was seen to answer: a process that asks a silent one is stuck in the kernel.
 """
 
 from __future__ import annotations

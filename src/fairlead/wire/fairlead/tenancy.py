@@ -69,7 +69,7 @@ class ContainerLimits(Wire, frozen=True):
 
 
 class NFSExport(Wire, frozen=True):
-    """What an NFS server exports for one tenancy; nobody else should be let mount it."""
+    """What an NFS server exports for one tenancy; the server should let no other client mount it."""
 
     server: str
     """Host name or address of the server."""
