@@ -110,7 +110,7 @@ class Tenancies:
         return self._resync_s
 
     async def _sweep(self) -> None:
-        """Remove once what a tenancy left that went while we were away. It is closed meanwhile, and holds up no other."""
+        """Remove once what ended tenancies left while we were away. It is closed until then, and holds up no other."""
         if time.monotonic() < self._sweep_at:
             return
         every = (await self._store.list(Tenancy)).items

@@ -1,7 +1,8 @@
 """Carries out what administrators ask for on GPUDevice objects: quarantine, and nothing else.
 
-An object may take a GPU out of service and never give it back, so that no writer of one can free a GPU. While it asks, a GPU that is released on its node goes into quarantine again. Where the node keeps no ledger, the GPU is not
-offered as long as the object asks.
+An object may take a GPU out of service and never give it back, so that no writer of one can free a GPU. While it asks,
+a GPU that is released on its node goes into quarantine again. Where the node keeps no ledger, the GPU is not offered as
+long as the object asks.
 """
 
 from __future__ import annotations
