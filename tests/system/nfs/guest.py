@@ -11,7 +11,7 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ def call(*argv: str) -> dict[str, Any]:
     return {"argv": argv, "code": done.returncode, "err": (done.stdout + done.stderr)[-500:]}
 
 
-def attempt(act: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
+def attempt(act: Callable[[], Coroutine[Any, Any, Any]]) -> dict[str, Any]:
     """Return what came of an act, or why nothing did, and how long it took."""
     began = time.monotonic()
     try:
@@ -62,7 +62,7 @@ def attempt(act: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
     return {**found, "seconds": time.monotonic() - began}
 
 
-def killed_at(point: str, act: Callable[[], Awaitable[Any]]) -> int:
+def killed_at(point: str, act: Callable[[], Coroutine[Any, Any, Any]]) -> int:
     """Return how a process ended that was to die at a crash point."""
     pid = os.fork()
     if pid == 0:
@@ -83,7 +83,7 @@ def as_tenant(act: Callable[[], Any]) -> str:
             os.setuid(TENANT)
             act()
         except OSError as error:
-            text = error.strerror
+            text = str(error.strerror)
         os.write(write, text.encode())
         os._exit(0)
     os.close(write)
