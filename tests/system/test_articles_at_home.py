@@ -55,12 +55,13 @@ def test_cuda_mem_test_counts_two_and_succeeds(home_of_articles: Home) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpu-workload", "gpu-debug"])
-def test_a_manifest_for_a_labelled_node_waits_for_one_with_the_clusters_words(
+def test_a_manifest_for_a_labelled_node_waits_for_one_and_says_so_to_people_and_in_the_clusters_words(
     home_of_articles: Home, name: str
 ) -> None:
     home_of_articles.ok("run", "-d", "-f", str(articles.path(name)))
-    words = "1 node(s) didn't match Pod's node affinity/selector"
+    words = "not with the labels that it asks for"
     home_of_articles.until(lambda: words in home_of_articles.ok("explain", name).out, what="the reason is shown")
+    assert "1 node(s) didn't match Pod's node affinity/selector" in home_of_articles.ok("events", "-o", "json").out
     home_of_articles.rm(name)
 
 

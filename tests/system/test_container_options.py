@@ -65,7 +65,8 @@ def test_a_port_of_the_host_leads_into_the_container(service: Home) -> None:
     service.until(answers, what="the port answers", timeout_s=15)
     service.ok("run", "-d", "--name", "late", "-p", f"127.0.0.1:{number}:80", service.image, "--", "true")
     service.until(
-        lambda: "didn't have free ports" in service.ok("explain", "late").out, what="the second says what it waits for"
+        lambda: "a port that it asks for is taken" in service.ok("explain", "late").out,
+        what="the second says what it waits for",
     )
     service.rm("web")
     service.until_state("late", "succeeded")

@@ -47,7 +47,7 @@ def test_the_kubelet_killed_under_a_running_container(home: Home) -> None:
     assert after["gpu_ids"] == before["gpu_ids"]
     assert home.run("-g", "5", "--rm", "--", "true").code == 0
     home.ok("run", "-d", "-g", "6", "--name", "toomany", home.image, "--", "true")
-    home.until(lambda: "Insufficient" in home.ok("explain", "toomany").out, what="the held GPUs are still counted")
+    home.until(lambda: "too few GPUs free" in home.ok("explain", "toomany").out, what="the held GPUs are still counted")
 
 
 def test_the_service_killed_under_a_running_container(home: Home) -> None:

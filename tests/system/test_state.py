@@ -74,7 +74,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_books_are_rebuilt(home: Home)
     home.start("other", "-g", "5")
     assert not set(held) & set(home.show("other")["gpu_ids"])
     home.ok("run", "-d", "-g", "1", "--name", "waits", home.image, "--", "true")
-    home.until(lambda: "Insufficient" in home.ok("explain", "waits").out, what="nothing is handed out twice")
+    home.until(lambda: "too few GPUs free" in home.ok("explain", "waits").out, what="nothing is handed out twice")
 
 
 @pytest.mark.slow

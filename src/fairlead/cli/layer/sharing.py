@@ -62,7 +62,7 @@ class SharedGPU(msgspec.Struct, frozen=True, kw_only=True):
 _COLUMNS: Final = (
     Column[SharedGPU]("NODE", lambda item: item.node),
     Column[SharedGPU]("GPU", lambda item: str(item.gpu)),
-    Column[SharedGPU]("RESOURCE", lambda item: item.resource or item.limits),
+    Column[SharedGPU]("RESOURCE", lambda item: item.resource or item.limits.replace(" or ", ", ")),
     Column[SharedGPU]("BY", lambda item: item.means),
     Column[SharedGPU]("USED", lambda item: f"{item.used}/{item.replicas}"),
     Column[SharedGPU]("HOLDERS", lambda item: ",".join(_holder(one, item) for one in item.holders)),
