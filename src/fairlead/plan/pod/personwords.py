@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_MESSAGE: Final = re.compile(r"0/(?P<nodes>\d+) nodes are available: (?P<why>.*?)\.(?=\s|$)")
+_MESSAGE: Final = re.compile(r"0/(?P<nodes>[0-9]{1,9}) nodes are available: (?P<why>.*?)\.(?=\s|$)")
 _EACH: Final = re.compile(r", (?=\d+ |and \d+ more )")
-_COUNTED: Final = re.compile(r"(?P<nodes>\d+) (?P<why>.+)", re.DOTALL)
+_COUNTED: Final = re.compile(r"(?P<nodes>[0-9]{1,9}) (?P<why>.+)", re.DOTALL)
 _LACK: Final = re.compile(r"Insufficient (?P<resource>\S+)")
 _TAINT: Final = re.compile(r"node\(s\) had untolerated taint \{(?P<key>[^:}]*): (?P<value>[^}]*)\}")
 _WORDS: Final = {
@@ -21,6 +21,8 @@ _WORDS: Final = {
     "node(s) didn't have free ports for the requested pod ports": "a port that it asks for is taken",
 }
 _AMOUNTS: Final = {"cpu": "too little cpu", "memory": "too little memory", "ephemeral-storage": "too little disk"}
+_LONGEST: Final = 8192
+"""Characters of a message that is put into other words; who writes events chooses their length."""
 
 
 def reason(why: str) -> str:
@@ -36,7 +38,7 @@ def reason(why: str) -> str:
 
 def message(text: str) -> str:
     """Return a message in which a scheduler counts the nodes that it refused, the rest of it unchanged."""
-    return _MESSAGE.sub(_counted, text)
+    return _MESSAGE.sub(_counted, text) if len(text) <= _LONGEST else text
 
 
 def _counted(found: re.Match[str]) -> str:

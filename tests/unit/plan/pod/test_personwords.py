@@ -48,3 +48,10 @@ def test_every_reason_of_a_filter_about_one_node_has_words() -> None:
 def test_no_text_breaks_it(text: str) -> None:
     assert isinstance(personwords.message(text), str)
     assert isinstance(personwords.message(f"0/3 nodes are available: {text}."), str)
+
+
+@pytest.mark.parametrize(
+    "text", ["0/" + "9" * 5000 + " nodes are available: x.", "0/1 nodes are available: " * 100_000]
+)
+def test_a_message_made_to_take_long_stays_as_it_is(text: str) -> None:
+    assert personwords.message(text) == text
