@@ -117,7 +117,6 @@ VERBS: Final[Mapping[str, str]] = {
     "scancel": "fairlead rm NAME",
     "scontrol": "fairlead explain NAME, fairlead nodes, fairlead status",
     "search": _ENGINE.format(verb="search"),
-    "secret": "fairlead run --env-file FILE, or a named volume: -v NAME:/PATH",
     "serve": "fairlead up",
     "set": "remove and start it anew: fairlead rm NAME; fairlead run …",
     "sh": _SHELL,

@@ -45,6 +45,19 @@ class PortRequest(TypedDict):
     """Address that listens; empty: all of the host."""
 
 
+class SecretGrant(TypedDict):
+    """`SecretGrant` of the API."""
+
+    name: str
+    """Of the secret, in the container's namespace."""
+    key: NotRequired[str]
+    """Which of its values; empty: the only one."""
+    env: NotRequired[str]
+    """Variable that has it; empty: none."""
+    path: NotRequired[str]
+    """File that has it; empty: `/run/secrets/NAME`, where no variable is named."""
+
+
 class VolumeMount(TypedDict):
     """`VolumeMount` of the API."""
 
@@ -67,6 +80,8 @@ class RunOptions(TypedDict, total=False):
     resources: Mapping[str, str | int | float]
     """Devices by resource, `nvidia.com/mig-1g.10gb`."""
     env: Mapping[str, str]
+    secrets: Sequence[SecretGrant]
+    """Values of secrets, as variables or files in memory."""
     cpu: str | int | float | None
     """CPUs at most, `1.5` or `500m`."""
     memory: str | int | float | None

@@ -61,6 +61,8 @@ class ContainerSpec:
     args: tuple[str, ...] = ()
     """Replaces the image's command (Kubernetes `args`); empty: the image's own, unless `command` is given."""
     env: Mapping[str, str] = field(default_factory=dict)
+    secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables that no command line and no record of ours may show; each is one line. None is in `env` as well."""
     labels: Mapping[str, str] = field(default_factory=dict)
     working_dir: str | None = None
     user: str | None = None

@@ -10,6 +10,7 @@ in `cli`; each room is handed only its group.
 
 from fairlead.settings.control import ControlSettings
 from fairlead.settings.groups import (
+    SECRETS_KEY,
     APISettings,
     ClusterSettings,
     DebugSettings,
@@ -47,6 +48,7 @@ __all__ = [
     "PluginSettings",
     "PREFIX",
     "RESERVED",
+    "SECRETS_KEY",
     "Row",
     "Settings",
     "SiliconSettings",

@@ -67,6 +67,12 @@ BODIES: Final = (
         "/v1/containers/held:detach",
         (("detach", {"gpu": "1", "resource": "nvidia.com/gpu", "container": "demo", "force": True}),),
     ),
+    (
+        "POST",
+        "/v1/secrets",
+        (("secret", {"name": "db", "namespace": "default", "values": {"a": "b"}, "values_base64": {"c": "ZA=="}}),),
+    ),
+    ("PUT", "/v1/secrets/db", (("values", {"values": {"a": "b"}, "values_base64": {"c": "ZA=="}}),)),
     ("POST", "/v1/volumes", (("volume", {"name": "cache", "namespace": "default", "labels": {"a": "b"}, "size": ""}),)),
     (
         "PUT",
@@ -327,7 +333,15 @@ def _door(method: str, target: str, specimens: tuple[tuple[str, Any], ...]) -> D
     )
 
 
-_TAKEN: Final = {"/v1/containers", "/v1/pods", "/v1/quotas", "/v1/faults", "/v1/volumes", "/v1/images:tag"}
+_TAKEN: Final = {
+    "/v1/containers",
+    "/v1/pods",
+    "/v1/quotas",
+    "/v1/faults",
+    "/v1/volumes",
+    "/v1/secrets",
+    "/v1/images:tag",
+}
 """Whose specimens have to pass."""
 
 

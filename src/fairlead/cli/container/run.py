@@ -78,6 +78,7 @@ Examples:
 @options.tenancy_option
 @click.option("-e", "--env", multiple=True, metavar="KEY[=VALUE]", help="environment variable; KEY: as it is here")
 @click.option("--env-file", "env_files", multiple=True, type=click.Path(path_type=Path), help="file of KEY=VALUE lines")
+@click.option("--secret", multiple=True, metavar="NAME[/KEY][=VARIABLE|:/PATH]", help="value of a secret  [a file]")
 @click.option("-v", "--volume", multiple=True, metavar="HOST|NAME:/CONTAINER[:ro]", help="folder or named volume")
 @click.option("--mount", multiple=True, metavar="type=bind,...", help="the same in docker's long notation")
 @click.option("-p", "--publish", multiple=True, metavar="[IP:]HOST:CONTAINER", help="port of the host that leads in")
@@ -190,6 +191,7 @@ def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str,
         command=(entrypoint,) if entrypoint else (),
         args=options.words(given["command"]),
         env=options.environment(given["env"], given["env_files"], own),
+        secrets=runflags.secrets(given["secret"]),
         labels=options.pairs(given["label"], "--label"),
         queue=given["queue"],
         gang=given["gang"],

@@ -20,7 +20,15 @@ from fairlead.cli.core.client import Client
 from fairlead.plan.mig import table
 from fairlead.plan.pod import machine
 from fairlead.serve.backend.hardware import GPUListing
-from fairlead.serve.v1.containers.submission import BindRequest, LimitRequest, MemoryMount, PortRequest, VolumeMount
+from fairlead.serve.v1.containers.submission import (
+    SECRETS_FOLDER,
+    BindRequest,
+    LimitRequest,
+    MemoryMount,
+    PortRequest,
+    SecretGrant,
+    VolumeMount,
+)
 from fairlead.wire.kubernetes import quantity
 from fairlead.wire.oci import imageref
 
@@ -30,6 +38,7 @@ _LIMIT: Final = re.compile(r"-1|[0-9]{1,19}")
 _PORT: Final = re.compile(
     r"(?:(?P<ip>\[[0-9a-fA-F:]+\]|[0-9]+(?:\.[0-9]+){3}):)?(?:(?P<host>[0-9]{1,5}):)?(?P<container>[0-9]{1,5})(?:/(?P<protocol>\w+))?"
 )
+_SECRET: Final = re.compile(r"(?P<name>[^/=:,]+)(?:/(?P<key>[^/=:,]+))?(?:=(?P<env>[^=:,/]+)|:(?P<path>/[^:]*))?")
 _FIT: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 """What docker takes for the name of a volume; which names are allowed, the service says."""
@@ -340,6 +349,38 @@ def _tmpfs(text: str) -> MemoryMount:
         message = f'tmpfs "{text}" is not of the form /CONTAINER[:size=N]'
         raise errors.Invalid(message, reason="TmpfsInvalid", hint="--tmpfs /scratch:size=1g")
     return MemoryMount(container_path=path, size=memory(size))
+
+
+def secrets(values: Sequence[str]) -> tuple[SecretGrant, ...]:
+    """Return what `--secret` asks for, in our notation or podman's long one. Raises: Invalid (`SecretFlagInvalid`)."""
+    return tuple(_long_secret(text) if "," in text else _secret(text) for text in values)
+
+
+def _secret(text: str) -> SecretGrant:
+    if (found := _SECRET.fullmatch(text)) is None:
+        raise _no_secret(text)
+    return SecretGrant(**{name: value or "" for name, value in found.groupdict().items()})
+
+
+def _long_secret(text: str) -> SecretGrant:
+    """Read podman's notation, `NAME,type=env,target=VARIABLE`, and docker's, `source=NAME,target=/PATH`."""
+    first, *rest = text.split(",")
+    given = dict(part.partition("=")[::2] for part in rest)
+    name, target = first.removeprefix("source="), given.pop("target", "")
+    kind = given.pop("type", "mount")
+    plain = _secret(name)
+    if given or kind not in {"env", "mount"} or plain.env or plain.path or (kind == "env" and not target):
+        raise _no_secret(text)
+    if kind == "env":
+        return SecretGrant(name=plain.name, key=plain.key, env=target)
+    path = target if target.startswith("/") or not target else f"{SECRETS_FOLDER}/{target}"
+    return SecretGrant(name=plain.name, key=plain.key, path=path)
+
+
+def _no_secret(text: str) -> errors.Invalid:
+    message = f'--secret "{text}" is not of the form NAME[/KEY][=VARIABLE|:/PATH]'
+    hint = "--secret token, --secret token=API_TOKEN, --secret db/password:/etc/db"
+    return errors.Invalid(message, reason="SecretFlagInvalid", hint=hint)
 
 
 def ulimits(values: Sequence[str]) -> tuple[LimitRequest, ...]:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fairlead.cli.core.target import Target
 
 _UNIX = "http+unix://"
+_VALUES = {"values", "values_base64"}
+"""Fields of secrets."""
 _KEY = '-H "Authorization: Bearer $FAIRLEAD_KEY"'
 
 
@@ -64,11 +66,13 @@ def _service(meant: Target) -> tuple[list[str], str]:
 
 
 def _readable(body: bytes) -> str:
-    """Return a body for a person: JSON over several lines, a password as a name; what is not text is left out."""
+    """Return a body for a person: JSON over several lines, a name in place of what is secret; no bytes but text."""
     try:
         found = msgspec.json.decode(body)
         if isinstance(found, dict) and "password" in found:
             found["password"] = "$PASSWORD"  # noqa: S105 that is what stands in its place
+        for name in _VALUES & found.keys() if isinstance(found, dict) else ():
+            found[name] = dict.fromkeys(found[name], "$VALUE") if isinstance(found[name], dict) else "$VALUE"
         return json.dumps(found, indent=2, ensure_ascii=False)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return body.decode(errors="replace")

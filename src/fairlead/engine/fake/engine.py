@@ -153,7 +153,7 @@ class FakeEngine(networks.FakeNetworks):
             emit=lambda data: _write(container, data),
             fail=lambda data: _write(container, data if spec.tty else ErrorOutput(data)),
             read=container.feed.get if spec.stdin else _nothing,
-            env={**container.image_env, **spec.env},
+            env={**container.image_env, **spec.env, **spec.secret_env},
             hostname=spec.hostname or container.state.id[:12],
             user=spec.user or shell.ROOT,
             workdir=spec.working_dir or "/",

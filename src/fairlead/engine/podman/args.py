@@ -26,6 +26,7 @@ from fairlead.wire.kubernetes import names
 from fairlead.wire.oci import imageref
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*\Z")  # podman's own rule for names
+_PLAIN: Final = re.compile(r"[-._a-zA-Z0-9]+")
 _STEADY: Final = ("--pull=never", "--http-proxy=false", "--no-healthcheck", "--log-driver=k8s-file")
 _MARKS: Final = (
     names.HOME,
@@ -46,6 +47,7 @@ def _unquoted(text: str) -> str:
 def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, log_max_mib: int) -> list[str]:
     """Return the arguments of `podman` that create the container, held in podman's database only.
 
+    Its standard input is what `env_lines` makes of `spec.secret_env`, where that is not empty.
     Args:    host: this machine's oddities.   network: podman network mode where `spec.network_of` is None.
              log_max_mib: where a log begins anew, so that one container cannot fill the disk; 0: nowhere.
     Raises:  Invalid: a name, path or variable that podman's command line cannot carry.
@@ -63,6 +65,7 @@ def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, lo
         *_user_namespace(spec),
         *(f"--label={key}={value}" for key, value in spec.labels.items()),
         *(f"--annotation={key}={_unquoted(spec.labels[key])}" for key in _MARKS if key in spec.labels),
+        *(["--env-file=/dev/stdin"] if spec.secret_env else []),
         *_env(spec.env),
         *(f"--device={name}" for name in spec.cdi_devices),
         *(f"--device={_colons(node)}" for node in spec.device_nodes),
@@ -146,11 +149,28 @@ def _published(one: port.Port) -> str:
     return f"{listens}:{one.container_port}/{one.protocol}"
 
 
-def _env(env: Mapping[str, str]) -> list[str]:
+def env_lines(env: Mapping[str, str]) -> bytes:
+    """Return variables as podman reads them from a file. Raises: Invalid (`EnvInvalid`), which says no value."""
+    _check_names(env)
+    for name, value in env.items():
+        # A line of podman's may begin with spaces or be a remark, and its value is the host's own where it has no "=".
+        if not _PLAIN.fullmatch(name) or set("\n\r\0") & set(value):
+            message = (
+                f'environment variable "{name}" cannot be given by a file: its name or value is not one plain line'
+            )
+            raise errors.Invalid(message, reason="EnvInvalid", hint="mount it as a file")
+    return "".join(f"{name}={value}\n" for name, value in env.items()).encode()
+
+
+def _check_names(env: Mapping[str, str]) -> None:
     for name in env:
         if not name or "=" in name or "\0" in name:
             message = f'environment variable name "{name}" is empty or holds "="'
             raise errors.Invalid(message, reason="EnvInvalid", hint="choose another name")
+
+
+def _env(env: Mapping[str, str]) -> list[str]:
+    _check_names(env)
     return [f"--env={name}={value}" for name, value in env.items()]
 
 

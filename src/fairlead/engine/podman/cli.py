@@ -40,10 +40,16 @@ class Podman:
         return await command.run(self.argv(*arguments), env=self.env, timeout_s=timeout_s, stdin=stdin, folder=folder)
 
     async def checked(
-        self, subject: str, act: str, *arguments: str, timeout_s: float = SHORT_S, folder: Path = Path("/")
+        self,
+        subject: str,
+        act: str,
+        *arguments: str,
+        timeout_s: float = SHORT_S,
+        stdin: int | None = None,
+        folder: Path = Path("/"),
     ) -> command.Result:
         """Run one short command that must succeed. Raises: what podman's message means, see `engine.podman.errors`."""
-        result = await self.run(*arguments, timeout_s=timeout_s, folder=folder)
+        result = await self.run(*arguments, timeout_s=timeout_s, stdin=stdin, folder=folder)
         if result.code != 0:
             raise podman_errors.translate(subject, act, result)
         return result

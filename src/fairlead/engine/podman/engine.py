@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -47,6 +48,21 @@ class _Brief:
     """Podman's own word."""
     pid: int
     id: str
+
+
+@contextlib.contextmanager
+def _secret_env(spec: port.ContainerSpec) -> Iterator[int | None]:
+    """Give podman's standard input: a container's secret variables, in memory alone; None: it has none."""
+    if not spec.secret_env:
+        yield None
+        return
+    handle = os.memfd_create("env", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(handle), "wb") as file:
+            file.write(args.env_lines(spec.secret_env))
+        yield handle
+    finally:
+        os.close(handle)
 
 
 class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.PodmanImages, networks.PodmanNetworks):
@@ -88,8 +104,8 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
     async def _create(self, spec: port.ContainerSpec, host: podman_host.Host) -> port.ContainerState:
         subject = f'container "{spec.name}"'
         arguments = args.create(spec, host, network=host.network, log_max_mib=self._log_max_mib)
-        with telemetry.timed("podman created", container=spec.name):
-            created = await self._podman.checked(subject, "create", *arguments)
+        with telemetry.timed("podman created", container=spec.name), _secret_env(spec) as stdin:
+            created = await self._podman.checked(subject, "create", *arguments, stdin=stdin)
         identity = created.stdout.decode().split()[-1]
         telemetry.crash_point("engine.created")
         try:

@@ -25,7 +25,7 @@ from fairlead.node.isolation import edits
 from fairlead.node.kubelet import hostpath, sandbox, spec, volumes
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
-from fairlead.node.tenancy import exports, fetch, gate, userids
+from fairlead.node.tenancy import exports, fetch, gate, secrets, userids
 from fairlead.node.tenancy.registries import Fetched, Registries
 from fairlead.node.trace import steps
 from fairlead.plan.cdi import requirement
@@ -159,17 +159,13 @@ class Runtime:
         is_hopeless = isinstance(error, errors.RequestError | errors.ProtocolError | errors.DeviceFault)
         is_hopeless = is_hopeless or error.reason == requirement.UNMET  # no driver changes within seconds
         is_final = pod.spec.restart_policy == "Never" and (is_hopeless or tries >= _IMAGE_TRIES)
-        is_final = is_final and error.reason not in gate.PATIENT
+        is_waiting = secrets.is_waited_for(error)
+        is_final = is_final and not is_waiting and error.reason not in gate.PATIENT
         text = errors.sentence(error)
-        await self.record(
-            pod,
-            "engine",
-            error.reason,
-            text,
-            is_warning=True,
-            facts={"container": item.name, "try": tries, "is_final": is_final},
-        )
-        last_s = _FIRST_RETRY_S if error.reason in gate.PATIENT else _LAST_RETRY_S
+        facts = {"container": item.name, "try": tries, "is_final": is_final}
+        if tries == 1 or not is_waiting:  # a wait of days is one step
+            await self.record(pod, "engine", error.reason, text, is_warning=True, facts=facts)
+        last_s = _FIRST_RETRY_S if is_waiting or error.reason in gate.PATIENT else _LAST_RETRY_S
         retry_at = time.time() + backoff.doubled(tries - 1, first_s=_FIRST_RETRY_S, last_s=last_s)
         return podsync.Blocked(reason=error.reason, message=text, is_final=is_final, retry_at=retry_at)
 
@@ -205,12 +201,14 @@ class Runtime:
         grants = tuple(grant for grant in self._devices.held(pod.metadata.uid) if grant.container == item.name)
         await self._devices.pre_start(grants)
         tenancy = await gate.find(self._store, pod)
+        taken = await secrets.held(self._store, pod, self._settings.secrets_key)
+        in_files = secrets.plan_files(pod, taken)
         ids = await self._user_ids(pod, item, tenancy)
         network_of, ids = await self._ensure_sandbox(pod, tenancy, ids)
         claims = await self._claims(pod)
         is_exported = bool(claims) and tenancy is not None and await self._exports.check(tenancy)
         owner = 0 if self._settings.engine.user_namespaces == "never" else ids
-        make = functools.partial(volumes.ensure, is_exported=is_exported)
+        make = functools.partial(volumes.ensure, is_exported=is_exported, secret_files=in_files)
         folders = await asyncio.to_thread(make, self._pod_folder(pod.metadata.uid), pod, claims, owner)
         cdi_devices = await self._cdi_names(item, grants)
         wanted = spec.container_spec(
@@ -223,6 +221,7 @@ class Runtime:
             network_of=network_of,
             cdi_devices=cdi_devices,
         )
+        wanted = spec.with_secrets(wanted, pod, item, grants=grants, held=taken)
         wanted = spec.in_tenancy(wanted, tenancy)
         resolved = (await self._resolve(pod, item, wanted)).beside(spec.device_paths(grants))
         wanted = userids.mapped(wanted, ids, resolved)

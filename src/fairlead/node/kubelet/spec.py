@@ -18,7 +18,7 @@ from fairlead.model import cdikind
 from fairlead.model.gpu import Vendor
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.plan.cdi import capability, generate
-from fairlead.plan.pod import podsync
+from fairlead.plan.pod import podsync, secret
 from fairlead.plan.shim import foreignanswer
 from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import Tenancy
@@ -138,7 +138,7 @@ def container_spec(
     """
     answer = merged_answer(grants)
     # The allocation alone decides about devices: what plugins say overrides what the pod's author wrote.
-    env = {**{one.name: one.value for one in item.env}, **dict(answer.envs)}
+    env = {**{one.name: one.value for one in item.env if one.value_from is None}, **dict(answer.envs)}
     limits = item.resources.limits
     return ContainerSpec(
         name=engine_name(pod, item.name, attempt),
@@ -165,6 +165,25 @@ def container_spec(
         tty=item.tty,
         stdin=item.stdin,
     )
+
+
+def with_secrets(
+    wanted: ContainerSpec,
+    pod: core.Pod,
+    item: core.Container,
+    *,
+    grants: tuple[Grant, ...],
+    held: Mapping[str, secret.Values],
+) -> ContainerSpec:
+    """Return a container with the variables that it takes from Secrets.
+
+    Args:    held: the Secrets that are there, by name.
+    Raises:  as `plan.pod.secret.environment`.
+    """
+    plain, taken = secret.environment(item, held, pod.metadata.namespace)
+    given = dict(merged_answer(grants).envs)
+    kept = {name: value for name, value in taken.items() if name not in given}
+    return dataclasses.replace(wanted, env={**plain, **given}, secret_env=kept)
 
 
 def machine(pod: core.Pod) -> core.MachineOptions:
@@ -259,9 +278,10 @@ def _rights(pod: core.Pod, item: core.Container) -> _Rights:
 def _volume_binds(pod: core.Pod, item: core.Container, volumes: Mapping[str, Path]) -> tuple[Bind, ...]:
     claims = {one.name: one.persistent_volume_claim for one in pod.spec.volumes if one.persistent_volume_claim}
     read_only = {name for name, claim in claims.items() if claim.read_only}
+    read_only |= {one.name for one in pod.spec.volumes if one.secret is not None}
     return tuple(
         Bind(
-            host_path=str(volumes[mount.name]),
+            host_path=str(volumes[mount.name] / mount.sub_path),
             container_path=mount.mount_path,
             is_read_only=mount.read_only or mount.name in read_only,
         )

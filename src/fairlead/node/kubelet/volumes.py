@@ -14,7 +14,8 @@ from types import MappingProxyType
 
 from fairlead import errors
 from fairlead.kernel import tmpfs
-from fairlead.node.tenancy import userids
+from fairlead.node.tenancy import secrets, userids
+from fairlead.plan.pod import secret
 from fairlead.wire.kubernetes import core, quantity
 
 
@@ -25,6 +26,7 @@ def ensure(
     owner: int | None = None,
     *,
     is_exported: bool = False,
+    secret_files: Mapping[str, tuple[secret.File, ...]] = MappingProxyType({}),
 ) -> dict[str, Path]:
     """Make what is missing and return the host path of each volume by name.
 
@@ -32,6 +34,7 @@ def ensure(
              owner: first of the pod's user ids on the host, which what is in its volumes belongs to; 0: they are the
              host's own; None: they stay as they are.
              is_exported: claims are on an NFS server, which says itself whose its files are.
+             secret_files: of the volumes of Secrets, by volume.
     Raises:  Unavailable (`MemoryVolumeFailed`, `VolumeUnusable`).
     """
     paths: dict[str, Path] = {}
@@ -43,6 +46,11 @@ def ensure(
             paths[volume.name] = _claimed(claims[volume.persistent_volume_claim.claim_name])
             continue
         path = folder / "volumes" / volume.name
+        if volume.secret is not None:
+            user = secrets.user_of(pod, volume.name)
+            secrets.write(path, secret_files[volume.name], user=user, first_id=owner or 0)
+            paths[volume.name] = path
+            continue
         path.mkdir(parents=True, exist_ok=True)
         source = volume.empty_dir or core.EmptyDirVolume()
         if source.medium == "Memory" and not path.is_mount():
@@ -53,7 +61,7 @@ def ensure(
     for volume in pod.spec.volumes:
         if is_exported and volume.persistent_volume_claim is not None:
             continue
-        if owner is not None and volume.host_path is None:
+        if owner is not None and volume.host_path is None and volume.secret is None:
             userids.own(paths[volume.name], owner)
     return paths
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead import errors
-from fairlead.plan.pod import affinity, machine, port, volume
+from fairlead.plan.pod import affinity, machine, port, secret, volume
 from fairlead.wire.kubernetes import core, meta, names, quantity
 from fairlead.wire.oci import imageref
 
@@ -134,7 +134,7 @@ def _spec(spec: core.PodSpec) -> Iterator[str]:
     yield from volume.problems(spec)
     yield from _duplicates((f"spec.volumes[{index}]", one.name) for index, one in enumerate(spec.volumes))
     for path, item in containers_by_path(spec):
-        yield from _container(path, item, {one.name for one in spec.volumes})
+        yield from _container(path, item, {one.name: one for one in spec.volumes})
     yield from _duplicates((path, item.name) for path, item in containers_by_path(spec))
     for path, item in containers_by_path(spec):
         if item.restart_policy:
@@ -166,7 +166,7 @@ def containers_by_path(spec: core.PodSpec) -> Iterator[tuple[str, core.Container
             yield f"spec.{kind}[{index}]", item
 
 
-def _container(path: str, item: core.Container, volumes: set[str]) -> Iterator[str]:
+def _container(path: str, item: core.Container, volumes: Mapping[str, core.Volume]) -> Iterator[str]:
     if not item.name:
         yield f"{path}.name: Required value"
     elif len(item.name) > 63:
@@ -188,6 +188,7 @@ def _container(path: str, item: core.Container, volumes: set[str]) -> Iterator[s
     for index, mount in enumerate(item.volume_mounts):
         if mount.name not in volumes:
             yield f'{path}.volumeMounts[{index}].name: Not found: "{mount.name}"'
+    yield from secret.problems(path, item, volumes)
     yield from _resources(f"{path}.resources", item.resources)
 
 

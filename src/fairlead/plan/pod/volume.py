@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import errors
+from fairlead.plan.pod import secret
 from fairlead.wire.kubernetes import core, names, quantity
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -25,11 +26,13 @@ def problems(spec: core.PodSpec) -> Iterator[str]:
         path = f"spec.volumes[{index}]"
         if not names.is_dns_label(one.name):
             yield f'{path}.name: Invalid value: "{one.name}": {names.DNS_RULE}'
-        if one.host_path is None and one.empty_dir is None and one.persistent_volume_claim is None:
+        if not any((one.host_path, one.empty_dir, one.persistent_volume_claim, one.secret)):
             yield (
                 f"{path}: Required value: must specify a volume type we offer (hostPath, emptyDir, "
-                "persistentVolumeClaim)"
+                "persistentVolumeClaim, secret)"
             )
+        if one.secret is not None:
+            yield from secret.volume_problems(f"{path}.secret", one.secret)
         if one.persistent_volume_claim is not None and not one.persistent_volume_claim.claim_name:
             yield f"{path}.persistentVolumeClaim.claimName: Required value"
         if one.empty_dir is not None:

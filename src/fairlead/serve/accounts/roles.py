@@ -43,6 +43,8 @@ class Action(StrEnum):
     CONTAINER_ENTER = "container.enter"
     VOLUME_READ = "volume.read"
     VOLUME_WRITE = "volume.write"
+    SECRET_READ = "secret.read"  # noqa: S105 an action's name
+    SECRET_WRITE = "secret.write"  # noqa: S105
     MEMBER_READ = "member.read"
     MEMBER_WRITE = "member.write"
     KEY_OWN = "key.own"
@@ -83,6 +85,8 @@ TABLE: Final[Mapping[Action, Rule]] = {
     Action.CONTAINER_ENTER: Rule(scope=Scope.RUN, roles=_from(Role.DEVELOPER)),
     Action.VOLUME_READ: Rule(scope=Scope.READ, roles=_from(Role.VIEWER)),
     Action.VOLUME_WRITE: Rule(scope=Scope.RUN, roles=_from(Role.DEVELOPER)),
+    Action.SECRET_READ: Rule(scope=Scope.READ, roles=_from(Role.VIEWER)),
+    Action.SECRET_WRITE: Rule(scope=Scope.RUN, roles=_from(Role.DEVELOPER)),
     Action.MEMBER_READ: Rule(scope=Scope.READ, roles=_from(Role.VIEWER)),
     Action.MEMBER_WRITE: Rule(scope=Scope.MANAGE, roles=_from(Role.ADMIN)),
     Action.KEY_OWN: Rule(scope=Scope.MANAGE, roles=_from(Role.VIEWER), needs_membership=False),

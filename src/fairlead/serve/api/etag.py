@@ -22,7 +22,7 @@ from litestar import connection, types
 from fairlead import errors
 from fairlead.wire.fairlead import problem
 
-VOLATILE: Final = frozenset({"waiting", "cost", "phases", "last_used_at", "status", "used"})
+VOLATILE: Final = frozenset({"waiting", "cost", "phases", "last_used_at", "status", "used", "used_by"})
 """Fields of objects that change without the object."""
 _NO_ROUTE: Final = frozenset({"RouteUnknown", "MethodNotAllowed"})
 _FRAMEWORK: Final = "_ls_connection_state"

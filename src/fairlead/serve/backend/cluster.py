@@ -19,7 +19,7 @@ from fairlead.plan.metering.price import Pricing
 from fairlead.serve.backend import hardware, lifecycle, podaccess, port, volumes
 from fairlead.serve.backend.faults import AgentFaults
 from fairlead.serve.backend.once import idempotency
-from fairlead.serve.backend.tenancy import credentials, trial
+from fairlead.serve.backend.tenancy import clustersecrets, credentials, trial
 from fairlead.serve.metering import leases
 from fairlead.store import subresource
 from fairlead.store.port import Store
@@ -69,6 +69,7 @@ def backend(*, store: Store, server: Server, pods: Pods, pricing: Pricing) -> po
         images=ClusterImages(store=store),
         image_building=absent("image", "push it to a registry that the nodes pull from, and run it by that name"),
         volumes=volumes.ClusterVolumes(store=store),
+        secrets=clustersecrets.ClusterSecrets(store=store),
         manifests=living,
         devices=absent("attach", "on the node of the pod: `fairlead attach --pid PID GPU`, or `detach` as well"),
         faults=AgentFaults(store=store, streams=pods),

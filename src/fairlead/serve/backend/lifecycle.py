@@ -17,7 +17,7 @@ import msgspec
 from fairlead import errors, telemetry
 from fairlead.model.step import TraceStep
 from fairlead.plan.pod import admission, podstate, priority, quota, tenantrule, userrule, volume
-from fairlead.plan.tenancy import baseline
+from fairlead.plan.tenancy import baseline, secret
 from fairlead.serve.backend import pods
 from fairlead.serve.backend.once import idempotency
 from fairlead.serve.backend.replacement import Replacements
@@ -286,6 +286,7 @@ _ONE_MACHINE: Mapping[str, tuple[str, str]] = {
 def _for_cluster(pod: core.Pod) -> core.Pod:
     """Return a pod as an API server takes it. Raises: Invalid; RequestError (`NotOnCluster`)."""
     admission.refuse_own_names(pod)
+    secret.refuse_reserved(pod)
     _refuse_machine(pod)
     # A cluster computes it from the PriorityClass, and refuses a pod that says otherwise.
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, preemption_policy=""))

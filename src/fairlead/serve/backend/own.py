@@ -16,6 +16,7 @@ import msgspec
 from fairlead import errors
 from fairlead.plan.metering.price import Pricing
 from fairlead.plan.pod import userrule
+from fairlead.plan.tenancy import secret
 from fairlead.serve.backend import hardware, port
 from fairlead.serve.backend.once import idempotency
 from fairlead.serve.metering import port as metering
@@ -118,6 +119,7 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
         streams=whole.streams,
         access=whole.access,
         volumes=OwnVolumes(whole=whole.volumes, user=user),
+        secrets=OwnSecrets(whole=whole.secrets, user=user),
         images=whole.images,
         image_building=_IMAGES,
         manifests=manifests,
@@ -261,6 +263,49 @@ class OwnVolumes:
     def path(self, claim: core.PersistentVolumeClaim) -> str:
         """See `port.Volumes.path`."""
         return self.whole.path(claim)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnSecrets:
+    """A `port.Secrets` within one user's namespace, or those of an account's tenancies."""
+
+    whole: port.Secrets
+    user: Part
+
+    async def list_secrets(self, namespace: str | None) -> tuple[secret.Described, ...]:
+        """See `port.Secrets.list_secrets`; no namespace means all of the caller's."""
+        if namespace is not None:
+            return await self.whole.list_secrets(self.user.place(namespace))
+        return tuple(one for one in await self.whole.list_secrets(None) if self._may_see(one.namespace))
+
+    def _may_see(self, namespace: str) -> bool:
+        try:
+            return self.user.place(namespace) == namespace
+        except errors.FairleadError:
+            return False
+
+    async def find(self, name: str, namespace: str) -> secret.Described:
+        """See `port.Secrets.find`."""
+        return await self.whole.find(name, self.user.place(namespace))
+
+    async def create(
+        self,
+        name: str,
+        namespace: str,
+        values: Mapping[str, bytes],
+        *,
+        is_tenants: bool = True,  # noqa: ARG002 a user's namespace is a tenant's
+    ) -> secret.Described:
+        """See `port.Secrets.create`."""
+        return await self.whole.create(name, self.user.place_new(namespace), values, is_tenants=True)
+
+    async def replace(self, name: str, namespace: str, values: Mapping[str, bytes]) -> secret.Described:
+        """See `port.Secrets.replace`."""
+        return await self.whole.replace(name, self.user.place(namespace), values)
+
+    async def remove(self, name: str, namespace: str) -> None:
+        """See `port.Secrets.remove`."""
+        await self.whole.remove(name, self.user.place(namespace))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from fairlead import errors
 from fairlead.engine.access import Usage
 from fairlead.engine.imagestore import ImageStore
 from fairlead.plan.lease.row import Row
+from fairlead.plan.tenancy import secret
 from fairlead.plan.tenancy.matrix import Matrix
 from fairlead.serve.backend import hardware
 from fairlead.serve.backend.deviceview import DeviceChanged
@@ -263,6 +264,36 @@ class RegistryCredentials(Protocol):
         ...
 
 
+class Secrets(Protocol):
+    """Values that containers are given and nothing shows again; by name within a namespace."""
+
+    async def list_secrets(self, namespace: str | None) -> tuple[secret.Described, ...]:
+        """Return them in the order of namespace and name. None: all namespaces."""
+        ...
+
+    async def find(self, name: str, namespace: str) -> secret.Described:
+        """Return one. Raises: NotFound (`SecretNotFound`)."""
+        ...
+
+    async def create(
+        self, name: str, namespace: str, values: Mapping[str, bytes], *, is_tenants: bool = False
+    ) -> secret.Described:
+        """Keep a new one.
+
+        Args:    is_tenants: a namespace that has to be made for it is a tenant's.
+        Raises:  Invalid (`SecretInvalid`); Conflict (`AlreadyExists`); Denied: a quota.
+        """
+        ...
+
+    async def replace(self, name: str, namespace: str, values: Mapping[str, bytes]) -> secret.Described:
+        """Keep other values in place of all that it has. Raises: Invalid, NotFound (`SecretNotFound`)."""
+        ...
+
+    async def remove(self, name: str, namespace: str) -> None:
+        """Forget one; containers that run keep what they were given. Raises: NotFound (`SecretNotFound`)."""
+        ...
+
+
 class Ledger(Protocol):
     """Who has which GPU of a machine, between tenants too."""
 
@@ -300,6 +331,7 @@ class Backend:
     streams: subresource.Streams | Absent
     access: PodAccess
     volumes: Volumes
+    secrets: Secrets
     images: Images
     image_building: ImageBuilding | Absent
     manifests: ManifestLifecycle | Absent

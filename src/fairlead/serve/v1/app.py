@@ -20,6 +20,7 @@ from fairlead.serve.v1.leases import routes as leases
 from fairlead.serve.v1.making import routes as making
 from fairlead.serve.v1.nodes import routes as nodes
 from fairlead.serve.v1.queues import routes as queues
+from fairlead.serve.v1.secrets import routes as secrets
 from fairlead.serve.v1.tenancies import routes as tenancies
 from fairlead.serve.v1.usage import routes as usage
 from fairlead.serve.v1.volumes import routes as volume_routes
@@ -39,6 +40,7 @@ ROUTES: Final = (
     *images.ROUTES,
     *quotas.ROUTES,
     *volume_routes.ROUTES,
+    *secrets.ROUTES,
     *queues.ROUTES,
     *tenancies.ROUTES,
     *users.ROUTES,

@@ -130,6 +130,7 @@ API: Final = (
     *_verbs("get list watch", "events"),
     *_verbs("get list watch create delete", "persistentvolumeclaims"),
     *_verbs("get list create patch delete", "resourcequotas"),
+    *_verbs("create patch delete", "secrets"),
     *_verbs("get list watch create update delete", "queues", group=_GPUS),
     *_verbs("get list watch", "gpudevices", group=_GPUS),
     *_verbs("get list watch", "gpuleases", group=_GPUS),

@@ -16,11 +16,42 @@ ENDED_PHASES: Final = frozenset({"Succeeded", "Failed"})
 """Phases of a pod that never runs again."""
 
 
+class KeySelector(Wire, frozen=True):
+    """One key of a Secret of the pod's namespace."""
+
+    name: str = ""
+    key: str = ""
+    optional: bool = False
+    """Whether the container starts without it."""
+
+
+class EnvVarSource(Wire, frozen=True):
+    """Where a variable's value comes from."""
+
+    secret_key_ref: KeySelector | None = None
+
+
 class EnvVar(Wire, frozen=True):
-    """One variable, given by value."""
+    """One variable, given by value or taken from a Secret."""
 
     name: str
     value: str = ""
+    value_from: EnvVarSource | None = None
+
+
+class SecretReference(Wire, frozen=True):
+    """A whole Secret of the pod's namespace."""
+
+    name: str = ""
+    optional: bool = False
+    """Whether the container starts without it."""
+
+
+class EnvFromSource(Wire, frozen=True):
+    """Every key of a Secret as a variable."""
+
+    prefix: str = ""
+    secret_ref: SecretReference | None = None
 
 
 class ResourceRequirements(Wire, frozen=True):
@@ -36,6 +67,8 @@ class VolumeMount(Wire, frozen=True):
     name: str
     mount_path: str
     read_only: bool = False
+    sub_path: str = ""
+    """File of the volume that is mounted in its place; empty: the volume itself."""
 
 
 class HostPathVolume(Wire, frozen=True):
@@ -61,6 +94,28 @@ class ClaimVolume(Wire, frozen=True):
     read_only: bool = False
 
 
+class KeyToPath(Wire, frozen=True):
+    """One key of a Secret as a file."""
+
+    key: str = ""
+    path: str = ""
+    """Relative to the volume."""
+    mode: int | None = None
+    """Permission bits; None: the volume's."""
+
+
+class SecretVolume(Wire, frozen=True):
+    """A Secret of the pod's namespace, a file for each key."""
+
+    secret_name: str = ""
+    items: tuple[KeyToPath, ...] = ()
+    """Empty: every key, under its own name."""
+    default_mode: int | None = None
+    """Permission bits; None: 0644 on a cluster, on one machine as `plan.pod.secret.Files` says."""
+    optional: bool = False
+    """Whether the container starts without it."""
+
+
 class PlacedVolume(Wire, frozen=True):
     """A volume that not every node can have; which ones is not read here."""
 
@@ -72,6 +127,7 @@ class Volume(Wire, frozen=True):
     host_path: HostPathVolume | None = None
     empty_dir: EmptyDirVolume | None = None
     persistent_volume_claim: ClaimVolume | None = None
+    secret: SecretVolume | None = None
     ephemeral: PlacedVolume | None = None
     """A claim made for the pod."""
     gce_persistent_disk: PlacedVolume | None = None
@@ -118,6 +174,7 @@ class Container(Wire, frozen=True):
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
     env: tuple[EnvVar, ...] = ()
+    env_from: tuple[EnvFromSource, ...] = ()
     ports: tuple[ContainerPort, ...] = ()
     working_dir: str = ""
     resources: ResourceRequirements = ResourceRequirements()

@@ -111,7 +111,6 @@ _SOURCES: Final = frozenset(
         "quobyte",
         "rbd",
         "scaleIO",
-        "secret",
         "storageos",
         "vsphereVolume",
     }
@@ -156,9 +155,10 @@ REFUSED_ONLY: Final[Mapping[str, frozenset[str]]] = {
 
 _LONGEST: Final = 64
 _NEEDED: Final[Mapping[str, frozenset[str]]] = {
-    "Container": frozenset({"envFrom", "volumeDevices"}),
-    "EnvVar": frozenset({"valueFrom"}),
-    "VolumeMount": frozenset({"subPath", "subPathExpr"}),
+    "Container": frozenset({"volumeDevices"}),
+    "EnvFromSource": frozenset({"configMapRef"}),
+    "EnvVarSource": frozenset({"configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef"}),
+    "VolumeMount": frozenset({"subPathExpr"}),
 }
 """Fields without which the program would see something else than was written."""
 

@@ -163,6 +163,8 @@ async def test_no_route_answers_without_a_key(lab: Lab) -> None:
 async def test_what_each_role_may_is_the_table(lab: Lab) -> None:
     """OWASP API5: broken function level authorization."""
     assert (await lab.run("developer", "train", tenancy="red")).status_code == 201
+    secret = {"name": "db", "namespace": lab.namespaces["red"], "values": {"a": "b"}}
+    assert (await lab.ask("developer", "POST", "/v1/secrets", json=secret)).status_code == 201
     asked = {
         Action.SERVICE_READ: ("GET", "/v1/gpus", None),
         Action.TENANCY_READ: ("GET", "/v1/tenancies/red", None),
@@ -170,6 +172,8 @@ async def test_what_each_role_may_is_the_table(lab: Lab) -> None:
         Action.CONTAINER_RUN: ("POST", "/v1/containers/train:stop", None),
         Action.VOLUME_READ: ("GET", "/v1/volumes", None),
         Action.VOLUME_WRITE: ("POST", "/v1/volumes", {"name": "data"}),
+        Action.SECRET_READ: ("GET", "/v1/secrets", None),
+        Action.SECRET_WRITE: ("PUT", "/v1/secrets/db", {"values": {"a": "b"}}),
         Action.MEMBER_READ: ("GET", "/v1/tenancies/red/members", None),
         Action.MEMBER_WRITE: ("PUT", "/v1/tenancies/red/members/nobody", {"role": "viewer"}),
         Action.KEY_OWN: ("GET", "/v1/keys", None),

@@ -23,11 +23,14 @@ def _read(text: str) -> tuple[tuple[manifest.Manifest, ...], tuple[str, ...]]:
         ("  contaners: []", 'spec.contaners: unknown field, did you mean "containers"?'),
         ("  zzz: 1", "spec.zzz: unknown field"),
         (
-            "  containers: [{name: c, volumeMounts: [{name: v, mountPath: /, subPath: b}]}]",
-            "subPath: is not",
+            "  containers: [{name: c, volumeMounts: [{name: v, mountPath: /, subPathExpr: b}]}]",
+            "subPathExpr: is not",
         ),
-        ("  containers: [{name: c, env: [{name: A, valueFrom: {}}]}]", "valueFrom: is not carried out"),
-        ("  containers: [{name: c, envFrom: []}]", "envFrom: is not carried out"),
+        (
+            "  containers: [{name: c, env: [{name: A, valueFrom: {fieldRef: {fieldPath: b}}}]}]",
+            "fieldRef: is not carried out",
+        ),
+        ("  containers: [{name: c, envFrom: [{configMapRef: {name: b}}]}]", "configMapRef: is not carried out"),
     ],
 )
 def test_a_field_that_may_not_be_left_out_is_refused_by_its_path(spec: str, says: str) -> None:

@@ -20,6 +20,8 @@ from fairlead.wire.kubernetes import core, meta
 _UNFIT: Final = re.compile(r"[^a-z0-9]+")
 _LONGEST: Final = 52  # a label's 63 less the dash, the suffix and room for a container's number
 
+SECRETS_FOLDER: Final = "/run/secrets"
+"""Where a container finds its secrets that name no other place, as docker and podman have it."""
 Quantity = str | int | float
 _NETWORKS: Final = {"none": "nothing but a loopback", "bridge": "the engine's own", "host": "the node's"}
 _IPCS: Final = {"private": "its own", "host": "the node's"}
@@ -52,6 +54,17 @@ class PortRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     container_port: int
     protocol: Annotated[str, msgspec.Meta(description="TCP, UDP or SCTP")] = "TCP"
     host_ip: Annotated[str, msgspec.Meta(description="address that listens; empty: all of the host")] = ""
+
+
+class SecretGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One value of a secret, as a variable or as a file."""
+
+    name: Annotated[str, msgspec.Meta(description="of the secret, in the container's namespace")]
+    key: Annotated[str, msgspec.Meta(description="which of its values; empty: the only one")] = ""
+    env: Annotated[str, msgspec.Meta(description="variable that has it; empty: none")] = ""
+    path: Annotated[
+        str, msgspec.Meta(description="file that has it; empty: `/run/secrets/NAME`, where no variable is named")
+    ] = ""
 
 
 class MemoryMount(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,6 +102,9 @@ class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     command: Annotated[tuple[str, ...], msgspec.Meta(description="replaces the image's entrypoint")] = ()
     args: Annotated[tuple[str, ...], msgspec.Meta(description="replaces the image's command")] = ()
     env: Mapping[str, str] = {}
+    secrets: Annotated[
+        tuple[SecretGrant, ...], msgspec.Meta(description="values of secrets, as variables or files in memory")
+    ] = ()
     cpu: Annotated[Quantity | None, msgspec.Meta(description="CPUs at most, `1.5` or `500m`")] = None
     memory: Annotated[Quantity | None, msgspec.Meta(description="memory at most, `4Gi` or bytes")] = None
     restart: Annotated[str, msgspec.Meta(description="Never, OnFailure or Always")] = "Never"
@@ -189,7 +205,7 @@ def _container(request: ContainerRequest, base: str, image: str, resource: str) 
         image=image,
         command=request.command,
         args=request.args,
-        env=tuple(core.EnvVar(name=name, value=value) for name, value in request.env.items()),
+        env=(*(core.EnvVar(name=name, value=value) for name, value in request.env.items()), *_secret_env(request)),
         working_dir=request.workdir,
         resources=core.ResourceRequirements(limits=dict(_limits(request, resource))),
         volume_mounts=tuple(mount for _, mount in _volumes(request)),
@@ -224,6 +240,25 @@ def _volumes(request: ContainerRequest) -> Iterator[tuple[core.Volume, core.Volu
         name = f"memory-{number}"
         memory = core.EmptyDirVolume(medium="Memory", size_limit=None if one.size is None else str(one.size))
         yield core.Volume(name=name, empty_dir=memory), core.VolumeMount(name=name, mount_path=one.container_path)
+    yield from _secret_files(request)
+
+
+def _secret_env(request: ContainerRequest) -> Iterator[core.EnvVar]:
+    for one in request.secrets:
+        if one.env:
+            source = core.KeySelector(name=one.name, key=one.key)
+            yield core.EnvVar(name=one.env, value_from=core.EnvVarSource(secret_key_ref=source))
+
+
+def _secret_files(request: ContainerRequest) -> Iterator[tuple[core.Volume, core.VolumeMount]]:
+    for number, one in enumerate(request.secrets):
+        if one.env and not one.path:
+            continue
+        name, path = f"secret-{number}", one.path or f"{SECRETS_FOLDER}/{one.name}"
+        file = core.KeyToPath(key=one.key, path="value")
+        source = core.SecretVolume(secret_name=one.name, items=(file,))
+        mount = core.VolumeMount(name=name, mount_path=path, sub_path=file.path, read_only=True)
+        yield core.Volume(name=name, secret=source), mount
 
 
 def _image(request: ContainerRequest) -> str:

@@ -62,7 +62,7 @@ async def create_container(
 
     With `wait` the answer comes when it has started, or will not. With `dry_run` it says why it would wait.
     """
-    placed = await _placed(services, data)
+    placed = await _with_keys(services, await _placed(services, data))
     info, namespace = services.info, submission.namespace_of(placed)
     services.noted(namespace)
     pod = submission.pod_of(placed, resource=info.resource, scheduler_name=info.scheduler_name)
@@ -145,6 +145,26 @@ async def _placed(services: Dependencies, data: submission.ContainerRequest) -> 
     except errors.NotFound as error:
         raise baseline.unknown(data.tenancy) from error
     return msgspec.structs.replace(data, tenancy="", namespace=baseline.namespace_name(found))
+
+
+async def _with_keys(services: Dependencies, data: submission.ContainerRequest) -> submission.ContainerRequest:
+    """Return the request with the key of each secret that names none.
+
+    Raises: Invalid (`SecretNotFound`, `SecretKeyUnknown`): a container would wait for it; a manifest's does.
+    """
+    found = []
+    for one in data.secrets:
+        try:
+            keys = (await services.backend.secrets.find(one.name, submission.namespace_of(data))).note.digests
+        except errors.NotFound as error:
+            raise errors.Invalid(error.message, reason=error.reason, hint=error.hint) from error
+        key = one.key or (next(iter(keys)) if len(keys) == 1 else "")
+        if key not in keys:
+            which = f'has no key "{errors.readable(key)}"' if key else "has several keys"
+            message = f'secret "{one.name}" {which} (it has {", ".join(keys)})'
+            raise errors.Invalid(message, reason="SecretKeyUnknown", hint=f"name one: `--secret {one.name}/KEY`")
+        found.append(msgspec.structs.replace(one, key=key))
+    return msgspec.structs.replace(data, secrets=tuple(found)) if found else data
 
 
 @litestar.post(
