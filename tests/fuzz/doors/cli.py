@@ -42,6 +42,9 @@ _SERVICE: Final = (
     ["prune", "-f"],
     ["volume", "create", "cache"],
     ["volume", "rm", "none"],
+    ["secrets", "create", "token", "/FOLDER/pod.yaml", "--key", "a", "-n", "default"],
+    ["secrets", "delete", "none"],
+    ["run", "-d", "--secret", "token/a=TOKEN", "--secret", "token,type=env,target=B", "demo"],
     ["queue", "set", "team", "--deserved", "nvidia.com/gpu=1", "--namespace", "default"],
     ["queue", "rm", "none"],
     ["tenancy", "create", "red", "--gpus", "1", "--egress", "192.168.7.0/24"],
@@ -100,6 +103,7 @@ UNFED: Final = {
     "login": "changes the caller's own file, and asks a network",
     "context": "changes the caller's own file",
     "whoami": "takes no string",
+    "secret": "as secrets",
 }
 """Verbs that no line here feeds, and why."""
 _LAYERS: Final = (
