@@ -72,7 +72,7 @@ BODIES: Final = (
         "/v1/secrets",
         (("secret", {"name": "db", "namespace": "default", "values": {"a": "b"}, "values_base64": {"c": "ZA=="}}),),
     ),
-    ("PUT", "/v1/secrets/db", (("values", {"values": {"a": "b"}, "values_base64": {"c": "ZA=="}}),)),
+    ("PUT", "/v1/secrets/held", (("values", {"values": {"a": "b"}, "values_base64": {"c": "ZA=="}}),)),
     ("POST", "/v1/volumes", (("volume", {"name": "cache", "namespace": "default", "labels": {"a": "b"}, "size": ""}),)),
     (
         "PUT",

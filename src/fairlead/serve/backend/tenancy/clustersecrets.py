@@ -1,7 +1,7 @@
 """Keeps the Secrets of tenancies on a cluster: Kubernetes' own, in the tenancy's namespace, and only ever written.
 
 The API's account may create, change and delete Secrets and read none, so what is shown of them (names of keys, digests,
-times) is noted on the Tenancy. Each is changed and deleted by its uid: one that somebody else made there is left alone.
+times) is noted on the Tenancy. Each is changed and deleted by its uid: one that others made there is left alone.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class ClusterSecrets:
     async def remove(self, name: str, namespace: str) -> None:
         """See `port.Secrets.remove`."""
         found = await self.find(name, namespace)
-        # Somebody deleted it on the cluster, or made another of its name, which is not ours.
+        # It was deleted on the cluster, or another has its name, which is not ours.
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await self.store.delete(core.Secret, name, namespace, uid=found.note.uid)
         item = await self._tenancy(namespace)
