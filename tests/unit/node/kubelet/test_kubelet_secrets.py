@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.kernel import tmpfs
 from fairlead.node.kubelet import spec
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.node.tenancy import secrets
@@ -103,7 +104,7 @@ def test_files_are_the_users_alone_or_everybodys_and_lie_in_memory(tmp_path: Pat
         found = (folder / "b").stat()
         assert (found.st_mode & 0o777, found.st_uid, found.st_ino) == (0o444, 1 << 24, kept)
     finally:
-        secrets.tmpfs.unmount(folder)
+        tmpfs.unmount(folder)
 
 
 def test_the_user_of_a_volume_is_known_where_all_that_have_it_say_one_number() -> None:
