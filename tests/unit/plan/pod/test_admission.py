@@ -190,7 +190,7 @@ def test_a_mount_names_a_volume_of_the_pod_and_a_volume_has_a_source() -> None:
     pod = _pod(spec={"volumes": [{"name": "nfs"}]}, volumeMounts=[{"name": "data", "mountPath": "/d"}])
     assert _problems(pod) == [
         "spec.volumes[0]: Required value: must specify a volume type we offer "
-        "(hostPath, emptyDir, persistentVolumeClaim)",
+        "(hostPath, emptyDir, persistentVolumeClaim, secret)",
         'spec.containers[0].volumeMounts[0].name: Not found: "data"',
     ]
 
