@@ -10,7 +10,6 @@ in `cli`; each room is handed only its group.
 
 from fairlead.settings.control import ControlSettings
 from fairlead.settings.groups import (
-    SECRETS_KEY,
     APISettings,
     ClusterSettings,
     DebugSettings,
@@ -48,7 +47,6 @@ __all__ = [
     "PluginSettings",
     "PREFIX",
     "RESERVED",
-    "SECRETS_KEY",
     "Row",
     "Settings",
     "SiliconSettings",

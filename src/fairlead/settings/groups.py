@@ -8,14 +8,11 @@ import typing
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from fairlead.frozen import frozen
 from fairlead.settings.control import ControlSettings
 from fairlead.settings.row import Row, row
-
-SECRETS_KEY: Final = "secrets.key"
-"""File of the state folder: the key that secrets are encrypted with."""
 
 
 @frozen
@@ -456,11 +453,6 @@ class Settings:
     def registries_folder(self) -> Path:
         """The folder of tenancies' registry credentials."""
         return self.state.folder / "registries"
-
-    @property
-    def secrets_key(self) -> Path:
-        """The file of the key that secrets are encrypted with."""
-        return self.state.folder / SECRETS_KEY
 
     @property
     def lease_folder(self) -> Path:

@@ -19,6 +19,8 @@ from cryptography.hazmat.primitives.ciphers import aead
 from fairlead import errors, files
 from fairlead.wire.kubernetes import core
 
+KEY_FILE: Final = "secrets.key"
+"""Of the state folder."""
 _NONCE_BYTES: Final = 12
 _KEY_BYTES: Final = 32
 _MODE: Final = 0o600

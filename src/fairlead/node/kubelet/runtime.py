@@ -201,7 +201,7 @@ class Runtime:
         grants = tuple(grant for grant in self._devices.held(pod.metadata.uid) if grant.container == item.name)
         await self._devices.pre_start(grants)
         tenancy = await gate.find(self._store, pod)
-        taken = await secrets.held(self._store, pod, self._settings.secrets_key)
+        taken = await secrets.held(self._store, pod, self._settings.state.folder)
         in_files = secrets.plan_files(pod, taken)
         ids = await self._user_ids(pod, item, tenancy)
         network_of, ids = await self._ensure_sandbox(pod, tenancy, ids)

@@ -17,8 +17,8 @@ from fairlead import errors, files
 from fairlead.kernel import tmpfs
 from fairlead.plan.pod import secret
 from fairlead.plan.tenancy import userids
+from fairlead.store import sealing
 from fairlead.store.port import Store
-from fairlead.store.sealing import Seal
 from fairlead.wire.kubernetes import core
 
 _SIZE_BYTES: Final = 4 << 20
@@ -26,9 +26,13 @@ _SIZE_BYTES: Final = 4 << 20
 _ALONE, _EVERYBODY = 0o400, 0o444
 
 
-async def held(store: Store, pod: core.Pod, key_file: Path) -> dict[str, secret.Values]:
-    """Return the Secrets that a pod names and that are there, by name. Raises: ProtocolError: one cannot be opened."""
-    found, seal = dict[str, secret.Values](), Seal(key_file)
+async def held(store: Store, pod: core.Pod, state: Path) -> dict[str, secret.Values]:
+    """Return the Secrets that a pod names and that are there, by name.
+
+    Args:    state: the folder that has the key.
+    Raises:  ProtocolError: one cannot be opened.
+    """
+    found, seal = dict[str, secret.Values](), sealing.Seal(state / sealing.KEY_FILE)
     for name in secret.names(pod.spec):
         with contextlib.suppress(errors.NotFound):
             found[name] = seal.opened(await store.get(core.Secret, name, pod.metadata.namespace))

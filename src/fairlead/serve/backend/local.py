@@ -26,10 +26,9 @@ from fairlead.serve.backend.faults import LocalFaults
 from fairlead.serve.backend.tenancy import localsecrets
 from fairlead.serve.backend.vgpu import vgpus
 from fairlead.serve.metering import leases
-from fairlead.settings import SECRETS_KEY
 from fairlead.silicon.port import Faults, Sampler
+from fairlead.store import sealing
 from fairlead.store.port import AdmittingStore, Selector, Store
-from fairlead.store.sealing import Seal
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 from fairlead.wire.text import timestamp
@@ -111,7 +110,7 @@ def backend(
         streams=enginepods.EngineStreams(engine=engine, access=engine, dial=dial),
         access=podaccess.EngineAccess(engine=engine, access=engine),
         volumes=volumes.LocalVolumes(store=store, folder=state_folder / "volumes"),
-        secrets=localsecrets.LocalSecrets(store=store, seal=Seal(state_folder / SECRETS_KEY)),
+        secrets=localsecrets.LocalSecrets(store=store, seal=sealing.Seal(state_folder / sealing.KEY_FILE)),
         images=images,
         image_building=images,
         manifests=living,

@@ -13,8 +13,7 @@ from fairlead.node.kubelet import spec
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.node.tenancy import secrets
 from fairlead.plan.pod import secret
-from fairlead.store import tracerecorder
-from fairlead.store.sealing import Seal
+from fairlead.store import sealing, tracerecorder
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 from tests.unit.node.kubelet.test_kubelet import World, _container, _output, _pod, world
@@ -30,7 +29,7 @@ def _taking(key: str = "password", **more: Any) -> core.Container:
 
 
 async def _keep(world: World, **values: str) -> None:
-    seal = Seal(world.settings.secrets_key)
+    seal = sealing.Seal(world.settings.state.folder / sealing.KEY_FILE)
     data = seal.sealed({key: value.encode() for key, value in values.items()}, "db", "default")
     await world.store.apply(
         core.Secret(metadata=meta.ObjectMeta(name="db", namespace="default"), data=data), manager="t"
@@ -69,7 +68,7 @@ def _waits(pod: core.Pod, why: str) -> bool:
 
 async def test_a_pod_whose_secret_cannot_be_opened_fails_with_the_next_step(world: World) -> None:
     await _keep(world, password=VALUE)
-    world.settings.secrets_key.write_bytes(b"")
+    (world.settings.state.folder / sealing.KEY_FILE).write_bytes(b"")
     async with world.kubelet():
         await world.run(_pod(_taking()))
         over = await world.until_phase("train", "Failed")
