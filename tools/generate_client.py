@@ -33,6 +33,7 @@ ANSWERS = (
     "NodeList",
     "ProcessTable",
     "QuotaList",
+    "SecretList",
     "Self",
     "Status",
     "TenancyList",

@@ -458,6 +458,27 @@ class QuotaView(Record, frozen=True, kw_only=True):
     used: Mapping[str, str]
 
 
+class SecretList(Record, frozen=True, kw_only=True):
+    """`SecretList` of the API."""
+
+    items: tuple[SecretView, ...]
+    next: str = ""
+    """`after` of the next page; empty: there is none."""
+
+
+class SecretView(Record, frozen=True, kw_only=True):
+    """`SecretView` of the API."""
+
+    name: str
+    namespace: str
+    digests: Mapping[str, str]
+    """Of each value, by key; of use only to see that one has changed."""
+    used_by: tuple[str, ...]
+    """Containers that name it, ended ones too."""
+    created_at: str | None
+    updated_at: str | None
+
+
 class Self(Record, frozen=True, kw_only=True):
     """`Self` of the API."""
 

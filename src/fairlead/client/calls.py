@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 IDEMPOTENCY_KEY: Final = "idempotency-key"
 """Header of a request that the service carries out once, however often it comes."""
-_TIMEOUT_S: Final = 60.0
+TIMEOUT_S: Final = 60.0
 _ERROR: Final = 400
 """The lowest status that is an error."""
 _TOO_MANY: Final = 429
@@ -75,7 +75,7 @@ class Calls:
         params: Mapping[str, Any] | None = None,
         body: Any = None,
         content: bytes | None = None,
-        timeout_s: float | None = _TIMEOUT_S,
+        timeout_s: float | None = TIMEOUT_S,
         headers: Mapping[str, str] | None = None,
     ) -> T:
         """Send one request and decode its answer.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,14 +57,45 @@ class Client:
             self._namespace = "default" if self._tenancy is None else self._found(self._tenancy)
         return self._namespace
 
-    def run(self, image: str, command: Sequence[str] = (), **options: Unpack[runoptions.RunOptions]) -> Container:
+    def run(
+        self,
+        image: str,
+        command: Sequence[str] = (),
+        *,
+        wait_s: float | None = None,
+        **options: Unpack[runoptions.RunOptions],
+    ) -> Container:
         """Run a container and return it at once; `logs(follow=True)` and `wait` come back to it.
 
         The request has a key of its own, so that one which is sent again is the same container.
         Args:   image: what to run.   command: in place of the image's own; a list of words, no shell.
+                wait_s: return it once it has started, or will not, or as it is after so long; None: at once.
                 options: `gpus=2`, `name="train"`, `env={"A": "b"}`, `memory="64Gi"`, and the others of `RunOptions`.
         Raises: TypeError: an option that there is not; Denied: a quota or a rule; Conflict: the name is taken.
         """
+        headers = {calls.IDEMPOTENCY_KEY: uuid.uuid4().hex}
+        made = self.calls.call(
+            "POST",
+            "/v1/containers",
+            answers.ContainerView,
+            params={"wait": wait_s},
+            body=self._request(image, command, options),
+            headers=headers,
+            timeout_s=calls.TIMEOUT_S + (wait_s or 0),
+        )
+        return Container(self.calls, made)
+
+    def dry_run(
+        self, image: str, command: Sequence[str] = (), **options: Unpack[runoptions.RunOptions]
+    ) -> answers.ContainerView:
+        """Check everything that `run` would, run nothing, and return what would be: `.waiting` says why it would wait.
+
+        Raises: as `run`.
+        """
+        params, body = {"dry_run": "true"}, self._request(image, command, options)
+        return self.calls.call("POST", "/v1/containers", answers.ContainerView, params=params, body=body)
+
+    def _request(self, image: str, command: Sequence[str], options: runoptions.RunOptions) -> dict[str, Any]:
         if unknown := sorted(set(options) - _NAMES):
             message = f"run() has no option {', '.join(unknown)}; there are {', '.join(sorted(_NAMES))}"
             raise TypeError(message)
@@ -73,9 +105,7 @@ class Client:
         body: dict[str, Any] = {"image": image, "args": list(command), **options}
         if not body.get("tenancy") and not body.get("namespace"):
             body["namespace"] = self.namespace
-        headers = {calls.IDEMPOTENCY_KEY: uuid.uuid4().hex}
-        made = self.calls.call("POST", "/v1/containers", answers.ContainerView, body=body, headers=headers)
-        return Container(self.calls, made)
+        return body
 
     def container(self, name: str, *, namespace: str | None = None) -> Container:
         """Return a container by its name. Raises: NotFound."""
@@ -121,6 +151,34 @@ class Client:
         params = {"namespace": namespace}
         found = self.calls.call("GET", "/v1/volumes", answers.VolumeList, params=params).items
         return record.Listing(found, columns=("namespace", "name", "state", "used_by"))
+
+    def secrets(self, *, namespace: str | None = None) -> record.Listing[answers.SecretView]:
+        """Return the secrets that containers may be given: names, keys and digests, never a value."""
+        found = self.calls.call("GET", "/v1/secrets", answers.SecretList, params={"namespace": namespace}).items
+        return record.Listing(found, columns=("namespace", "name", "digests", "used_by"))
+
+    def set_secret(
+        self, name: str, values: Mapping[str, str | bytes] | str | bytes, *, namespace: str | None = None
+    ) -> answers.SecretView:
+        """Keep a secret, in place of one of that name: `run(…, secrets=[{"name": name, "env": "TOKEN"}])` gives it.
+
+        Args:   values: by key; text or bytes alone has the key `value`.
+        Raises: Invalid: its name, or what it holds; Denied: a quota or a role.
+        """
+        given = {"value": values} if isinstance(values, str | bytes) else values
+        data = {key: base64.b64encode(_bytes(value)).decode() for key, value in given.items()}
+        where, body = namespace or self.namespace, {"values_base64": data}
+        try:
+            return self.calls.call("PUT", _secret(name), answers.SecretView, params={"namespace": where}, body=body)
+        except errors.NotFound as error:
+            if error.reason != "SecretNotFound":
+                raise
+        made = {"name": name, "namespace": where, **body}
+        return self.calls.call("POST", "/v1/secrets", answers.SecretView, body=made)
+
+    def delete_secret(self, name: str, *, namespace: str | None = None) -> None:
+        """Delete a secret; containers that run keep what they were given. Raises: NotFound."""
+        self.calls.call("DELETE", _secret(name), type(None), params={"namespace": namespace or self.namespace})
 
     def quotas(self, *, namespace: str | None = None) -> record.Listing[answers.QuotaView]:
         """Return how much the containers of each namespace may ask for together, and do."""
@@ -187,6 +245,14 @@ class Client:
     def _found(self, tenancy: str) -> str:
         path = calls.item_path("/v1/tenancies", tenancy)
         return self.calls.call("GET", path, answers.TenancyView).namespace
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _secret(name: str) -> str:
+    return calls.item_path("/v1/secrets", name)
 
 
 def _ambiguous(tenancy: str, namespace: str) -> errors.Invalid:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import sys
-import urllib.parse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +19,7 @@ from fairlead import errors, files
 from fairlead.cli.core import connection, invocation, options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
+from fairlead.client import calls
 from fairlead.serve.v1.secrets.view import SecretList, SecretRequest, SecretValues, SecretView
 
 _KEY: Final = "value"
@@ -66,9 +66,9 @@ def group() -> None:
 @options.namespace_option
 @options.pass_client
 def create(client: Client, /, *, name: str, namespace: str, replace: bool, **given: Any) -> None:
-    """Keep a value: of FILE, of standard input (-), or typed at a prompt.
+    """Keep the value of a file, of stdin or of a prompt.
 
-    A file is kept as it is; of standard input the last line break is left out.
+    FILE is kept as it is; of standard input (-) the last line break is left out. Without either the value is asked for.
     """
     if given["literal"] or "=" in name:
         raise _on_command_line()
@@ -135,7 +135,7 @@ def _on_command_line() -> errors.Invalid:
 @options.output_option
 @options.pass_client
 def list_secrets(client: Client, /, *, namespace: str | None, form: str) -> None:
-    """List secrets: their keys, a digest of each value, and who names them."""
+    """List secrets: keys, digests, who names them."""
     found = client.call("GET", "/v1/secrets", SecretList, params={"namespace": namespace}).items
     output.show_listing(found, _COLUMNS, form=form, name=lambda item: item.name)
 
@@ -146,7 +146,7 @@ def list_secrets(client: Client, /, *, namespace: str | None, form: str) -> None
 @options.json_option
 @options.pass_client
 def show(client: Client, /, *, names: tuple[str, ...], namespace: str, form: str) -> None:
-    """Show what may be known of secrets: keys, digests, times; no value."""
+    """Show all of secrets but their values."""
     params = {"namespace": namespace}
     found = [client.call("GET", _path(name), SecretView, params=params) for name in names]
     if form != "text":
@@ -167,7 +167,7 @@ def show(client: Client, /, *, names: tuple[str, ...], namespace: str, form: str
 @click.option("-f", "--force", is_flag=True, help="secrets that are not there are not errors")
 @options.pass_client
 def delete(client: Client, /, *, names: tuple[str, ...], namespace: str, force: bool) -> None:
-    """Delete secrets; containers that run keep what they were given."""
+    """Delete secrets; what runs keeps its values."""
     for name in names:
         try:
             client.call("DELETE", _path(name), type(None), params={"namespace": namespace})
@@ -179,4 +179,4 @@ def delete(client: Client, /, *, names: tuple[str, ...], namespace: str, force: 
 
 
 def _path(name: str) -> str:
-    return f"/v1/secrets/{urllib.parse.quote(name, safe='')}"
+    return calls.item_path("/v1/secrets", name)
