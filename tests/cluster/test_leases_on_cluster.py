@@ -100,7 +100,7 @@ def test_an_administrator_takes_a_gpu_out_of_service_and_no_object_brings_it_bac
     agent.start()
     node.until_allocatable(server, cluster.node, 7)
     folder = f"--state-folder={cluster.folder / 'lease-state'}"
-    line = (sys.executable, "-m", "fairlead.cli.main", folder, "lease", "release", device["spec"]["uuid"])
+    line = (sys.executable, "-m", "fairlead.cli.main", "lease", "release", device["spec"]["uuid"], folder)
     subprocess.run(line, check=True, timeout=60)
     node.until_allocatable(server, cluster.node, 8)
 
