@@ -44,6 +44,8 @@ _PLUGIN_WAIT_S: Final = 30.0
 """How long a pod waits for a plugin that may be being started, or started again."""
 _PLUGIN_AWAY: Final = frozenset({"Unavailable", "Cancelled", endpoint.UNREACHABLE})
 """Reasons of a call that reached no plugin."""
+_UNWELL: Final = frozenset({"GPUNotVerified", "DeviceUnhealthy"})
+"""Reasons of a plugin of ours that knows before the kubelet that a device is not well, or still to be verified."""
 _ORPHAN_WAIT_S: Final = 0.2
 _NAME_TAKEN_S: Final = 10.0
 
@@ -332,7 +334,7 @@ class Kubelet:
         if isinstance(error, errors.Insufficient):
             # It went, or came again with no list yet, while another pod was served: what it has is not known.
             return self._plugin_wait(pod) is not None or self._may_heal(pod)
-        if error.reason not in _PLUGIN_AWAY:
+        if error.reason not in _PLUGIN_AWAY | _UNWELL:
             return False
         first = self._unanswered.setdefault(pod.metadata.uid, time.monotonic())
         return time.monotonic() - first <= _PLUGIN_WAIT_S

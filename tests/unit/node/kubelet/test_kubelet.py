@@ -470,6 +470,25 @@ async def test_a_pod_that_is_bound_while_the_gpus_of_the_last_one_are_verified_w
         await world.until_phase("train", "Succeeded")
 
 
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        errors.Unavailable("not verified since its last tenant", reason="GPUNotVerified"),
+        errors.DeviceFault("is unhealthy: Verifying", reason="DeviceUnhealthy"),
+    ],
+    ids=["of the ledger", "of the plugin"],
+)
+async def test_a_plugin_that_knows_before_the_kubelet_that_a_gpu_is_not_verified_is_asked_again(
+    world: World, refusal: errors.FairleadError
+) -> None:
+    world.plugin.refuses = refusal
+    async with world.kubelet():
+        await world.run(_pod(_container(("true",), gpus=1)))
+        await world.until_asked()
+        world.plugin.refuses = None
+        await world.until_phase("train", "Succeeded")
+
+
 @pytest.mark.parametrize("stream_ends_first", [False, True], ids=["at once", "its stream first"])
 async def test_a_plugin_that_dies_while_it_is_asked_is_waited_for(world: World, stream_ends_first: bool) -> None:
     world.plugin.hold.clear()
