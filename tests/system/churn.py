@@ -293,7 +293,8 @@ class Churn(killloop.Loop):
         """Delete every tenancy; return what is left of them: objects, networks, rules."""
         for name in self.names:
             self.until(lambda name=name: self.call("DELETE", f"/v1/tenancies/{name}") in GONE)
-        self.until(lambda: (self.ask("/v1/tenancies") or {"items": [1]})["items"] == [])
+        patience_s = killloop.PATIENCE_S + 3 * len(self.names)  # podman removes one network after another
+        self.until(lambda: (self.ask("/v1/tenancies") or {"items": [1]})["items"] == [], patience_s)
         left = [one["name"] for one in (self.ask("/v1/tenancies") or {"items": []})["items"]]
         home = (self.state / "state" / "kubelet" / "home-id").read_text().strip()[:8]
         listed = subprocess.run(("podman", "network", "ls", "-q"), capture_output=True, text=True, check=False).stdout
