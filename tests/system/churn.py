@@ -28,10 +28,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import kernelseen
 import killloop
 
 CHECKER = Path(__file__).with_name("churncheck.py")
-GONE = {200, 202, 204, 404}
 ENDED = {"succeeded", "failed", "stopped", "gone"}
 SETTINGS = {"FAIRLEAD_LEASE_LEDGER": "on", "FAIRLEAD_LEASE_REUSE": "verify"}
 KINDS = {"service": 3, "its processes": 4, "tree": 2, "at work": 3, "monitor": 2, "container": 4}
@@ -47,6 +47,7 @@ class Churn(killloop.Loop):
     def __init__(self, state: Path, image: str, *, seed: int) -> None:
         super().__init__(state, image, seed=seed)
         self.mark = f"ch{os.getpid()}-"
+        self.kills: Counter[str] = Counter()
         self.names: list[str] = []
         self.spaces: dict[str, str] = {}
         """Namespace of each tenancy that stands."""
@@ -136,7 +137,7 @@ class Churn(killloop.Loop):
             self.done[told(found) if found else "no answer"] += 1
             time.sleep(chance.uniform(0.0, 2.5))
         # A client that gave up during a long outage would leave what nobody deletes.
-        while self.call("DELETE", f"{where}?grace=0&namespace={space}") not in GONE:
+        while self.call("DELETE", f"{where}?grace=0&namespace={space}") not in killloop.GONE:
             time.sleep(0.1)
 
     def reside(self, tenancies: int) -> None:
@@ -162,7 +163,7 @@ class Churn(killloop.Loop):
         """Delete a tenancy with what runs in it and make it again under its name."""
         while not self.over.wait(every_s):
             name = self.random.choice(self.names)
-            while self.call("DELETE", f"/v1/tenancies/{name}") not in GONE:
+            while self.call("DELETE", f"/v1/tenancies/{name}") not in killloop.GONE:
                 time.sleep(0.5)
             if not self.until(lambda name=name: self.call("GET", f"/v1/tenancies/{name}") == 404):
                 self.seen.append(f"tenancy {name} never ends")
@@ -177,7 +178,7 @@ class Churn(killloop.Loop):
             for number in range(2):
                 name = f"{self.mark}{tenancy}-resident{number}"
                 where = f"/v1/containers/{name}?grace=0&namespace={self.space_of(tenancy)}"
-                self.until(lambda where=where: self.call("DELETE", where) in GONE)
+                self.until(lambda where=where: self.call("DELETE", where) in killloop.GONE)
 
     def space_of(self, tenancy: str) -> str:
         """Return the namespace that a tenancy has now, which is another one after it was made again."""
@@ -188,28 +189,30 @@ class Churn(killloop.Loop):
 
     def victims(self, kind: str) -> list[int]:
         assert self.process is not None
-        own = descendants(self.process.pid)
+        own = kernelseen.descendants(self.process.pid)
         if kind == "service":
             return [self.process.pid]
         if kind == "tree":
             return [self.process.pid, *own]
         if kind == "its processes":
-            found = [pid for pid in own if b"fairlead" in killloop.words(pid)]
+            found = [pid for pid in own if b"fairlead" in kernelseen.words(pid)]
         elif kind == "at work":
             found = [
-                pid for pid in killloop.pids() if program(pid) in {"podman", "runc", "netavark"} and self.is_ours(pid)
+                pid for pid in kernelseen.pids() if program(pid) in {"podman", "runc", "netavark"} and self.is_ours(pid)
             ]
         elif kind == "monitor":
-            found = [pid for pid in killloop.pids() if program(pid) == "conmon" and self.is_ours(pid)]
+            found = [pid for pid in kernelseen.pids() if program(pid) == "conmon" and self.is_ours(pid)]
         else:
             found = [
-                pid for pid in killloop.pids() if program(pid) in {"sleep", "nc", "sh", "busybox"} and self.is_ours(pid)
+                pid
+                for pid in kernelseen.pids()
+                if program(pid) in {"sleep", "nc", "sh", "busybox"} and self.is_ours(pid)
             ]
         return [self.random.choice(found)] if found else []
 
     def is_ours(self, pid: int) -> bool:
-        identity = killloop.container_of(pid)
-        return (bool(identity) and identity not in self.others) or self.mark.encode() in killloop.words(pid)
+        identity = kernelseen.container_of(pid)
+        return (bool(identity) and identity not in self.others) or self.mark.encode() in kernelseen.words(pid)
 
     def strike(self) -> None:
         assert self.process is not None
@@ -292,7 +295,7 @@ class Churn(killloop.Loop):
     def remove_tenancies(self) -> list[str]:
         """Delete every tenancy; return what is left of them: objects, networks, rules."""
         for name in self.names:
-            self.until(lambda name=name: self.call("DELETE", f"/v1/tenancies/{name}") in GONE)
+            self.until(lambda name=name: self.call("DELETE", f"/v1/tenancies/{name}") in killloop.GONE)
         patience_s = killloop.PATIENCE_S + 3 * len(self.names)  # podman removes one network after another
         self.until(lambda: (self.ask("/v1/tenancies") or {"items": [1]})["items"] == [], patience_s)
         left = [one["name"] for one in (self.ask("/v1/tenancies") or {"items": []})["items"]]
@@ -317,17 +320,7 @@ def _heard(what: str) -> str:
 
 
 def program(pid: int) -> str:
-    return killloop.words(pid).split(b"\0")[0].rpartition(b"/")[2].decode(errors="replace")
-
-
-def descendants(pid: int) -> list[int]:
-    """Return the processes that one started, and theirs."""
-    found: list[int] = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            for word in path.read_text().split():
-                found += [int(word), *descendants(int(word))]
-    return found
+    return kernelseen.words(pid).split(b"\0")[0].rpartition(b"/")[2].decode(errors="replace")
 
 
 def is_good(found: dict[str, Any]) -> bool:
