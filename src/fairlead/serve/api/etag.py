@@ -3,13 +3,15 @@
 A tag has two parts: of the object, and of the whole answer with what only a clock or others change (`VOLATILE`: why it
 waits, what it costs so far). `If-None-Match` compares both, so that 304 never hides a change. `If-Match` compares the
 first, so that a cost that has grown meanwhile refuses nobody. Changes with `If-Match` of one object wait for each
-other: of two that name the same tag, one is carried out. Other writers (a kubelet, requests without a tag) are not
-waited for.  Source: RFC 9110, 8.8.3, 13.1.1, 13.1.2 and 13.2.1.
+other: of two that name the same tag, one is carried out. A change waits only once its own body is there, only for those
+of its own namespace, and never for what another waits for after its change (`let_go`). Other writers (a kubelet,
+requests without a tag) are not waited for.  Source: RFC 9110, 8.8.3, 13.1.1, 13.1.2 and 13.2.1.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import hashlib
 import weakref
 from collections.abc import Iterable, MutableMapping
@@ -35,24 +37,53 @@ _LONGEST: Final = 1 << 18
 Message = MutableMapping[str, Any]
 
 
+class Turn:
+    """What one change waits for: that it alone changes its object."""
+
+    def __init__(self, locks: MutableMapping[tuple[str, str], asyncio.Lock]) -> None:
+        self._locks = locks
+        self._held: asyncio.Lock | None = None
+
+    async def take(self, namespace: str, path: str) -> None:
+        lock = self._locks.setdefault((namespace, path), asyncio.Lock())
+        await lock.acquire()
+        self._held = lock
+
+    def end(self) -> None:
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+
+_TURN: Final = contextvars.ContextVar[Turn | None]("turn", default=None)
+"""Of the change that is under way."""
+
+
 def conditional(inner: types.ASGIApp) -> types.ASGIApp:
     """Return an application that knows `ETag`, `If-None-Match` and `If-Match`."""
-    locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+    locks: weakref.WeakValueDictionary[tuple[str, str], asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def called(scope: Any, receive: types.Receive, send: types.Send) -> None:
         if scope["type"] != "http":
             await inner(scope, receive, send)
-            return
-        method, wanted = scope["method"], _header(scope, b"if-match")
-        if method in _SAFE:
+        elif scope["method"] in _SAFE:
             await inner(scope, receive, _tagging(_header(scope, b"if-none-match") or "", send))
-        elif wanted is None:
-            await inner(scope, receive, send)
         else:
-            async with locks.setdefault(resource(scope["path"]), asyncio.Lock()):
+            turn = Turn(locks)
+            before = _TURN.set(turn)
+            try:
                 await inner(scope, receive, send)
+            finally:
+                turn.end()
+                _TURN.reset(before)
 
     return called
+
+
+def let_go() -> None:
+    """Let the next change of the object go on: this one is made, and only waits for what comes of it."""
+    if (turn := _TURN.get()) is not None:
+        turn.end()
 
 
 def tag(body: bytes) -> str:
@@ -132,6 +163,16 @@ async def check(asked: connection.ASGIConnection[Any, Any, Any, Any], *, aside: 
     scope: Any = asked.scope
     if scope["type"] != "http" or scope["method"] in _SAFE or (wanted := _header(scope, b"if-match")) is None:
         return
+    await connection.Request[Any, Any, Any](scope, asked.receive).body()  # kept in the scope for the route
+    namespace = await _compare(asked, wanted, aside)
+    if (turn := _TURN.get()) is not None:
+        await turn.take(namespace, resource(scope["path"]))
+    await _compare(asked, wanted, aside)  # what others have changed meanwhile
+
+
+async def _compare(asked: connection.ASGIConnection[Any, Any, Any, Any], wanted: str, aside: str) -> str:
+    """Return the namespace of the object that `If-Match` names ("": of none). Raises: as `check`."""
+    scope: Any = asked.scope
     path = resource(scope["path"])
     state = {name: value for name, value in scope["state"].items() if name not in {aside, _FRAMEWORK}}
     status, body = await _read(asked.app.asgi_handler, {**scope, "method": "GET", "path": path, "state": state})
@@ -145,6 +186,8 @@ async def check(asked: connection.ASGIConnection[Any, Any, Any, Any], *, aside: 
     if wanted.strip() != "*" and _steady(now) not in map(_steady, _named(wanted)):
         message = f"{path} is another one than If-Match names: it is {now} now"
         raise errors.Stale(message, reason="PreconditionFailed", hint="read it again, and decide anew", etag=now)
+    read = msgspec.json.decode(body)
+    return str(read.get("namespace", "")) if isinstance(read, dict) else ""
 
 
 def _steady(name: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
 from fairlead.serve.api import etag
@@ -59,6 +60,44 @@ async def test_of_two_changes_with_one_tag_one_is_carried_out(api: httpx.AsyncCl
     headers = {"if-match": (await api.get("/v1/queues/q")).headers["etag"]}
     changes = [api.put("/v1/queues/q", json={"weight": 2 + number}, headers=headers) for number in range(8)]
     assert sorted(one.status_code for one in await asyncio.gather(*changes)) == [200, *[412] * 7]
+
+
+async def test_a_body_that_comes_slowly_holds_up_no_other_change(lab: Lab) -> None:
+    """Lists have one path for all tenancies, and so have containers of one name."""
+    sending, rest = asyncio.Event(), asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b'{"name": '
+        sending.set()
+        await rest.wait()
+        yield b'"data"}'
+
+    any_tag = {"if-match": "*", "content-type": "application/json"}
+    async with asyncio.TaskGroup() as tasks:
+        slow = tasks.create_task(lab.ask("developer", "POST", "/v1/volumes", content=slowly(), headers=any_tag))
+        await sending.wait()
+        async with asyncio.timeout(5):
+            other = await lab.ask("stranger", "POST", "/v1/volumes", json={"name": "data"}, headers={"if-match": "*"})
+        rest.set()
+    assert (other.status_code, slow.result().status_code) == (201, 201), other.text
+
+
+async def test_a_change_that_waits_for_its_end_holds_up_no_other_change(lab: Lab) -> None:
+    for who, tenancy in (("developer", "red"), ("stranger", "blue")):
+        assert (await lab.run(who, "train", tenancy=tenancy)).status_code == 201
+    pod = await lab.world.pod("train", lab.namespaces["red"])
+    kept = msgspec.structs.replace(pod.metadata, finalizers=("example.com/never",), resource_version="")
+    await lab.world.store.update(msgspec.structs.replace(pod, metadata=kept))
+    any_tag = {"if-match": "*"}
+    async with asyncio.TaskGroup() as tasks:
+        waits = tasks.create_task(lab.ask("developer", "DELETE", "/v1/containers/train?wait=3600", headers=any_tag))
+        async with asyncio.timeout(5):
+            while (await lab.world.pod("train", lab.namespaces["red"])).metadata.deletion_timestamp is None:
+                await asyncio.sleep(0.01)
+            other = await lab.ask("stranger", "DELETE", "/v1/containers/train", headers=any_tag)
+            own = await lab.ask("developer", "DELETE", "/v1/containers/train", headers=any_tag)
+        waits.cancel()
+    assert (other.status_code, own.status_code) == (202, 202), (other.text, own.text)
 
 
 async def test_a_verb_heeds_the_tag_of_its_container_and_not_of_what_a_clock_changes(

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from fairlead import errors
+from fairlead.serve.api import etag
 from fairlead.serve.backend import pods
 from fairlead.serve.closing import closing
 from fairlead.serve.v1.containers import view
@@ -48,6 +49,7 @@ async def wait_for(store: Store, pod: core.Pod, *, state: str, timeout_s: float 
         message = f'cannot wait for state "{state}" (offered: {", ".join(WAIT_STATES)})'
         raise errors.Invalid(message, reason="WaitStateUnknown")
     latest = view.container_view(pod)
+    etag.let_go()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             async with closing(pods.follow(store, pod)) as changes:

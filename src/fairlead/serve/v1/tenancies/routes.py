@@ -14,6 +14,7 @@ from fairlead import errors
 from fairlead.plan.pod import podstate
 from fairlead.plan.tenancy import baseline, export
 from fairlead.plan.tenancy.matrix import Matrix
+from fairlead.serve.api import etag
 from fairlead.serve.api import page as pages
 from fairlead.serve.api.change import DryRun, Wait, would_be
 from fairlead.serve.api.failure import documented
@@ -96,6 +97,7 @@ async def _judged(services: Services, item: Tenancy) -> TenancyView:
 async def _after(services: Services, item: Tenancy, until: str, wait_s: float | None) -> Tenancy:
     """Return a tenancy that was just changed: as it is, or once it is ready or gone. Args: wait_s: None: not at all."""
     if wait_s is not None:
+        etag.let_go()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 return await _followed(services, item, until)
