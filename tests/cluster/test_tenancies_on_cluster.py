@@ -188,7 +188,9 @@ def test_two_tenancies_are_closed_before_they_are_open_and_leave_nothing(
         assert anew != space.namespace
         assert server.get(f"/api/v1/namespaces/{anew}/pods")["items"] == []
         quotas = server.get(f"/api/v1/namespaces/{anew}/resourcequotas")["items"]
-        assert [one["spec"]["hard"] for one in quotas] == [{"pods": "500"}]  # control.tenancy_pods, and no other
+        assert [one["spec"]["hard"] for one in quotas] == [
+            {"pods": "500", "persistentvolumeclaims": "100"}
+        ]  # settings, and no other
 
 
 def _assert_made_in_order(server: api.API, namespace: str, pod: api.Object) -> None:

@@ -10,6 +10,7 @@ Source: ASGI specification, "Websocket Denial Response" (`websocket.http.respons
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
@@ -52,7 +53,14 @@ def create_app(inner: App, accounts: Accounts, *, gate: limits.Gate, refusals: R
             recording.home = Place(tenancy=home.tenancy, uid=home.uid)
         scope["state"][permissions.PRINCIPAL] = principal
         told = _headed(standing.headers, told)
-        await inner(scope, receive, _denying(scope, told) if scope["type"] == "websocket" else told)
+        with contextlib.ExitStack() as counted:
+            try:
+                if principal is not roles.ANONYMOUS:
+                    counted.enter_context(gate.under_way(principal.account))
+            except errors.FairleadError as error:
+                await refuse(scope, told, error)
+                return
+            await inner(scope, receive, _denying(scope, told) if scope["type"] == "websocket" else told)
 
     return app
 

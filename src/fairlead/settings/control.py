@@ -39,6 +39,9 @@ class ControlSettings:
     tenancy_pods: int = row(
         500, text="containers at a time of a tenancy whose own quota does not count `pods`; 0: as many as it asks for"
     )
+    tenancy_volumes: int = row(
+        100, text="named volumes of a tenancy whose own quota does not count them; 0: as many as it asks for"
+    )
     tenancies: bool = row(
         False, text="over a cluster, keep tenancies: the controller then makes namespaces, policies, quotas and limits"
     )

@@ -32,8 +32,16 @@ def controller(config: settings.Settings) -> None:
         given = isolation.networks_of(config.control.tenancy_networks)
         networks = isolation.ClusterNetworks(store, enforcer=config.control.tenancy_enforcer, networks=given)
         possessions = isolation.ClusterPossessions(store)
-        resync_s, most_pods = config.control.tenancy_resync_s, config.control.tenancy_pods
-        kept = Tenancies(store, networks, possessions, resync_s=resync_s, most_pods=most_pods, follows_pods=False)
+        control = config.control
+        kept = Tenancies(
+            store,
+            networks,
+            possessions,
+            resync_s=control.tenancy_resync_s,
+            most_pods=control.tenancy_pods,
+            most_volumes=control.tenancy_volumes,
+            follows_pods=False,
+        )
         return (*nodes, kept)
 
     needed = (*rights.CONTROLLER, *(rights.TENANCIES if config.control.tenancies else ()))

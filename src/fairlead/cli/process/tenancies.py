@@ -133,6 +133,7 @@ def compose(
         possessions,
         resync_s=control.tenancy_resync_s,
         most_pods=control.tenancy_pods,
+        most_volumes=control.tenancy_volumes,
         gives_user_ids=True,
     )
 

@@ -50,18 +50,20 @@ class Tenancies:
         *,
         resync_s: float = 10.0,
         most_pods: int = 0,
+        most_volumes: int = 0,
         follows_pods: bool = True,
         gives_user_ids: bool = False,
     ) -> None:
         """Take the store, the place where containers run, and how often a tenancy that stands is looked at.
 
-        Args: most_pods: of a tenancy whose quota does not count them; 0: any number.
+        Args: most_pods, most_volumes: of a tenancy whose quota does not count them; 0: any number.
               follows_pods: hear of every pod there is; on a cluster they are too many, and its API server refuses pods
               of a tenancy that is not Ready.
               gives_user_ids: choose users of the host for each tenancy's user namespaces.
         """
         self._store, self._network, self._possessions = store, network, possessions
-        self._resync_s, self._most_pods, self._follows_pods = resync_s, most_pods, follows_pods
+        self._resync_s, self._follows_pods = resync_s, follows_pods
+        self._most_pods, self._most_volumes = most_pods, most_volumes
         self._tenancies: dict[str, Tenancy] = {}
         self._sweeps = backoff.Backoff(first_s=_SWEEP_S[0], last_s=_SWEEP_S[1])
         self._sweep_at = 0.0
@@ -140,7 +142,7 @@ class Tenancies:
                 network, problem = item.status.network, error
             good = "NoNetwork" if item.spec.network.mode == kind.NONE else "RulesInForce"
             found[kind.NETWORK_ISOLATED] = baseline.condition(item, kind.NETWORK_ISOLATED, problem, good=good)
-            limits = baseline.quota(item, pods=self._most_pods)
+            limits = baseline.quota(item, pods=self._most_pods, volumes=self._most_volumes)
             found[kind.QUOTA_APPLIED] = baseline.condition(
                 item, kind.QUOTA_APPLIED, await self._limits(item, limits), good="Applied" if limits else "NoQuota"
             )

@@ -22,7 +22,8 @@ _NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 _COUNT: Final = "count/pods"
 COUNTS: Final = frozenset({"pods", _COUNT})
 """Names that count pods themselves."""
-_CLAIMS: Final = ("persistentvolumeclaims", "count/persistentvolumeclaims")
+CLAIMS: Final = frozenset({"persistentvolumeclaims", "count/persistentvolumeclaims"})
+"""Names that count named volumes."""
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
 _STATED: Final = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
 """Counting one of these obliges every container to state it."""
@@ -106,7 +107,7 @@ def limits_of_claims(quota: core.ResourceQuota) -> dict[str, quantity.Quantity]:
     """Return how many claims a quota lets in, by the names that it uses."""
     if quota.spec.scopes or quota.spec.scope_selector:
         return {}
-    return {name: quantity.parse(text) for name, text in quota.spec.hard.items() if name in _CLAIMS}
+    return {name: quantity.parse(text) for name, text in quota.spec.hard.items() if name in CLAIMS}
 
 
 def _excess(quota: core.ResourceQuota, pod: core.Pod, taken: Mapping[str, Fraction]) -> str:

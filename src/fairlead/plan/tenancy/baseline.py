@@ -117,13 +117,16 @@ def is_own(item: Tenancy, found: core.Namespace) -> bool:
     return found.metadata.labels.get(UID) == item.metadata.uid
 
 
-def quota(item: Tenancy, *, pods: int = 0) -> core.ResourceQuota | None:
+def quota(item: Tenancy, *, pods: int = 0, volumes: int = 0) -> core.ResourceQuota | None:
     """Return the quota of the tenancy's namespace; None where it has none.
 
     Args: pods: how many may be there that have not ended, where the tenancy's own quota does not count them; 0: any.
+          volumes: how many named volumes, likewise.
     """
     own = dict(item.spec.quota)
     hard = {"pods": str(pods), **own} if pods and not podquota.COUNTS.intersection(own) else own
+    if volumes and not podquota.CLAIMS.intersection(own):
+        hard = {"persistentvolumeclaims": str(volumes), **hard}
     if not hard:
         return None
     about = meta.ObjectMeta(name=QUOTA, namespace=namespace_name(item))

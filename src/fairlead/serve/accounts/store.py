@@ -25,6 +25,8 @@ from fairlead.wire.text import timestamp
 _ACCOUNT, _MEMBER, _KEY = schema.ACCOUNT.c, schema.MEMBERSHIP.c, schema.API_KEY.c
 _LONGEST: Final = 63
 _LONGEST_NOTE: Final = 200
+_MOST_KEYS: Final = 100
+"""Of one account, in force; and as many that are not any more are kept to be read."""
 _USED_S: Final = 60.0
 _BOGUS: Final = "0" * 64
 
@@ -140,11 +142,13 @@ class StoredKeys:
             await find_account(connection, spec.account)
             return await self._insert(connection, spec)
 
-    async def _insert(self, connection: sqla.AsyncConnection, spec: port.KeySpec) -> port.NewKey:
+    async def _insert(self, connection: sqla.AsyncConnection, spec: port.KeySpec, replaced: str = "") -> port.NewKey:
+        """Write a new key. Args: replaced: id of the one that it is made for; empty: none."""
         if len(spec.note) > _LONGEST_NOTE or not spec.note.isprintable():
             message = f"a key's note has at most {_LONGEST_NOTE} printable characters"
             raise errors.Invalid(message, reason="NoteInvalid")
         now, key = self.now(), apikeys.make()
+        await _make_room(connection, spec.account, now, replaced)
         row = {
             "id": key.id,
             "account": spec.account,
@@ -188,7 +192,7 @@ class StoredKeys:
             lifetime_s = None if row["expires_at"] is None else row["expires_at"] - row["created_at"]
             scopes = parse_scopes(row["scopes"].split(), within=within)
             spec = port.KeySpec(account=row["account"], scopes=scopes, lifetime_s=lifetime_s, note=row["note"])
-            made = await self._insert(connection, spec)
+            made = await self._insert(connection, spec, replaced=id_)
             ends = min(now + overlap_s, row["expires_at"] or now + overlap_s)
             await connection.execute(sa.update(schema.API_KEY).where(_KEY.id == id_).values(expires_at=ends))
         return made
@@ -229,6 +233,19 @@ async def _find_key(connection: sqla.AsyncConnection, id_: str, account: str | N
         hint = "`fairlead key list` lists them, by the twelve letters after flk_"
         raise errors.NotFound(f'there is no key "{shown}"', reason="KeyUnknown", hint=hint)
     return dict(row)
+
+
+async def _make_room(connection: sqla.AsyncConnection, account: str, now: float, replaced: str) -> None:
+    """Forget an account's oldest keys that are not in force. Raises: Conflict (`KeysTooMany`)."""
+    mine, in_force = _KEY.account == account, _in_force(now)
+    count = sa.select(sa.func.count()).select_from(schema.API_KEY).where(mine, in_force, _KEY.id != replaced)
+    if (await connection.execute(count)).scalar_one() >= _MOST_KEYS:
+        message = f'"{account}" has {_MOST_KEYS} keys in force, which is the most an account may have'
+        hint = "`fairlead key list` lists them, `fairlead key revoke` makes room"
+        raise errors.Conflict(message, reason="KeysTooMany", hint=hint)
+    old = sa.select(_KEY.id).where(mine, sa.not_(in_force)).order_by(_KEY.created_at.desc()).offset(_MOST_KEYS)
+    forgotten = [str(one) for one in (await connection.execute(old)).scalars()]
+    await connection.execute(sa.delete(schema.API_KEY).where(_KEY.id.in_(forgotten)))
 
 
 def _of_member(statement: sa.Delete, name: str, uid: str) -> sa.Delete:

@@ -15,7 +15,7 @@ import litestar
 from litestar import di, exceptions, openapi, types
 
 from fairlead import errors
-from fairlead.serve.api import etag, eventstream, failure
+from fairlead.serve.api import etag, eventstream, failure, patience
 
 DOCUMENT: Final = "/v1/openapi.json"
 _MARK: Final = "/:"
@@ -54,7 +54,7 @@ def create_app(
         logging_config=None,
         request_max_body_size=4 << 20,
     )
-    app.asgi_handler = _split_verbs(etag.conditional(app.asgi_handler))
+    app.asgi_handler = _split_verbs(patience.attending(etag.conditional(app.asgi_handler)))
     return app
 
 

@@ -1,5 +1,6 @@
 """Limits how often the API on TLS is asked: by each key or session, by
-all of an account, and by the address of a request that has none in force.
+all of an account, and by the address of a request that has none in force; and how many of an account are under way at
+once: one that waits or follows keeps its connection for an hour, and connections are everybody's.
 
 An address is charged for requests without a key or a session in force, so that many who share one address
 share no limit as long as their keys are good. A key that was accepted lately is let through to its own limit while the
@@ -10,10 +11,11 @@ Source: IETF draft-ietf-httpapi-ratelimit-headers-10 (RateLimit, RateLimit-Polic
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from fairlead import errors
@@ -36,6 +38,8 @@ class Policy:
     key: Rate = Rate(per_s=50.0, burst=200)
     address: Rate = Rate(per_s=2.0, burst=60)
     """Requests of one address without a key or a session in force."""
+    at_once: int = 1024
+    """Requests of one account that are under way, those that wait or follow among them."""
 
 
 @frozen
@@ -68,6 +72,8 @@ class Gate:
         self._keys = Buckets(policy.key, now=now)
         self._accounts = Buckets(all_keys, now=now)
         self._addresses = Buckets(policy.address, now=now)
+        self._at_once: Counter[str] = Counter()
+        self._most_at_once = policy.at_once
         self._good: OrderedDict[str, str] = OrderedDict()
         """Digests of the keys that were accepted last, by id."""
 
@@ -112,6 +118,24 @@ class Gate:
             message = f'the keys of "{account}" sent more than {together.rate.per_s:g} requests a second'
             raise Refused(message, reason="AccountThrottled", standing=together, setting="api.key_rate")
         return standing
+
+    @contextlib.contextmanager
+    def under_way(self, account: str) -> Iterator[None]:
+        """Count a request that was admitted until its answer is over.
+
+        Raises: Throttled (`AccountBusy`).
+        """
+        if self._at_once[account] >= self._most_at_once:
+            message = f'"{account}" has {self._most_at_once} requests under way'
+            hint = "end one that waits or follows; the setting api.account_connections is the limit"
+            raise errors.Throttled(message, reason="AccountBusy", hint=hint)
+        self._at_once[account] += 1
+        try:
+            yield
+        finally:
+            self._at_once[account] -= 1
+            if not self._at_once[account]:
+                del self._at_once[account]
 
     def owe(self, account: str, key: str, count: int) -> None:
         """Count more requests for one that was admitted and turned out to be worth as many."""

@@ -95,7 +95,7 @@ def place() -> Place:
 @contextlib.asynccontextmanager
 async def _running(store: MemoryStore, place: Place) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as tasks:
-        keeper = Tenancies(store, place, place, resync_s=0.05, most_pods=7)
+        keeper = Tenancies(store, place, place, resync_s=0.05, most_pods=7, most_volumes=5)
         task = tasks.create_task(manager.run_controllers(store, (keeper,)))
         yield
         task.cancel()
@@ -133,18 +133,26 @@ async def test_a_tenancy_gets_its_namespace_its_network_and_its_quota(store: Mem
     quota = await store.get(core.ResourceQuota, baseline.QUOTA, space.metadata.name)
     assert ready.status.network.interface == "podman7"
     assert space.metadata.annotations["fairlead.dev/allowed-images"] == "registry/team/"
-    assert quota.spec.hard == {"pods": "3"}
+    assert quota.spec.hard == {"pods": "3", "persistentvolumeclaims": "5"}
 
 
 @pytest.mark.parametrize(
     ("own", "hard"),
     [
-        ({}, {"pods": "7"}),
-        ({"requests.nvidia.com/gpu": "2"}, {"pods": "7", "requests.nvidia.com/gpu": "2"}),
-        ({"count/pods": "900"}, {"count/pods": "900"}),
+        ({}, {"pods": "7", "persistentvolumeclaims": "5"}),
+        (
+            {"requests.nvidia.com/gpu": "2"},
+            {"pods": "7", "persistentvolumeclaims": "5", "requests.nvidia.com/gpu": "2"},
+        ),
+        ({"count/pods": "900"}, {"count/pods": "900", "persistentvolumeclaims": "5"}),
+        ({"persistentvolumeclaims": "900"}, {"pods": "7", "persistentvolumeclaims": "900"}),
+        (
+            {"count/persistentvolumeclaims": "900", "pods": "1"},
+            {"count/persistentvolumeclaims": "900", "pods": "1"},
+        ),
     ],
 )
-async def test_how_many_containers_a_tenancy_has_is_limited_where_it_says_nothing_of_them(
+async def test_how_many_containers_and_volumes_a_tenancy_has_is_limited_where_it_says_nothing_of_them(
     store: MemoryStore, place: Place, own: dict[str, str], hard: dict[str, str]
 ) -> None:
     async with _running(store, place):

@@ -18,7 +18,7 @@ from litestar.handlers import BaseRouteHandler
 from fairlead import errors
 from fairlead.plan.tenancy import baseline
 from fairlead.serve import door
-from fairlead.serve.accounts import port, roles, stores
+from fairlead.serve.accounts import port, roles, store, stores
 from fairlead.serve.accounts.recording import Refusals
 from fairlead.serve.accounts.roles import Action, Membership, Role, Scope
 from fairlead.serve.api import app as base
@@ -286,6 +286,23 @@ async def test_only_an_owner_gives_or_takes_what_is_not_below(lab: Lab) -> None:
     assert (await lab.ask("owner", "DELETE", "/v1/tenancies/red/members/admin")).status_code == 204
     body = {"name": "evil", "is_administrator": True}
     assert (await lab.ask("owner", "POST", "/v1/users", json=body)).status_code == 403
+
+
+async def test_an_account_has_so_many_keys_and_old_ones_are_forgotten(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one key fills the database that all accounts are in, and the disk."""
+    monkeypatch.setattr(store, "_MOST_KEYS", 3)
+    made = [(await lab.ask("viewer", "POST", "/v1/keys", json={})) for _ in range(3)]
+    assert [one.status_code for one in made] == [201, 201, 409]
+    assert made[-1].json()["reason"] == "KeysTooMany"
+    first = made[0].json()["view"]["id"]
+    assert (await lab.ask("viewer", "POST", f"/v1/keys/{first}:rotate", json={})).status_code < 300
+    assert (await lab.ask("developer", "POST", "/v1/keys", json={})).status_code == 201
+    for _ in range(6):
+        made_anew = await lab.ask("developer", "POST", "/v1/keys", json={})
+        await lab.ask("developer", "POST", f"/v1/keys/{made_anew.json()['view']['id']}:revoke")
+    assert len((await lab.ask("developer", "GET", "/v1/keys")).json()["items"]) <= 2 * 3
 
 
 async def test_a_key_does_no_more_than_its_scopes_and_makes_none_that_does(lab: Lab) -> None:

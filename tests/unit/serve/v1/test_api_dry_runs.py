@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from fairlead import errors
+from fairlead.serve.v1.containers import waitview
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core
 from tests.unit.serve.v1.test_api_accounts import Lab, opened
@@ -17,6 +18,7 @@ from tests.unit.serve.v1.test_api_accounts_on_cluster import lab as on_cluster
 from tests.unit.serve.world import World
 
 __all__ = ["on_cluster"]
+census = waitview.Census
 _QUOTA = {
     "apiVersion": "v1",
     "kind": "ResourceQuota",
@@ -105,6 +107,50 @@ async def test_a_tenancy_is_judged_and_not_made(lab: Lab) -> None:
         await lab.world.store.get(Tenancy, "green")
     there = await lab.ask("root", "POST", "/v1/tenancies?dry_run=true", json={"name": "red"})
     assert (there.status_code, there.json()["reason"]) == (409, "AlreadyExists")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("DELETE", "/v1/tenancies/red?dry_run=true"),
+        ("DELETE", "/v1/tenancies/red?dryRun=All"),
+        ("POST", "/v1/volumes?dry_run=true"),
+        ("POST", "/v1/containers?dry-run=true"),
+        ("POST", "/v1/containers?dryRun=All"),
+        ("POST", "/v1/containers?dry_run=true&dry_run=false"),
+        ("POST", "/v1/tenancies?DRY_RUN="),
+    ],
+)
+async def test_a_dry_run_is_never_carried_out_in_earnest(lab: Lab, method: str, path: str) -> None:
+    """Also where a route knows none, or it is written as another program's."""
+    answer = await lab.ask("root", method, path, json={"name": "more", "image": "demo"})
+    assert (answer.status_code, answer.json()["reason"]) == (400, "DryRunUnsupported"), answer.text
+    assert (await lab.ask("root", "GET", "/v1/tenancies/red")).json()["phase"] == "Ready"
+    for path_of in ("volumes", "containers"):
+        assert (await lab.ask("root", "GET", f"/v1/{path_of}")).json()["items"] == []
+    assert (await lab.ask("root", "GET", "/v1/tenancies/more")).status_code == 404
+
+
+async def test_what_a_manifest_has_beside_its_pods_is_judged_too(lab: Lab) -> None:
+    top = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: top}\nvalue: 1000\n"
+    claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data, namespace: NAMESPACE}\nspec: {}\n"
+    for body in (top, claim.replace("NAMESPACE", lab.namespaces["blue"])):
+        dry = await lab.ask("developer", "POST", "/v1/pods?dry_run=true", content=body)
+        wet = await lab.ask("developer", "POST", "/v1/pods", content=body)
+        assert (dry.status_code, dry.json()["reason"]) == (wet.status_code, wet.json()["reason"]), body
+        assert dry.status_code in {403, 404}
+
+
+async def test_a_manifest_of_many_is_judged_by_one_look_at_nodes_and_pods(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every other request waits meanwhile."""
+    looks = []
+    monkeypatch.setattr(waitview, "Census", lambda *args, **more: looks.append(args) or census(*args, **more))
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: NAME}\nspec: {containers: [{name: main, image: demo}]}\n"
+    many = "---\n".join(pod.replace("NAME", f"p{number}") for number in range(20))
+    answer = await lab.ask("developer", "POST", "/v1/pods?dry_run=true", content=many)
+    assert (len(answer.json()["items"]), len(looks)) == (20, 1)
 
 
 async def test_a_tenants_dry_run_is_judged_in_their_tenancy_and_by_their_role(lab: Lab) -> None:

@@ -92,7 +92,7 @@ async def test_a_change_that_waits_for_its_end_holds_up_no_other_change(lab: Lab
     async with asyncio.TaskGroup() as tasks:
         waits = tasks.create_task(lab.ask("developer", "DELETE", "/v1/containers/train?wait=3600", headers=any_tag))
         async with asyncio.timeout(5):
-            while (await lab.world.pod("train", lab.namespaces["red"])).metadata.deletion_timestamp is None:
+            while (await lab.world.pod("train", lab.namespaces["red"])).metadata.deletion_timestamp is None:  # noqa: ASYNC110 (nobody tells)
                 await asyncio.sleep(0.01)
             other = await lab.ask("stranger", "DELETE", "/v1/containers/train", headers=any_tag)
             own = await lab.ask("developer", "DELETE", "/v1/containers/train", headers=any_tag)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlead.serve.accounts.audit import AuditView, Entry, Outcome, Place, Query
@@ -54,6 +56,55 @@ async def test_a_key_beyond_its_rate_hears_when_to_come_again_and_is_taken_then(
     assert (await lab.ask("developer", "GET", "/v1/self")).status_code == 200
     now[0] += 2
     assert (await lab.ask("viewer", "GET", "/v1/self")).status_code == 200
+
+
+async def test_requests_of_one_account_that_wait_leave_room_for_others_and_end_with_their_client(lab: Lab) -> None:
+    """A wait keeps a connection for an hour; its client may hang up, and the server goes on with a request."""
+    lab.app = lab.guarded(Policy(key=UNLIMITED, address=UNLIMITED, at_once=2))
+    wait = "/v1/tenancies/red/wait?state=gone&timeout=3600"
+    async with asyncio.TaskGroup() as tasks:
+        held = [tasks.create_task(hang_up(lab, "viewer", wait)) for _ in range(2)]
+        while (refused := await lab.ask("viewer", "GET", "/v1/self")).status_code != 429:  # noqa: ASYNC110 (nobody tells)
+            await asyncio.sleep(0.01)
+        assert refused.json()["reason"] == "AccountBusy"
+        assert (await lab.ask("developer", "GET", "/v1/self")).status_code == 200
+        async with asyncio.timeout(5):
+            await asyncio.gather(*held)
+    assert (await lab.ask("viewer", "GET", "/v1/self")).status_code == 200
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_a_wait_ends_when_its_client_hangs_up(lab: Lab, method: str) -> None:
+    assert (await lab.run("developer", "train", tenancy="red", command=["sleep", "60"])).status_code == 201
+    pod = await lab.world.pod("train", lab.namespaces["red"])
+    kept = msgspec.structs.replace(pod.metadata, finalizers=("example.com/never",), resource_version="")
+    await lab.world.store.update(msgspec.structs.replace(pod, metadata=kept))
+    where = {"GET": "/wait?state=gone&timeout=3600", "DELETE": "?wait=3600"}[method]
+    status = await asyncio.wait_for(hang_up(lab, "developer", f"/v1/containers/train{where}", method), 5)
+    assert status in {200, 202}
+    marked = (await lab.world.pod("train", lab.namespaces["red"])).metadata.deletion_timestamp
+    assert (marked is not None) is (method == "DELETE")
+
+
+async def hang_up(lab: Lab, who: str, url: str, method: str = "GET") -> int:
+    """Send a request, hang up soon, and return the status that nobody hears once the request is over."""
+    path, _, query = url.partition("?")
+    found, sent = [0], [False]
+
+    async def receive() -> Any:
+        if not sent[0]:
+            sent[0] = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await asyncio.sleep(0.5)
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        found[0] = message.get("status", found[0])
+
+    headers = [(b"authorization", f"Bearer {lab.keys[who]}".encode()), (b"host", b"test")]
+    scope = {"type": "http", "method": method, "path": path, "query_string": query.encode(), "headers": headers}
+    await lab.app({**scope, "client": ("192.0.2.1", 9), "state": {}, "scheme": "https"}, receive, send)
+    return found[0]
 
 
 async def test_what_is_throttled_changes_nothing(lab: Lab) -> None:

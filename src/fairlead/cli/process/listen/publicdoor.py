@@ -99,6 +99,7 @@ def policy(config: settings.APISettings) -> Policy:
     return Policy(
         key=_rate("key", config.key_rate, config.key_burst),
         address=_rate("address", config.address_rate, config.address_burst),
+        at_once=config.account_connections,
     )
 
 

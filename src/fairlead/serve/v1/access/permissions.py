@@ -6,6 +6,8 @@ A route that is not in `ACTIONS` is refused to every key, an administrator's too
 
 from __future__ import annotations
 
+import re
+import urllib.parse
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -153,6 +155,8 @@ def is_open(scope: Any) -> bool:
 
 KEEPS_KEYS: Final = frozenset({"create_container", "create_pods"})
 """Routes that carry out a request once for its Idempotency-Key."""
+TRIES: Final = frozenset({"create_container", "create_pods", "create_tenancy"})
+"""Routes that know `dry_run`."""
 
 
 def principal_of(scope: Any) -> Principal | None:
@@ -194,6 +198,21 @@ def _refuse_key(scope: Any, route: str) -> None:
         raise errors.RequestError(message, reason="IdempotencyKeyUnsupported", hint=hint)
 
 
+def _refuse_dry_run(scope: Any, route: str) -> None:
+    """Refuse a dry run that would be carried out in earnest. Raises: RequestError (`DryRunUnsupported`)."""
+    if scope["type"] != "http" or scope["method"] in _SAFE:
+        return
+    named = [
+        name for name, _ in urllib.parse.parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    ]
+    tries = [name for name in named if re.sub("[-_]", "", name).lower() == "dryrun"]
+    if tries and (route not in TRIES or tries != ["dry_run"]):
+        known = f"{scope['method']} {scope['path']} knows no dry run" if route not in TRIES else "it is said once"
+        message = f"{', '.join(tries)}: {known}; nothing was changed"
+        hint = "leave it out" if route not in TRIES else "for example ?dry_run=true"
+        raise errors.RequestError(message, reason="DryRunUnsupported", hint=hint)
+
+
 async def judge(asked: connection.ASGIConnection[Any, Any, Any, Any], handler: handlers.BaseRouteHandler) -> None:
     """Refuse a request whose key may not use its route, or that is about another object than it names.
 
@@ -202,6 +221,7 @@ async def judge(asked: connection.ASGIConnection[Any, Any, Any, Any], handler: h
     if asked.scope.get("method") == "OPTIONS":
         raise exceptions.MethodNotAllowedException  # no page of another origin is answered, so none has to ask first
     _refuse_key(asked.scope, handler.handler_name)
+    _refuse_dry_run(asked.scope, handler.handler_name)
     if (principal := principal_of(asked.scope)) is not None:
         await _judge_role(asked, handler, principal)
     await etag.check(asked, aside=RECORDING)

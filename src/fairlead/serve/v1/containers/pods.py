@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterable
 from typing import Final
 
 from fairlead import errors
-from fairlead.serve.api import etag
+from fairlead.serve.api import etag, patience
 from fairlead.serve.backend import pods
 from fairlead.serve.closing import closing
 from fairlead.serve.v1.containers import view
@@ -51,7 +50,7 @@ async def wait_for(store: Store, pod: core.Pod, *, state: str, timeout_s: float 
     latest = view.container_view(pod)
     etag.let_go()
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
+        async with patience.wait(timeout_s):
             async with closing(pods.follow(store, pod)) as changes:
                 async for change in changes:
                     latest = view.container_view(change.object)

@@ -12,19 +12,20 @@ import msgspec
 from litestar import params, response
 
 from fairlead import errors, telemetry
-from fairlead.plan.pod import priority
+from fairlead.plan.pod import priority, volume
 from fairlead.plan.tenancy import baseline
 from fairlead.serve.api.change import DryRun, Wait, would_be
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.once import idempotency
+from fairlead.serve.backend.own import ReadOnly
 from fairlead.serve.backend.pods import find_pod
 from fairlead.serve.backend.port import Absent, require
 from fairlead.serve.v1.budgets import routes as budgets
 from fairlead.serve.v1.containers import pods, submission, view, waits
-from fairlead.serve.v1.containers.life.waiting import Waiting
 from fairlead.serve.v1.containers.parameters import IdempotencyKey
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.serve.v1.dependencies import Dependencies
+from fairlead.store.port import Selector
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, manifest, meta
 from fairlead.wire.kubernetes.coordination import PriorityClass
@@ -91,10 +92,9 @@ async def create_container(
 
 async def _foreseen(services: Dependencies, judged: Sequence[core.Pod]) -> list[ContainerView]:
     """Return the views of pods that are not stored, with why each would wait if it were the only one."""
-    why = dict[str, Waiting]()
-    for number, pod in enumerate(judged):
-        about = msgspec.structs.replace(pod.metadata, uid=str(number))
-        why |= await waits.waiting(services, [msgspec.structs.replace(pod, metadata=about)])
+    numbered = (msgspec.structs.replace(pod.metadata, uid=str(number)) for number, pod in enumerate(judged))
+    each = [msgspec.structs.replace(pod, metadata=about) for pod, about in zip(judged, numbered, strict=True)]
+    why = await waits.waiting(services, each)
     shown = (msgspec.structs.replace(pod.metadata, uid="", resource_version="") for pod in judged)
     views = (
         view.container_view(msgspec.structs.replace(pod, metadata=about))
@@ -201,6 +201,8 @@ async def create_pods(
         if isinstance(found.item, core.Pod)
     ]
     if dry_run:
+        for one in wanted:
+            await _judge_beside(services, one.item, namespace or "default")
         claims = [one.item.metadata.name for one in wanted if isinstance(one.item, core.PersistentVolumeClaim)]
         judged = []
         for pod, document in placed:
@@ -235,6 +237,18 @@ async def _make_beside(services: Dependencies, item: meta.Object, namespace: str
     elif isinstance(item, PriorityClass):
         priority.check(item)
         await services.store.apply(item, manager=_MANAGER)
+
+
+async def _judge_beside(services: Dependencies, item: meta.Object, namespace: str) -> None:
+    """Refuse what a manifest has beside its Pods as `_make_beside` would, where that may not be made by the asker."""
+    if isinstance(item, core.PersistentVolumeClaim):
+        volume.check_name(item.metadata.name)
+        where = item.metadata.namespace or namespace
+        await services.store.list(core.PersistentVolumeClaim, Selector(namespace=where))
+    elif isinstance(item, PriorityClass):
+        priority.check(item)
+        if isinstance(services.store, ReadOnly):
+            services.store.refuse(PriorityClass)
 
 
 ROUTES = (create_container, create_pods)

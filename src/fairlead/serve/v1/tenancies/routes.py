@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import Annotated, Final
 
@@ -14,7 +13,7 @@ from fairlead import errors
 from fairlead.plan.pod import podstate
 from fairlead.plan.tenancy import baseline, export
 from fairlead.plan.tenancy.matrix import Matrix
-from fairlead.serve.api import etag
+from fairlead.serve.api import etag, patience
 from fairlead.serve.api import page as pages
 from fairlead.serve.api.change import DryRun, Wait, would_be
 from fairlead.serve.api.failure import documented
@@ -99,7 +98,7 @@ async def _after(services: Services, item: Tenancy, until: str, wait_s: float | 
     if wait_s is not None:
         etag.let_go()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
+            async with patience.wait(wait_s):
                 return await _followed(services, item, until)
         with contextlib.suppress(errors.NotFound):
             return await services.store.get(Tenancy, item.metadata.name)
@@ -140,7 +139,7 @@ async def wait_tenancy(
         raise errors.Invalid(message, reason="StateInvalid", hint="one of ready, gone")
     item = await find_tenancy(services, name)
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(timeout):
+        async with patience.wait(timeout):
             item = await _followed(services, item, until)
     return await _view(services, item)
 
