@@ -32,7 +32,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -247,7 +246,7 @@ class Loop:
             return False
         return self.call("GET", "/v1/status") == 200
 
-    def until(self, holds: Callable[[], bool], seconds: float = PATIENCE_S) -> bool:
+    def until(self, holds: Any, seconds: float = PATIENCE_S) -> bool:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if holds():
@@ -311,8 +310,8 @@ class Loop:
     def run(self, kills: int, clients: int, pause_s: float, limit_s: float) -> dict[str, Any]:
         self.note_others()
         self.up()
-        parts = [(self.watch, ()), *((self.churn, (number,)) for number in range(clients))]
-        threads = [threading.Thread(target=part, args=given, daemon=True) for part, given in parts]
+        threads = [threading.Thread(target=self.churn, args=(number,), daemon=True) for number in range(clients)]
+        threads.append(threading.Thread(target=self.watch, daemon=True))
         for thread in threads:
             thread.start()
         deadline = time.monotonic() + limit_s

@@ -25,7 +25,7 @@ _QUALIFIED: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _ENV: Final = re.compile(r"[ -<>-~]+")
 _PULLS: Final = ("", "Always", "IfNotPresent", "Never")
 _RESTART: Final = ("Always", "OnFailure", "Never")
-_LONGEST_S: Final = 2**31 - 1
+_INT32: Final = 2**31 - 1
 _NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 
@@ -129,12 +129,14 @@ def _spec(spec: core.PodSpec) -> Iterator[str]:
         offered = ", ".join(f'"{item}"' for item in _RESTART)
         yield f'spec.restartPolicy: Unsupported value: "{spec.restart_policy}": supported values: {offered}'
     yield from _times(spec)
+    yield from _user("spec", spec.security_context)
     if spec.hostname and not names.is_dns_label(spec.hostname):
         yield f'spec.hostname: Invalid value: "{spec.hostname}": {names.DNS_RULE}'
     yield from volume.problems(spec)
     yield from _duplicates((f"spec.volumes[{index}]", one.name) for index, one in enumerate(spec.volumes))
     for path, item in containers_by_path(spec):
         yield from _container(path, item, {one.name: one for one in spec.volumes})
+        yield from _user(path, item.security_context)
     yield from _duplicates((path, item.name) for path, item in containers_by_path(spec))
     for path, item in containers_by_path(spec):
         if item.restart_policy:
@@ -143,12 +145,19 @@ def _spec(spec: core.PodSpec) -> Iterator[str]:
     yield from affinity.problems(spec)
 
 
+def _user(path: str, context: core.SecurityContext | None) -> Iterator[str]:
+    given = {"runAsUser": context.run_as_user, "runAsGroup": context.run_as_group} if context else {}
+    for name, number in given.items():
+        if number is not None and not 0 <= number <= _INT32:
+            yield f"{path}.securityContext.{name}: Invalid value: {number}: must be between 0 and {_INT32}, inclusive"
+
+
 def _times(spec: core.PodSpec) -> Iterator[str]:
     grace_s, limit_s = spec.termination_grace_period_seconds, spec.active_deadline_seconds
     if grace_s < 0:
         yield f"spec.terminationGracePeriodSeconds: Invalid value: {grace_s}: {_NOT_NEGATIVE}"
-    if limit_s is not None and not 1 <= limit_s <= _LONGEST_S:
-        yield f"spec.activeDeadlineSeconds: Invalid value: {limit_s}: must be between 1 and {_LONGEST_S}, inclusive"
+    if limit_s is not None and not 1 <= limit_s <= _INT32:
+        yield f"spec.activeDeadlineSeconds: Invalid value: {limit_s}: must be between 1 and {_INT32}, inclusive"
 
 
 def _duplicates(named: Iterable[tuple[str, str]]) -> Iterator[str]:

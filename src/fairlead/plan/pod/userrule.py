@@ -12,6 +12,8 @@ from fairlead.plan.pod import podstate
 from fairlead.wire.kubernetes import core, meta
 
 _PREFIX: Final = "user-"
+LONGEST_GRACE_S: Final = 3600
+"""A preemption, a budget and the end of a tenancy wait for a container's own grace."""
 _PRIVILEGED_PORTS: Final = 1024
 """Ports below it say "I am this machine's service".  Source: ip(7), ip_unprivileged_port_start."""
 
@@ -46,6 +48,8 @@ def _problems(pod: core.Pod) -> Iterator[str]:
         yield "spec.nodeName passes the queue by"
     if spec.priority is not None or spec.priority_class_name:
         yield "a priority puts it before the pods of other users"
+    if spec.termination_grace_period_seconds > LONGEST_GRACE_S:
+        yield f"spec.terminationGracePeriodSeconds above {LONGEST_GRACE_S} keeps its GPUs from those they are owed to"
     if about.finalizers:
         yield "metadata.finalizers would keep its record for ever"
     if about.owner_references:

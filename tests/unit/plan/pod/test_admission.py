@@ -186,6 +186,15 @@ def test_a_negative_grace_is_refused() -> None:
     ]
 
 
+@pytest.mark.parametrize("number", [-1, 2**31, 2**32 - 1])
+@pytest.mark.parametrize("name", ["runAsUser", "runAsGroup"])
+def test_a_user_is_a_number_that_a_kernel_has(name: str, number: int) -> None:
+    """4294967295 is -1 to a kernel, which leaves the user as it is."""
+    why = f"securityContext.{name}: Invalid value: {number}: must be between 0 and 2147483647, inclusive"
+    assert _problems(_pod(spec={"securityContext": {name: number}})) == [f"spec.{why}"]
+    assert _problems(_pod(securityContext={name: number})) == [f"spec.containers[0].{why}"]
+
+
 def test_a_mount_names_a_volume_of_the_pod_and_a_volume_has_a_source() -> None:
     pod = _pod(spec={"volumes": [{"name": "nfs"}]}, volumeMounts=[{"name": "data", "mountPath": "/d"}])
     assert _problems(pod) == [

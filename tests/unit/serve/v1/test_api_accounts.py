@@ -272,6 +272,17 @@ async def test_an_account_asks_for_nothing_of_the_host(lab: Lab) -> None:
     assert (await lab.run("owner", "train", namespace="default-other")).status_code == 404
 
 
+async def test_an_account_keeps_nobody_waiting_for_longer_than_an_hour(lab: Lab) -> None:
+    """Preemption, budgets and the end of a tenancy wait for a container's own grace."""
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers: [{name: main, image: demo}]\n"
+    for seconds, status in ((1000000000000, 403), (3601, 403), (3600, 201)):
+        grace = f"  terminationGracePeriodSeconds: {seconds}\n"
+        made = await lab.ask("owner", "POST", f"/v1/pods?namespace={lab.namespaces['red']}", content=pod + grace)
+        assert made.status_code == status, made.text
+    assert (await lab.ask("owner", "POST", "/v1/containers/p:stop?grace=3601")).status_code == 400
+    assert (await lab.ask("owner", "DELETE", "/v1/containers/p?grace=1000000000000")).status_code == 400
+
+
 async def test_only_an_owner_gives_or_takes_what_is_not_below(lab: Lab) -> None:
     """OWASP API3: nobody writes a property that lifts their own role."""
 

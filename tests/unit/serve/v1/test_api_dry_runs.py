@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -145,8 +146,13 @@ async def test_a_manifest_of_many_is_judged_by_one_look_at_nodes_and_pods(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every other request waits meanwhile."""
-    looks = []
-    monkeypatch.setattr(waitview, "Census", lambda *args, **more: looks.append(args) or census(*args, **more))
+    looks = list[waitview.Census]()
+
+    def looked(*args: Any, **more: Any) -> waitview.Census:
+        looks.append(census(*args, **more))
+        return looks[-1]
+
+    monkeypatch.setattr(waitview, "Census", looked)
     pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: NAME}\nspec: {containers: [{name: main, image: demo}]}\n"
     many = "---\n".join(pod.replace("NAME", f"p{number}") for number in range(20))
     answer = await lab.ask("developer", "POST", "/v1/pods?dry_run=true", content=many)

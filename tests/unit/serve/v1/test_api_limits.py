@@ -26,10 +26,10 @@ async def lab(world: World, tmp_path: Path) -> AsyncIterator[Lab]:
         yield made
 
 
-def _clock(lab: Lab, **rates: Rate) -> list[float]:
+def _clock(lab: Lab, *, key: Rate = UNLIMITED, address: Rate = UNLIMITED) -> list[float]:
     """Give the lab's door limits, and a clock that stands still."""
     now = [1000.0]
-    lab.app = lab.guarded(Policy(**{"key": UNLIMITED, "address": UNLIMITED, **rates}), lambda: now[0])
+    lab.app = lab.guarded(Policy(key=key, address=address), lambda: now[0])
     return now
 
 

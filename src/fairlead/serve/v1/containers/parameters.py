@@ -6,6 +6,8 @@ from typing import Annotated
 
 from litestar import params
 
+from fairlead.plan.pod import userrule
+
 Name = Annotated[str, params.PathParameter(description="name of the container")]
 Follow = Annotated[
     bool, params.QueryParameter(description="wait for the start, go on to the end, through restarts too")
@@ -20,5 +22,9 @@ IdempotencyKey = Annotated[
 ]
 Grace = Annotated[
     int | None,
-    params.QueryParameter(ge=0, description="seconds between SIGTERM and SIGKILL; empty: the container's own"),
+    params.QueryParameter(
+        ge=0,
+        le=userrule.LONGEST_GRACE_S,
+        description="seconds between SIGTERM and SIGKILL; empty: the container's own",
+    ),
 ]
