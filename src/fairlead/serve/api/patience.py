@@ -1,7 +1,7 @@
 """Bounds how long a request waits for something to come about: by its own time, and by its client's presence.
 
 The server carries a request on though its client has hung up, so that a change is never cut off in its middle. A wait
-is behind the change, and would stay with nobody to hear of it: an hour each, as many as anybody cares to begin.
+stands behind the change, and would go on without its client: an hour each, and any number of them.
 Source: ASGI specification, "Disconnect - receive event".
 """
 

@@ -1,6 +1,6 @@
 """Limits how often the API on TLS is asked: by each key or session, by
 all of an account, and by the address of a request that has none in force; and how many of an account are under way at
-once: one that waits or follows keeps its connection for an hour, and connections are everybody's.
+once: one that waits or follows keeps its connection for an hour, and all clients share the connections.
 
 An address is charged for requests without a key or a session in force, so that many who share one address
 share no limit as long as their keys are good. A key that was accepted lately is let through to its own limit while the
