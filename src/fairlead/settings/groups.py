@@ -57,9 +57,7 @@ class APISettings:
         2048, text="connections that the API on TLS holds open at once; each followed output or event stream is one"
     )
     address_connections: int = row(256, text="of those, one address' of the network; a /64 of IPv6 is one")
-    account_connections: int = row(
-        1024, text="of those, one account's requests under way, followed output and open sessions among them"
-    )
+    account_connections: int = row(1024, text="of those, one account's: requests under way, followed output, sessions")
     key_burst: int = row(200, text="requests that one key may send at once after a pause")
     address_rate: float = row(
         2.0, text="requests a second without a key in force that one address, or a /64 of IPv6, may send; 0: no limit"
