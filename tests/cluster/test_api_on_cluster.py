@@ -211,6 +211,30 @@ def test_people_with_keys_run_enter_and_see_their_own_tenancy_alone(
     _until(lambda: ann.ok("ps", "-a", "-o", "name") == "ends\n", "the record of what was stopped is gone")
 
 
+def test_a_tenancys_secrets_are_written_given_and_never_read(service: Service, cluster: home.Cluster) -> None:
+    ann, ben = service.log_in("ann"), service.log_in("ben")
+    assert ann.run("secrets", "create", "db", "-", stdin="rosebud\n").stdout == "db\n"
+    given = ("--secret", "db=TOKEN", "--secret", "db", "--secret", "db:/etc/token")
+    script = "echo $TOKEN; cat /run/secrets/db /etc/token"
+    assert ann.ok("run", *given, image.BUSYBOX, "--", "sh", "-c", script) == "rosebud\nrosebudrosebud"
+    first = json.loads(ann.ok("secrets", "show", "db", "-o", "json"))[0]
+    assert ann.run("secrets", "create", "--replace", "db", "-", "--key", "other", stdin="sled").stdout == "db\n"
+    shown = json.loads(ann.ok("secrets", "list", "-o", "json"))
+    assert [list(one["digests"]) for one in (first, *shown)] == [["value"], ["other"]]
+    assert ann.ok("run", "--secret", "db", image.BUSYBOX, "--", "cat", "/run/secrets/db") == "sled"
+    assert ben.ok("secrets", "list", "-o", "name") == ""
+    refused = ben.run("run", "--secret", "db", image.BUSYBOX)
+    assert (refused.returncode, 'secret "db" not found' in refused.stderr) == (2, True)
+
+    account = f"--as=system:serviceaccount:{_SPACE}:fairlead-api"
+    for verb in ("get", "list", "watch"):
+        asked = cluster.kubectl("auth", "can-i", verb, "secrets", "-A", account)
+        answer = subprocess.run(asked, capture_output=True, text=True, check=False)
+        assert answer.stdout.strip() == "no", (verb, answer.stderr)
+    ann.ok("secrets", "delete", "db")
+    assert ann.ok("secrets", "list", "-o", "name") == ""
+
+
 def _assert_the_console_shows_the_cluster(service: Service) -> None:
     there = json.loads(service.root.ok("status", "-o", "json"))
     address = f"https://127.0.0.1:{there['address'].rpartition(':')[2]}"
