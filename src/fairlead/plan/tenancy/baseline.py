@@ -8,6 +8,7 @@ any other one of that name is not adopted.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -31,6 +32,7 @@ ACCOUNT: Final = "default"
 """Name of the ServiceAccount that pods have where they name none."""
 LONGEST: Final = 53
 _UID_LETTERS: Final = 6
+_NAMESPACE: Final = re.compile(rf"t-.+-[0-9a-f]{{{_UID_LETTERS}}}")
 _RESERVED: Final = ("default", "system")
 _RESERVED_STARTS: Final = ("kube-", "user-", "fairlead-")
 _READY_AFTER: Final = (kind.NAMESPACE_READY, kind.QUOTA_APPLIED, kind.NETWORK_ISOLATED)
@@ -88,6 +90,11 @@ def cidr_problem(text: str) -> str:
 def namespace_name(item: Tenancy) -> str:
     """Return the namespace of a stored tenancy; at most 63 characters, a DNS label."""
     return f"t-{item.metadata.name[:LONGEST]}-{item.metadata.uid.replace('-', '')[:_UID_LETTERS]}"
+
+
+def is_namespace_name(name: str) -> bool:
+    """Return whether a namespace is called as a tenancy's is; the tenancy may be gone."""
+    return _NAMESPACE.fullmatch(name) is not None
 
 
 def find_by_namespace(namespace: str, tenancies: Sequence[Tenancy]) -> Tenancy | None:

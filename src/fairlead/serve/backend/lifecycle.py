@@ -62,7 +62,9 @@ class LocalLifecycle:
         """See `port.Lifecycle.submit`; records that the pod was accepted."""
         if makes_namespace:
             name = pod.metadata.namespace
-            await ensure_namespace(self.store, name, labels={tenantrule.TENANCY: name})
+            # One of a tenancy is the controller's: made here it would have no network of its own.
+            if not baseline.is_namespace_name(name):
+                await ensure_namespace(self.store, name, labels={tenantrule.TENANCY: name})
         telemetry.crash_point("submission.before-store")
         started = time.monotonic()
         admitted, rules = await self._admitted(pod, written, is_tenants=makes_namespace, most_devices=most_devices)
@@ -345,6 +347,9 @@ def _check(seen: Reader, pod: core.Pod, rules: _Rules) -> None:
     tenancy = baseline.find_owner(place, seen.list(Tenancy, "")) if baseline.UID in place.labels else None
     if tenancy is not None and (refused := baseline.refusal(tenancy)):
         raise refused
+    if tenancy is None and rules.bind and baseline.is_namespace_name(namespace):
+        message = f'the tenancy of namespace "{namespace}" is gone'
+        raise errors.Denied(message, reason="TenancyGone", hint="if there is one of its name again, ask once more")
     is_tenants = rules.bind or tenantrule.TENANCY in place.labels
     problems = tenantrule.problems(rules.pod, place.annotations) if is_tenants else ()
     if problems:

@@ -11,12 +11,13 @@ import httpx
 import msgspec
 import pytest
 
+from fairlead import errors
 from fairlead.plan.tenancy import baseline, matrix
 from fairlead.plan.tenancy.matrix import Attempt, Matrix
 from fairlead.serve.v1.dependencies import Services
 from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import Tenancy
-from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes import core, meta
 from tests.unit.serve.world import World, application, in_process
 
 
@@ -118,6 +119,17 @@ async def test_a_suspended_and_a_dying_tenancy_accept_nothing(door: httpx.AsyncC
     again = await door.post("/v1/tenancies", json={"name": "alpha"})
     assert again.status_code == 409
     assert "still being deleted" in again.json()["detail"]
+
+
+async def test_a_container_that_was_on_its_way_to_a_tenancy_that_ended_makes_no_namespace(
+    services: Services, world: World
+) -> None:
+    about = meta.ObjectMeta(name="train", namespace="t-alpha-0a1b2c")
+    pod = core.Pod(metadata=about, spec=core.PodSpec(containers=(core.Container(name="main", image="demo"),)))
+    with pytest.raises(errors.Denied) as caught:
+        await services.backend.lifecycle.submit(pod, makes_namespace=True)
+    assert caught.value.reason == "TenancyGone"
+    assert "t-alpha-0a1b2c" not in {one.metadata.name for one in (await world.store.list(core.Namespace)).items}
 
 
 async def test_a_namespace_that_outlived_its_tenancy_accepts_nothing(door: httpx.AsyncClient, world: World) -> None:
