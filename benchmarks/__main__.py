@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import (
+    api,
     cdi,
     choose,
     frame,
@@ -32,7 +33,7 @@ from benchmarks import (
     store,
 )
 
-MODULES = (choose, cdi, node, generate, inject, ledger, product, scheduler, scheduler_cluster, store)
+MODULES = (choose, cdi, node, generate, inject, ledger, product, api, scheduler, scheduler_cluster, store)
 
 _CURVES = (
     "## Placement of shared GPUs",

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 
-from benchmarks import frame
+from benchmarks import frame, service
 from benchmarks.frame import Row
 from fairlead.model import cdikind
 
 _RUNS = 11
 _IMAGE = "localhost/fairlead-bench/box:1"
-_COMMAND = (sys.executable, "-m", "fairlead.cli.main")
-_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 
 @frame.benchmark("cli.help")
 def cli_help() -> Iterator[Row]:
     """`fairlead --help`, process start included."""
     samples = [
-        _timed(lambda: subprocess.run((*_COMMAND, "--help"), check=True, capture_output=True)) for _ in range(_RUNS)
+        _timed(lambda: subprocess.run((*service.COMMAND, "--help"), check=True, capture_output=True))
+        for _ in range(_RUNS)
     ]
     yield Row(name="fairlead --help", ours=frame.percentile(samples, 0.5) * 1e3, unit="ms", bar=150.0)
 
@@ -40,16 +37,10 @@ def submit_to_running() -> Iterator[Row | frame.Unmeasured]:
     if lacking := frame.needs("submit -> running", "podman", "runc", "busybox"):
         yield lacking
         return
-    with tempfile.TemporaryDirectory(prefix="flb-", dir="/tmp") as name:
-        folder = Path(name)
-        _make_image(folder)
-        service = _start(folder)
-        try:
-            ours, peers = _measure(folder / "run/api.sock")
-        finally:
-            subprocess.run((*_COMMAND, "down", "--grace", "0"), env=_env(folder), check=False, capture_output=True)
-            service.wait(30)
-            subprocess.run(("podman", "rmi", "-f", _IMAGE), check=False, capture_output=True)
+    with service.running() as up:
+        _make_image(up.folder)
+        ours, peers = _measure(up.socket)
+    subprocess.run(("podman", "rmi", "-f", _IMAGE), check=False, capture_output=True)
     for what, samples in ours.items():
         peer = frame.percentile(peers[what], 0.5) * 1e3
         yield Row(
@@ -90,26 +81,6 @@ def _submit(api: httpx.Client, name: str, gpus: int) -> float:
     api.delete(f"/v1/containers/{name}", params={"grace": 0}).raise_for_status()
     api.get(f"/v1/containers/{name}/wait", params={"state": "gone", "timeout": 60}).raise_for_status()
     return took
-
-
-def _start(folder: Path) -> subprocess.Popen[bytes]:
-    with (folder / "up.log").open("wb") as log:
-        process = subprocess.Popen((*_COMMAND, "up", "--simulate", "h100x8"), env=_env(folder), stdout=log, stderr=log)
-    deadline = time.monotonic() + 30
-    while subprocess.run((*_COMMAND, "status"), env=_env(folder), check=False, capture_output=True).returncode:
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit((folder / "up.log").read_text())
-    return process
-
-
-def _env(folder: Path) -> dict[str, str]:
-    return {
-        "PATH": _PATH,
-        "HOME": "/root",
-        "FAIRLEAD_STATE_FOLDER": str(folder / "state"),
-        "FAIRLEAD_STATE_RUN": str(folder / "run"),
-        "FAIRLEAD_LOG_LEVEL": "warning",
-    }
 
 
 def _make_image(folder: Path) -> None:

@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 needs="podman:podman runc:runc conmon:conmon busybox:busybox-static ip:iproute2 mmdebstrap:mmdebstrap"
 
 tests_need="crun:crun gcc:gcc musl-gcc:musl-tools"
-bench_need="hyperfine:hyperfine crun:crun"
+bench_need="hyperfine:hyperfine crun:crun wrk:wrk"
 
 say() { echo "setup: $*" >&2; }
 

@@ -90,6 +90,7 @@ def _connected(namespace: Path, port: int) -> socket.socket:
     for family, address in _LOOPBACKS:
         one = socket.socket(family, socket.SOCK_STREAM)
         one.settimeout(_TIMEOUT_S)
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a key that is typed does not wait for the last one
         try:
             one.connect((address, port))
         except OSError as error:

@@ -37,7 +37,7 @@ from fairlead.serve.backend import lifecycle, local
 from fairlead.serve.console import app as consoledoor
 from fairlead.serve.metering import leases
 from fairlead.serve.v1 import app, dependencies
-from fairlead.silicon import machine
+from fairlead.silicon import machine, onereading
 from fairlead.silicon.port import SampledSilicon
 from fairlead.silicon.sim.silicon import SimulatedSilicon
 from fairlead.store.embedded import placement
@@ -130,7 +130,7 @@ async def run_service(
                             drivers=lambda: reports[-1].snapshots.value.drivers,
                             leases=reports[-1].leases,
                             advertised=lambda: reports[-1].advertised.value,
-                            sampler=silicon,
+                            sampler=onereading.OneReading(silicon),
                         ),
                         faults=silicon if isinstance(silicon, SimulatedSilicon) else None,
                         state_folder=config.state.folder,

@@ -53,6 +53,7 @@ class Forward:
         try:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             self._listener = socket.create_server((address, local), family=family, backlog=_AHEAD)
+            self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
         except (OSError, OverflowError) as error:
             message = f"cannot listen on {address} port {local}: {error}"
             hint = "choose another local port; 0 takes any that is free"
