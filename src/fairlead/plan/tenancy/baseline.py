@@ -255,8 +255,14 @@ def find_owner(space: meta.ObjectMeta, tenancies: tuple[Tenancy, ...]) -> Tenanc
     for one in tenancies:
         if one.metadata.uid == uid:
             return one
-    message = f'namespace "{space.name}" belonged to a tenancy that is gone'
-    raise errors.Denied(message, reason="TenancyGone", hint="name a tenancy that is there: `fairlead tenancy list`")
+    raise gone(space.name)
+
+
+def gone(namespace: str) -> errors.Denied:
+    """Return what is said of a namespace that only a tenancy has, where there is no such tenancy any more."""
+    message = f'namespace "{namespace}" belonged to a tenancy that is gone'
+    hint = "name a tenancy that is there: `fairlead tenancy list`; if there is one of its name again, ask once more"
+    return errors.Denied(message, reason="TenancyGone", hint=hint)
 
 
 def with_suspended(item: Tenancy, *, suspended: bool) -> Tenancy:

@@ -21,6 +21,7 @@ from fairlead.plan.tenancy import baseline, secret
 from fairlead.serve.backend import pods
 from fairlead.serve.backend.once import idempotency
 from fairlead.serve.backend.replacement import Replacements
+from fairlead.serve.backend.tenancy import namespaces
 from fairlead.store import retry, subresource, tracerecorder
 from fairlead.store.port import AdmittingStore, Reader, Selector, Store
 from fairlead.wire.fairlead.tenancy import Tenancy
@@ -62,9 +63,7 @@ class LocalLifecycle:
         """See `port.Lifecycle.submit`; records that the pod was accepted."""
         if makes_namespace:
             name = pod.metadata.namespace
-            # One of a tenancy is the controller's: made here it would have no network of its own.
-            if not baseline.is_namespace_name(name):
-                await ensure_namespace(self.store, name, labels={tenantrule.TENANCY: name})
+            await namespaces.ensure(self.store, name, labels={tenantrule.TENANCY: name})
         telemetry.crash_point("submission.before-store")
         started = time.monotonic()
         admitted, rules = await self._admitted(pod, written, is_tenants=makes_namespace, most_devices=most_devices)
@@ -348,8 +347,7 @@ def _check(seen: Reader, pod: core.Pod, rules: _Rules) -> None:
     if tenancy is not None and (refused := baseline.refusal(tenancy)):
         raise refused
     if tenancy is None and rules.bind and baseline.is_namespace_name(namespace):
-        message = f'the tenancy of namespace "{namespace}" is gone'
-        raise errors.Denied(message, reason="TenancyGone", hint="if there is one of its name again, ask once more")
+        raise baseline.gone(namespace)
     is_tenants = rules.bind or tenantrule.TENANCY in place.labels
     problems = tenantrule.problems(rules.pod, place.annotations) if is_tenants else ()
     if problems:
@@ -388,19 +386,3 @@ def _find_namespace(seen: Reader, name: str) -> meta.ObjectMeta:
     """Return the namespace's metadata; empty where there is none."""
     found = (item.metadata for item in seen.list(core.Namespace, "") if item.metadata.name == name)
     return next(found, meta.ObjectMeta())
-
-
-async def ensure_namespace(store: Store, name: str, *, labels: Mapping[str, str] | None = None) -> None:
-    """Create a namespace; one that is there stays as it is, an administrator's or a tenant's.
-
-    Raises: Denied: the caller may not make it, and it is not there or not theirs to read.
-    """
-    try:
-        await store.create(core.Namespace(metadata=meta.ObjectMeta(name=name, labels=labels or {})))
-    except errors.Conflict:
-        return
-    except errors.Denied:
-        with contextlib.suppress(errors.NotFound, errors.Denied):
-            await store.get(core.Namespace, name)
-            return
-        raise

@@ -21,7 +21,7 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.plan.pod import quota, tenantrule, userrule, volume
-from fairlead.serve.backend import lifecycle
+from fairlead.serve.backend.tenancy import namespaces
 from fairlead.store.port import AdmittingStore, Reader, Selector, Store
 from fairlead.wire.kubernetes import core, meta
 
@@ -60,7 +60,7 @@ class LocalVolumes:
         claim = _claim(name, namespace, labels, finalizers=(_PROTECTION,))
         is_tenants = is_tenants or userrule.uid_of(namespace) is not None
         own = {tenantrule.TENANCY: namespace} if is_tenants else {}
-        await lifecycle.ensure_namespace(self.store, namespace, labels=own)
+        await namespaces.ensure(self.store, namespace, labels=own)
         try:
             return await self.store.create_checked(claim, lambda seen: _check_quota(seen, claim))
         except errors.Conflict:

@@ -15,7 +15,7 @@ from litestar import params, status_codes
 from fairlead.plan.pod import admission, quota, tenantrule
 from fairlead.serve.api import page as pages
 from fairlead.serve.api.failure import documented
-from fairlead.serve.backend.lifecycle import ensure_namespace
+from fairlead.serve.backend.tenancy import namespaces
 from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.serve.v1.quotaview import QuotaList, QuotaView
 from fairlead.store.port import Selector, Store
@@ -39,7 +39,7 @@ async def apply_quotas(services: Dependencies, body: params.RawBody) -> QuotaLis
         item = _with_namespace(found.item)
         quota.check_limits(item)
         namespace = item.metadata.namespace
-        await ensure_namespace(services.store, namespace, labels={tenantrule.TENANCY: namespace})
+        await namespaces.ensure(services.store, namespace, labels={tenantrule.TENANCY: namespace})
         made.append(await services.store.apply(item, manager=_MANAGER))
     return QuotaList(items=tuple([await view(services.store, item) for item in made]))
 

@@ -129,6 +129,13 @@ async def test_a_container_that_was_on_its_way_to_a_tenancy_that_ended_makes_no_
     with pytest.raises(errors.Denied) as caught:
         await services.backend.lifecycle.submit(pod, makes_namespace=True)
     assert caught.value.reason == "TenancyGone"
+    for made in (
+        services.backend.volumes.create("data", about.namespace, labels={}, size="", is_tenants=True),
+        services.backend.secrets.create("token", about.namespace, {"value": b"x"}, is_tenants=True),
+    ):
+        with pytest.raises(errors.Denied) as caught:
+            await made
+        assert caught.value.reason == "TenancyGone"
     assert "t-alpha-0a1b2c" not in {one.metadata.name for one in (await world.store.list(core.Namespace)).items}
 
 

@@ -15,7 +15,7 @@ import msgspec
 from fairlead import errors
 from fairlead.plan.pod import tenantrule, userrule
 from fairlead.plan.tenancy import secret
-from fairlead.serve.backend import lifecycle
+from fairlead.serve.backend.tenancy import namespaces
 from fairlead.store import retry
 from fairlead.store.port import AdmittingStore, Reader, Selector
 from fairlead.store.sealing import Seal
@@ -49,7 +49,7 @@ class LocalSecrets:
         secret.check(name, values)
         is_tenants = is_tenants or userrule.uid_of(namespace) is not None
         own = {tenantrule.TENANCY: namespace} if is_tenants else {}
-        await lifecycle.ensure_namespace(self.store, namespace, labels=own)
+        await namespaces.ensure(self.store, namespace, labels=own)
         now, salt = timestamp.emit(time.time()), secrets.token_hex()
         note = secret.Note(digests=secret.digests(values, salt), salt=salt, created_at=now, updated_at=now)
         item = core.Secret(
