@@ -43,6 +43,10 @@ SHOWN = (
     "queue ls",
     "volume ls",
     "volume inspect data",
+    "secrets list",
+    "secrets show token",
+    "secret list",
+    "secret show token",
     "simulate faults",
     "simulate profiles",
     "settings",
@@ -72,12 +76,15 @@ TIMELESS = frozenset(_TIMELESS.strip().replace("\n", "|").split("|"))
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    value = tmp_path_factory.mktemp("values") / "value"
+    value.write_text("x")
     with serving(tmp_path_factory.mktemp("times")) as service:
         made = service.fairlead("run", "-d", "--name", "web", "-g", "1", "demo", "sleep", "600")
         assert made.exit_code == 0, made.stderr
         assert service.fairlead("wait", "--state", "started", "web").exit_code == 0
         assert service.fairlead("run", "--name", "past", "demo", "true").exit_code == 0
         assert service.fairlead("volume", "create", "data").exit_code == 0
+        assert service.fairlead("secrets", "create", "token", str(value)).exit_code == 0
         yield service
 
 

@@ -54,7 +54,7 @@ async def test_with_no_other_node_it_waits_and_says_so_until_the_refused_pod_is_
             like, waitview.Census(nodes.items, pods.items, ours="fairlead"), now=dt.datetime.now(dt.UTC)
         )
         assert told is not None
-        assert told.message == words
+        assert told.message == "it does not fit: lately refused such a pod (TopologyAffinityError)"
         await plane.end("refused")
         await plane.until_bound(["like"])
 

@@ -370,12 +370,12 @@ def test_why_a_pod_waits_names_the_rule_and_counts_pods_on_nodes_that_it_may_not
     pod = _pod("web", schedulerName="fairlead", nodeSelector={"zone": "a"}, **_apart(_term("db", "all")))
     nodes = [_node("a1", zone="a", all=""), _node("b1", zone="b", all="")]
     assert waiting.why(pod, nodes, [_pod("db", "b1")], ours="fairlead") == (
-        f"other pods keep it off every node that has room: {_APART} (1, such as a1)"
+        f"other pods keep it off every node that has room: {_APART.removeprefix('node(s) ')} (1, such as a1)"
     )
     assert waiting.why(pod, nodes, [], ours="fairlead").startswith("node a1 has room")
     first = _pod(schedulerName="fairlead", **_near(_term()))
     assert waiting.why(first, nodes, [], ours="fairlead").startswith(
-        f"other pods keep it off every node that has room: {_NEAR} (2, such as a1)"
+        f"other pods keep it off every node that has room: {_NEAR.removeprefix('node(s) ')} (2, such as a1)"
     )
 
 

@@ -1,4 +1,4 @@
-"""Scores one node by the policies of the engine, with Python alone: the slow truth of `engine.policy`.
+"""Scores one node by the policies of the engine, with Python alone: the slow truth of `plan.schedule.engine.policy`.
 
 A live node's GPUs are free or taken as a whole, because the kubelet chooses which; a need for slices or replicas is
 scored as `packed` does. The figures are those of the arrays to the bit: the same arithmetic in the same order, which
@@ -124,7 +124,10 @@ def _clustering(_cpu: int, gpus: int, room: _Room) -> int:
 
 
 def _gradient(table: Table, share: float) -> _Worth:
-    """Return how much less fragmented a node is with the need on it, in hundred buckets (`engine.fragmentation`)."""
+    """Return how much less fragmented a node is with the need on it, in hundred buckets.
+
+    Source: `plan.schedule.engine.fragmentation`.
+    """
     asked = most_frequent(table, share)
     total = sum(asked.values()) or 1
 
