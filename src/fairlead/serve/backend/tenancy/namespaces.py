@@ -1,4 +1,4 @@
-"""Makes the namespaces that nobody else makes: a user's, and those that an administrator names for the first time."""
+"""Makes the namespaces of users, and those that an administrator names for the first time."""
 
 from __future__ import annotations
 
