@@ -155,9 +155,14 @@ async def _end_group(process: asyncio.subprocess.Process) -> None:
 
     Nothing is, where it had a namespace.
     """
-    while process.returncode is None:  # noqa: ASYNC110 (asyncio's wait() is for the outputs' ends too)
-        await asyncio.sleep(_LOOK_S)
+    await _exited(process)
     _signal(process, signal.SIGKILL, wholly=True)
+
+
+async def _exited(process: asyncio.subprocess.Process) -> None:
+    """Wait for a program's own end: asyncio's wait() is for its outputs' ends too, which children or we hold up."""
+    while process.returncode is None:  # noqa: ASYNC110 (there is nothing else to wait for)
+        await asyncio.sleep(_LOOK_S)
 
 
 async def _read(stream: asyncio.StreamReader, largest: int) -> bytes:
@@ -239,7 +244,7 @@ async def end(process: asyncio.subprocess.Process, *, at_once: bool = False, who
             _signal(process, signal.SIGTERM, wholly=wholly)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_TERM_S):
-                    await process.wait()
+                    await _exited(process)
     finally:
         try:
             has_ended = process.returncode is not None
