@@ -125,6 +125,17 @@ async def test_the_list_is_filtered_by_state_and_words(socket: httpx.AsyncClient
         assert {name for name in ("train", "ends") if f"/console/containers/default/{name}" in text} == expected, query
 
 
+async def test_a_scheduler_s_reason_is_a_person_s_in_the_list(world: World, socket: httpx.AsyncClient) -> None:
+    spec = core.PodSpec(containers=(core.Container(name="c", image="demo"),), scheduler_name="another")
+    made = await world.store.create(core.Pod(metadata=meta.ObjectMeta(name="odd", namespace="default"), spec=spec))
+    told = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    status = msgspec.structs.replace(made.status, phase="Failed", reason="Unschedulable", message=told)
+    await world.store.update_status(msgspec.structs.replace(made, status=status))
+    text = (await socket.get("/console/containers?state=ended")).text
+    assert "too few GPUs free" in text
+    assert "Insufficient" not in text
+
+
 async def test_hostile_names_and_words_are_shown_as_text(world: World, socket: httpx.AsyncClient) -> None:
     pod = core.Pod(
         metadata=meta.ObjectMeta(name="odd", namespace="default", annotations={"x": HOSTILE}),
