@@ -44,6 +44,10 @@ class Seal:
             found[key] = base64.b64encode(nonce + cipher.encrypt(nonce, value, _place(namespace, name, key))).decode()
         return found
 
+    def check(self) -> None:
+        """Read the key. Raises: ProtocolError (`SecretKeyUnreadable`)."""
+        self._cipher()
+
     def opened(self, item: core.Secret) -> dict[str, bytes]:
         """Return the values of a stored Secret. Raises: ProtocolError (`SecretUnreadable`, `SecretKeyUnreadable`)."""
         name, namespace = item.metadata.name, item.metadata.namespace

@@ -19,7 +19,7 @@ import msgspec
 
 from fairlead import errors, files
 from fairlead.cli.core import connection, invocation
-from fairlead.cli.doctor import lease, specs, tenancy
+from fairlead.cli.doctor import lease, secret, specs, tenancy
 from fairlead.cli.doctor.sharing import mps
 from fairlead.engine.podman import host as podman_host
 from fairlead.kernel import socketpeer
@@ -30,6 +30,7 @@ from fairlead.plan.lease.row import State
 from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView
 from fairlead.serve.backend.vgpu import vgpus
 from fairlead.serve.v1.nodes.view import NodeView
+from fairlead.serve.v1.secrets.view import SecretList
 from fairlead.serve.v1.statusview import Status
 from fairlead.settings import Settings
 from fairlead.silicon.nvidia import driver
@@ -114,6 +115,8 @@ class Seen:
     """GPUs that the agent has put under MPS."""
     lease: lease.Facts = dataclasses.field(default_factory=lease.Facts)
     """The node's ledger."""
+    secret: secret.Facts = dataclasses.field(default_factory=secret.Facts)
+    """The key of its Secrets."""
     tenancy: tenancy.Facts = dataclasses.field(default_factory=tenancy.Facts)
     """What isolates tenancies."""
     was_simulated: bool = False
@@ -127,12 +130,15 @@ def collect(call: invocation.Invocation) -> Seen:
         with connection.opened(call) as client:
             status = client.call("GET", "/v1/status", Status, timeout_s=_ANSWER_S)
             listing = client.call("GET", "/v1/gpus", GPUListing, timeout_s=_ANSWER_S)
+            kept = len(client.call("GET", "/v1/secrets", SecretList, timeout_s=_ANSWER_S).items)
     except (errors.Unavailable, errors.ProtocolError) as error:
         return asyncio.run(_collect_below(config, errors.sentence(error)))
-    return asyncio.run(_collect_service(call, config, status, listing))
+    return asyncio.run(_collect_service(call, config, status, listing, kept))
 
 
-async def _collect_service(call: invocation.Invocation, config: Settings, status: Status, listing: GPUListing) -> Seen:
+async def _collect_service(
+    call: invocation.Invocation, config: Settings, status: Status, listing: GPUListing, kept: int
+) -> Seen:
     folder = Path(status.state_folder)
     engine = await _engine_now(config, status)
     own_folder = Path(status.cdi_folder)
@@ -166,6 +172,7 @@ async def _collect_service(call: invocation.Invocation, config: Settings, status
         database=_damage(folder),
         mps=mps.collect(folder),
         lease=lease.collect(folder / config.lease_folder.name),
+        secret=secret.collect(folder, kept),
         tenancy=await tenancy.collect(config),
         rules=await _audit(config, folder, own_folder) if os.geteuid() == 0 else None,
     )
