@@ -23,6 +23,8 @@ from fairlead.client import calls, transport
 from fairlead.client.session import header, process
 
 _CHUNK: Final = process.CHUNK
+_UNTOLD_S: Final = 15.0
+"""How long a program that has complained may take to end once it has all input, before it counts as ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +255,7 @@ def copy_in(service: calls.Calls, source: str | BinaryIO, target: End, *, keeps_
         what = source
         folder, name = _placed(service, source, target)
     with _connected(service, target, path=folder, into=True) as connection:
-        ends: queue.SimpleQueue[tuple[dict[str, object] | None, bytes]] = queue.SimpleQueue()
+        ends: queue.SimpleQueue[bytes | _Last] = queue.SimpleQueue()
         threading.Thread(target=_hear, args=(connection, ends), name="copy", daemon=True).start()
         sent = _Sent(connection)
         if isinstance(source, str):
@@ -262,7 +264,7 @@ def copy_in(service: calls.Calls, source: str | BinaryIO, target: End, *, keeps_
             while data := source.read(_CHUNK):
                 sent.write(data)
         connection.send(process.END_OF_INPUT)
-        last, said = ends.get()
+        last, said = _await_last(ends)
     _check(last, said, f"{what} to {target.container}:{target.path}")
 
 
@@ -310,14 +312,38 @@ def _is_folder(service: calls.Calls, end: End) -> bool:
     return False
 
 
-def _hear(connection: transport.Session, ends: queue.SimpleQueue[tuple[dict[str, object] | None, bytes]]) -> None:
-    said = b""
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """What the far end said at last; None: it broke off."""
+
+    word: dict[str, object] | None
+
+
+def _hear(connection: transport.Session, ends: queue.SimpleQueue[bytes | _Last]) -> None:
+    """Pass on what the far end says of errors, and its last word."""
     for frame in _frames(connection):
         if isinstance(frame, str):
-            ends.put((json.loads(frame), said))
+            ends.put(_Last(json.loads(frame)))
             return
-        said += frame[1:]
-    ends.put((None, said))
+        ends.put(frame[1:])
+    ends.put(_Last(None))
+
+
+def _await_last(ends: queue.SimpleQueue[bytes | _Last]) -> tuple[dict[str, object] | None, bytes]:
+    """Return the last word and all that was said before it.
+
+    API servers do not tell the end of a program that left its input unread: one that complained and then says nothing
+    has ended, and not well.
+    """
+    said = b""
+    while True:
+        try:
+            found = ends.get(timeout=_UNTOLD_S if said else None)
+        except queue.Empty:
+            return {"exit_code": 1}, said.rstrip() + b" (how it ended was not told)"
+        if isinstance(found, _Last):
+            return found.word, said
+        said += found
 
 
 def _frames(connection: transport.Session) -> Iterator[bytes | str]:

@@ -28,6 +28,7 @@ from fairlead.model.output import ErrorOutput
 
 MARK: Final = "FAIRLEAD_EXEC"
 _END_OF_TRANSMISSION: Final = b"\x04"
+_KILLED: Final = 128 + signal.SIGKILL
 
 
 class PodmanExec:
@@ -53,6 +54,8 @@ class PodmanExec:
         self._has_terminal = has_terminal
         self._mark = mark
         self._pid = pid
+        self._was_cut_off = False
+        """Whether it was closed while it ran."""
 
     async def read(self) -> bytes:
         """See `port.ExecSession.read`."""
@@ -81,11 +84,15 @@ class PodmanExec:
 
     async def wait(self) -> int:
         """See `port.ExecSession.wait`."""
-        return await self._process.wait()
+        code = await self._process.wait()
+        return code or (
+            _KILLED if self._was_cut_off else 0
+        )  # podman says 0 where it was ended before its program began
 
     async def close(self) -> None:
         """See `port.ExecSession.close`."""
         is_running = self._process.returncode is None
+        self._was_cut_off = self._was_cut_off or is_running
         self._output.close()
         if self._failures is not None:
             self._failures.close()

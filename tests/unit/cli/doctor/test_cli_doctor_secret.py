@@ -17,7 +17,7 @@ def key(tmp_path: Path) -> Path:
 
 
 def _level(key: Path, monkeypatch: pytest.MonkeyPatch, *, user: int = 0) -> tuple[str, str]:
-    monkeypatch.setattr(secret.os, "geteuid", lambda: user)
+    monkeypatch.setattr("os.geteuid", lambda: user)
     (found,) = secret.check(secret.collect(key.parent, 2))
     return found.level, f"{found.what} {found.why} {found.fix}"
 

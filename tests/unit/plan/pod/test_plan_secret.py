@@ -119,3 +119,44 @@ def test_a_digest_tells_values_apart_and_needs_the_salt() -> None:
     assert one["a"] != one["b"]
     assert one == kept.digests({"a": b"x", "b": b"y"}, "salt")
     assert one["a"] != kept.digests({"a": b"x"}, "other")["a"]
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        ({"env": [{"name": "A", "valueFrom": {}}]}, "env[0].valueFrom: Required value"),
+        (
+            {"env": [{"name": "A", "value": "x", "valueFrom": {"secretKeyRef": {"name": "db", "key": "k"}}}]},
+            "may not be specified when `value` is not empty",
+        ),
+        ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"key": "k"}}}]}, "secretKeyRef.name: Required value"),
+        ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "db"}}}]}, "secretKeyRef.key: Required value"),
+        ({"env": [{"name": "A b", "valueFrom": {"secretKeyRef": {"name": "db", "key": "k"}}}]}, "env[0].name: Invalid"),
+        ({"envFrom": [{}]}, "envFrom[0]: Required value"),
+        ({"envFrom": [{"secretRef": {}}]}, "envFrom[0].secretRef.name: Required value"),
+        ({"envFrom": [{"secretRef": {"name": "db"}, "prefix": "a b"}]}, "envFrom[0].prefix: Invalid value"),
+        (
+            {"volumeMounts": [{"name": "none", "mountPath": "/x", "subPath": "a"}]},
+            "volumeMounts[0].subPath: Forbidden",
+        ),
+    ],
+)
+def test_what_a_container_cannot_take_from_a_secret_is_named_by_its_path(item: dict[str, object], words: str) -> None:
+    (found,) = secret.problems("spec.containers[0]", _container(**item), {})
+    assert found.startswith("spec.containers[0].")
+    assert words in found
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ({}, "secretName: Required value"),
+        ({"secretName": "db", "defaultMode": 0o7777}, "defaultMode: Invalid value"),
+        ({"secretName": "db", "items": [{"key": "", "path": "a"}]}, "items[0].key: Required value"),
+        ({"secretName": "db", "items": [{"key": "k", "path": ""}]}, "items[0].path: Required value"),
+        ({"secretName": "db", "items": [{"key": "k", "path": "../x"}]}, "items[0].path: Invalid value"),
+    ],
+)
+def test_what_is_wrong_with_a_volume_of_a_secret_is_named_by_its_path(source: dict[str, object], words: str) -> None:
+    (found,) = secret.volume_problems("spec.volumes[0].secret", msgspec.convert(source, core.SecretVolume))
+    assert words in found
