@@ -7,13 +7,13 @@ Source: nfs(5), mount(8).
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterator
 from typing import Final
 
 from fairlead import errors
 from fairlead.wire.fairlead.tenancy import NFSExport
+from fairlead.wire.text.address import is_address
 
 PORT: Final = 2049
 KIND: Final = "nfs"
@@ -40,21 +40,13 @@ def parse(text: str) -> NFSExport:
 
 def problems(found: NFSExport) -> Iterator[str]:
     """Yield what keeps an export from being mounted as written."""
-    if not _NAME.fullmatch(found.server) and not _is_address(found.server):
+    if not _NAME.fullmatch(found.server) and not is_address(found.server):
         yield f'the server "{found.server}" is neither a host name nor an address'
     if not _PATH.fullmatch(found.path) or ".." in found.path.split("/") or len(found.path) > _LONGEST_PATH:
         yield f'the path "{found.path}" is not one from the root, of letters, digits and ._/@+-'
     for one in found.options:
         if not _OPTION.fullmatch(one) or one.partition("=")[0] in _NOT_ALLOWED:
             yield f'"{one}" is not an option that is allowed'
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def source(found: NFSExport) -> str:

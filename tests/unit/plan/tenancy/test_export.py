@@ -37,6 +37,7 @@ def test_an_export_is_read_and_written_as_mount_takes_it(text: str, server: str,
         "nas:/a\nb",
         "na s:/red",
         "nas,evil:/red",
+        "[fe80::1%x,evil]:/red",
         "nas:/" + "x" * 1024,
     ],
 )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -27,6 +26,7 @@ from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.node.nodenetwork import NodeNetwork
+from fairlead.wire.text.address import is_address
 
 PROBE: Final = {"app.kubernetes.io/name": "fairlead-tenancy-test"}
 """Labels of the pods of trials; names below fairlead.dev/ are not a person's to set."""
@@ -165,7 +165,7 @@ class ClusterTrial:
         """Return what is tried of the cluster itself: its nodes, its API server, a cloud's metadata service."""
         found = []
         for node in (await self._store.list(NodeNetwork)).items[:_NODES]:
-            inside = [one.address for one in node.status.addresses if _is_address(one.address)]
+            inside = [one.address for one in node.status.addresses if is_address(one.address)]
             found += [_connecting(source, f"node {node.metadata.name}, kubelet", one, "10250") for one in inside]
         server = ("$KUBERNETES_SERVICE_HOST", "$KUBERNETES_SERVICE_PORT")
         found.append(_connecting(source, "the API server", *server))
@@ -242,15 +242,6 @@ def _why(pod: core.Pod) -> str:
     return pod.status.message or next((one.message for one in pod.status.conditions if one.message), pod.status.phase)
 
 
-def _is_address(text: str) -> bool:
-    """Return whether a text is an address: a node may report names as well."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _family(where: str) -> int:
     return 6 if ":" in where else 4
 
@@ -258,7 +249,7 @@ def _family(where: str) -> int:
 def _serving(source: str, target: str, server: core.Pod, word: str, *, expected: bool) -> list[_Try]:
     found = []
     given = [one.ip for one in server.status.pod_ips or (core.PodIP(ip=server.status.pod_ip),)]
-    for one in filter(_is_address, given):
+    for one in filter(is_address, given):
         family = _family(one)
         words = ("get", one, str(PORT), word)
         found.append(_Try(source=source, target=target, family=family, expected=expected, words=words))
