@@ -119,7 +119,7 @@ def _encode(record: Record) -> dict[str, Any]:
             "path": entry.path,
             "original": None if entry.original is None else base64.b64encode(entry.original).decode(),
             "digest": entry.digest,
-            "changes": [asdict(change) for change in entry.changes],
+            "changes": msgspec.to_builtins(entry.changes),  # a file may hold many, and asdict copies each
         }
         for entry in record.entries
     ]

@@ -6,7 +6,7 @@ import ipaddress
 
 
 def is_address(text: str) -> bool:
-    """Return whether a text is an address of IPv4 or IPv6, without brackets or port; with a zone, any text, it is none."""
+    """Return whether a text is an address of IPv4 or IPv6: without brackets, port or zone, which may be any text."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
