@@ -111,7 +111,9 @@ Offer = tuple[str, str]
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
-def _asking(find: Callable[[Client], Iterable[Offer]]) -> Completer:
+def asking(find: Callable[[Client], Iterable[Offer]]) -> Completer:
+    """Return what offers the words that the service knows, but those that are on the line already."""
+
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         taken = ctx.params.get(str(param.name)) or ()
         with contextlib.suppress(errors.FairleadError), connection.opened(invocation.current(ctx)) as client:
@@ -152,10 +154,10 @@ def _tenancies(client: Client) -> Iterator[Offer]:
         yield item.name, item.phase
 
 
-complete_tenancies: Completer = _asking(_tenancies)
-complete_containers: Completer = _asking(_containers)
-complete_images: Completer = _asking(_images)
-complete_gpus: Completer = _asking(_gpus)
+complete_tenancies: Completer = asking(_tenancies)
+complete_containers: Completer = asking(_containers)
+complete_images: Completer = asking(_images)
+complete_gpus: Completer = asking(_gpus)
 
 
 def complete_container_then_gpu(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

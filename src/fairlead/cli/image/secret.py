@@ -9,15 +9,14 @@ from __future__ import annotations
 import base64
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
-from click.shell_completion import CompletionItem
 
 from fairlead import errors, files
-from fairlead.cli.core import connection, invocation, options, output, plaintext
+from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.client import calls
@@ -36,16 +35,12 @@ _COLUMNS = (
 )
 
 
-def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    try:
-        with connection.opened(invocation.current(ctx)) as client:
-            found = client.call("GET", "/v1/secrets", SecretList).items
-    except errors.FairleadError:
-        return []
-    return [CompletionItem(one.name) for one in found if one.name.startswith(incomplete)]
+def _known(client: Client) -> Iterator[options.Offer]:
+    for item in client.call("GET", "/v1/secrets", SecretList).items:
+        yield item.name, ""
 
 
-_NAMES = click.argument("names", metavar="SECRET...", nargs=-1, required=True, shell_complete=_complete)
+_NAMES = click.argument("names", metavar="SECRET...", nargs=-1, required=True, shell_complete=options.asking(_known))
 
 
 @click.group()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
-from click.shell_completion import CompletionItem
 
 from fairlead import errors
-from fairlead.cli.core import connection, invocation, options, output, plaintext
+from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.cli.image import prune
@@ -25,16 +26,12 @@ _COLUMNS = (
 )
 
 
-def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    try:
-        with connection.opened(invocation.current(ctx)) as client:
-            found = client.call("GET", "/v1/volumes", VolumeList).items
-    except errors.FairleadError:
-        return []
-    return [CompletionItem(one.name) for one in found if one.name.startswith(incomplete)]
+def _known(client: Client) -> Iterator[options.Offer]:
+    for item in client.call("GET", "/v1/volumes", VolumeList).items:
+        yield item.name, ""
 
 
-_NAMES = click.argument("names", metavar="VOLUME...", nargs=-1, required=True, shell_complete=_complete)
+_NAMES = click.argument("names", metavar="VOLUME...", nargs=-1, required=True, shell_complete=options.asking(_known))
 
 
 @click.group()

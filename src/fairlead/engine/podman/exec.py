@@ -85,9 +85,8 @@ class PodmanExec:
     async def wait(self) -> int:
         """See `port.ExecSession.wait`."""
         code = await self._process.wait()
-        return code or (
-            _KILLED if self._was_cut_off else 0
-        )  # podman says 0 where it was ended before its program began
+        # podman says 0 where it was ended before its program began
+        return _KILLED if self._was_cut_off and not code else code
 
     async def close(self) -> None:
         """See `port.ExecSession.close`."""
