@@ -13,11 +13,13 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from fairlead import errors
-from fairlead.serve.accounts import audit, keys, port, stores
+from fairlead.serve.accounts import audit, keys, port, sessions, stores
 from fairlead.serve.accounts.roles import Membership, Role, Scope
 from fairlead.serve.database import engine, schema
+from fairlead.serve.database.unchanged import Commits, Unchanged
 from tests.contract import postgres
 
 START = 1_700_000_000.0
@@ -160,6 +162,89 @@ async def test_a_key_says_who_holds_it_and_when_it_was_used(accounts: port.Accou
     assert who.memberships == (Membership(tenancy="red", uid="u1", role=Role.DEVELOPER),)
     (shown,) = await accounts.keys.list(None)
     assert (shown.last_used_at, shown.note, shown.expires_at) == ("2023-11-14T22:15:00Z", "laptop", None)
+
+
+@contextlib.contextmanager
+def _statements(database: AsyncEngine) -> Iterator[list[str]]:
+    """Give the statements that reach the database."""
+    found = list[str]()
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        found.append(statement)
+
+    sa.event.listen(database.sync_engine, "before_cursor_execute", note)
+    yield found
+    sa.event.remove(database.sync_engine, "before_cursor_execute", note)
+
+
+async def test_a_key_and_a_session_are_read_once_while_nobody_writes(tmp_path: Path, clock: Clock) -> None:
+    async with engine.opened(engine.url_of("", tmp_path)) as database:
+        accounts = stores.open_accounts(database, now=clock)
+        await _ann(accounts)
+        key = _parsed((await accounts.keys.create(_wish())).key)
+        token = sessions.parse((await accounts.sessions.open("ann", key=key.id)).text)
+        assert token is not None
+        for _ in range(2):  # the first use is written, and the second reads what was written
+            await accounts.keys.authenticate(key)
+            await accounts.sessions.authenticate(token)
+        with _statements(database) as found:
+            assert (await accounts.keys.authenticate(key)).account == "ann"
+            assert (await accounts.sessions.authenticate(token)).account == "ann"
+            assert found == []
+            clock.now += 60
+            await accounts.keys.authenticate(key)
+            assert [one for one in found if one.startswith("UPDATE api_key")]
+        assert (await accounts.keys.list(None))[0].last_used_at == "2023-11-14T22:14:20Z"
+
+
+@pytest.mark.parametrize("is_other", [False, True], ids=["here", "elsewhere"])
+async def test_what_anybody_changes_holds_from_the_next_request_on(
+    url: sa.URL, clock: Clock, *, is_other: bool
+) -> None:
+    async with engine.opened(url) as database, engine.opened(url) as second:
+        accounts = stores.open_accounts(database, now=clock)
+        other = stores.open_accounts(second if is_other else database, now=clock)
+        await _ann(accounts)
+        one, two = [_parsed((await accounts.keys.create(_wish())).key) for _ in range(2)]
+        token = sessions.parse((await accounts.sessions.open("ann", key=one.id)).text)
+        assert token is not None
+        for _ in range(3):
+            for key in (one, two):
+                assert (await accounts.keys.authenticate(key)).memberships == ()
+            assert (await accounts.sessions.authenticate(token)).memberships == ()
+        # What is remembered of a key is for who has all of it.
+        assert await _reason(accounts, keys.Key(id=one.id, secret="0" * 64)) == "is not accepted"
+
+        red = Membership(tenancy="red", uid="u1", role=Role.DEVELOPER)
+        await other.people.grant("ann", red)
+        assert (await accounts.keys.authenticate(one)).memberships == (red,)
+        assert (await accounts.sessions.authenticate(token)).memberships == (red,)
+        await other.people.revoke("ann", "u1")
+        assert (await accounts.keys.authenticate(one)).memberships == ()
+        await other.keys.revoke(one.id, None)
+        assert (await _reason(accounts, one), await _reason(accounts, two)) == ("is revoked", "")
+        with pytest.raises(errors.Unauthenticated):
+            await accounts.sessions.authenticate(token)
+        await other.people.delete("ann")
+        assert await _reason(accounts, two) == "is not accepted"
+
+
+async def test_nothing_is_remembered_over_what_was_written_while_it_was_read(tmp_path: Path) -> None:
+    async with engine.opened(engine.url_of("", tmp_path)) as database:
+        commits = Commits(database)
+        kept: Unchanged[str] = Unchanged(commits)
+        before = kept.mark()
+        await _ann(stores.open_accounts(database))
+        kept.keep("key", "as it was", read_at=before)
+        assert kept.find("key") is None
+        kept.keep("key", "as it is", read_at=kept.mark())
+        assert kept.find("key") == "as it is"
+        for number in range(2000):
+            kept.keep(str(number), "x", read_at=kept.mark())
+        assert kept.find("key") is None
+        assert kept.find("1999") == "x"
+    assert commits.mark() is None
+    assert kept.find("1999") is None
 
 
 async def test_only_the_digest_of_a_secret_is_stored(accounts: port.Accounts, url: sa.URL) -> None:

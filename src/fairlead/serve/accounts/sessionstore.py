@@ -1,7 +1,8 @@
 """Keeps browsers' sessions in the service's database: the only implementation of their port.
 
-A session's row is read at each request, with its account and the key it stands for: who revokes a key or deletes an
-account ends its sessions with that. When it was last used is written once a minute at most.
+A session's row is read with its account and the key it stands for, anew after each commit to the database
+(`database.unchanged`): who revokes a key or deletes an account ends its sessions with that. When it was last used is
+written once a minute at most.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fairlead.serve.accounts import keys, roles, sessions, store
 from fairlead.serve.accounts.roles import Principal, Scope
 from fairlead.serve.accounts.sessions import Lifetime, Opened, SessionView
 from fairlead.serve.database import engine, schema
+from fairlead.serve.database.unchanged import Unchanged
 from fairlead.wire.text import timestamp
 
 _SESSION, _ACCOUNT, _KEY = schema.SESSION.c, schema.ACCOUNT.c, schema.API_KEY.c
@@ -32,6 +34,7 @@ class StoredSessions:
 
     database: sqla.AsyncEngine
     lifetime: Lifetime
+    known: Unchanged[store.Known]
     now: Callable[[], float] = time.time
 
     async def open(self, account: str, *, key: str | None) -> Opened:
@@ -54,34 +57,50 @@ class StoredSessions:
     async def authenticate(self, token: keys.Key) -> Principal:
         """See `sessions.Sessions.authenticate`; an unknown id costs a comparison as well."""
         now = self.now()
-        joined = schema.SESSION.join(schema.ACCOUNT, _SESSION.account == _ACCOUNT.name).outerjoin(
-            schema.API_KEY, _SESSION.key == _KEY.id
-        )
-        wanted = (
-            sa.select(schema.SESSION, _ACCOUNT.is_administrator, _KEY.scopes, _KEY.revoked_at)
-            .add_columns(_KEY.expires_at.label("key_ends"))
-            .select_from(joined)
-            .where(_SESSION.id == token.id)
-        )
-        async with engine.transaction(self.database) as connection:
-            row = (await connection.execute(wanted)).mappings().first()
-            is_right = keys.matches(token, row["digest"] if row else _BOGUS)
-            if row is None or not is_right or self._is_over(row, now):
-                hint = "log in again; a program sends an API key in place of a cookie"
-                raise errors.Unauthenticated("the browser's session is over", reason="SessionEnded", hint=hint)
-            memberships = await store.memberships(connection, row["account"])
-            if now - row["used_at"] >= _USED_S:
-                used = sa.update(schema.SESSION).where(_SESSION.id == token.id).values(used_at=now)
-                await connection.execute(used)
-        shown = _view(row, token)
+        known = self.known.find(token.id)
+        if known is None or now - known.used_at >= _USED_S:
+            known = await self._read(token, now)
+        else:
+            self._judge(token, known.row, now)
+        row, shown = known.row, _view(known.row, token)
         return Principal(
             account=row["account"],
             is_administrator=row["is_administrator"],
-            memberships=memberships,
+            memberships=known.memberships,
             key=row["key"] or "",
             scopes=frozenset(Scope) if row["key"] is None else frozenset(map(Scope, row["scopes"].split())),
             session=roles.Browser(id=token.id, csrf_token=shown.csrf_token, expires_at=shown.expires_at),
         )
+
+    async def _read(self, token: keys.Key, now: float) -> store.Known:
+        """Return a session's row from the database, and note its use. Raises: Unauthenticated: as `authenticate`."""
+        read_at = self.known.mark()
+        holder = schema.SESSION.join(schema.ACCOUNT, _SESSION.account == _ACCOUNT.name)
+        holder = holder.outerjoin(schema.API_KEY, _SESSION.key == _KEY.id)
+        wanted = (
+            sa.select(schema.SESSION, _ACCOUNT.is_administrator, _KEY.scopes, _KEY.revoked_at, *store.ROLE)
+            .add_columns(_KEY.expires_at.label("key_ends"))
+            .select_from(holder.outerjoin(schema.MEMBERSHIP, schema.MEMBERSHIP.c.account == _ACCOUNT.name))
+            .where(_SESSION.id == token.id)
+        )
+        async with engine.reading(self.database) as connection:
+            rows = (await connection.execute(wanted)).mappings().all()
+        row = self._judge(token, rows[0] if rows else None, now)
+        known = store.Known(row=row, memberships=store.memberships(rows), used_at=row["used_at"])
+        if now - known.used_at < _USED_S:
+            self.known.keep(token.id, known, read_at=read_at)
+            return known
+        async with engine.transaction(self.database) as connection:
+            await connection.execute(sa.update(schema.SESSION).where(_SESSION.id == token.id).values(used_at=now))
+        return known
+
+    def _judge(self, token: keys.Key, row: Any, now: float) -> Any:
+        """Return the row of a session if it goes on and the token is its. Raises: Unauthenticated (`SessionEnded`)."""
+        is_right = keys.matches(token, row["digest"] if row else _BOGUS)
+        if row is None or not is_right or self._is_over(row, now):
+            hint = "log in again; a program sends an API key in place of a cookie"
+            raise errors.Unauthenticated("the browser's session is over", reason="SessionEnded", hint=hint)
+        return row
 
     def _is_over(self, row: Any, now: float) -> bool:
         idle_s = self.lifetime.idle_s or self.lifetime.whole_s

@@ -1,13 +1,13 @@
 """Keeps accounts, memberships and keys in the service's database: the port's only implementation.
 
-Every method is one transaction. A key's row is read at each request, so that revoking it holds from the next one on;
-when it was last used is written once a minute at most.
+Every method is one transaction. Revoking a key holds from the next request on: its row is read anew after each commit
+to the database (`database.unchanged`). When it was last used is written once a minute at most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -19,6 +19,7 @@ from fairlead.serve.accounts import keys as apikeys
 from fairlead.serve.accounts import port
 from fairlead.serve.accounts.roles import Membership, Principal, Role, Scope, parse_scopes
 from fairlead.serve.database import engine, schema
+from fairlead.serve.database.unchanged import Unchanged
 from fairlead.wire.kubernetes import names
 from fairlead.wire.text import timestamp
 
@@ -30,7 +31,19 @@ _MOST_KEYS: Final = 100
 _USED_S: Final = 60.0
 _BOGUS: Final = "0" * 64
 
+ROLE: Final = (_MEMBER.tenancy, _MEMBER.tenancy_uid, _MEMBER.role)
+
 Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What was read of a key or a session."""
+
+    row: Mapping[str, Any]
+    memberships: tuple[Membership, ...]
+    used_at: float
+    """Unix seconds; 0: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,31 +123,43 @@ class StoredKeys:
 
     database: sqla.AsyncEngine
     now: Clock
-    _noted: dict[str, float] = field(default_factory=dict)
-    """When use was last written, by key."""
+    known: Unchanged[Known]
 
     async def authenticate(self, key: apikeys.Key) -> Principal:
         """See `port.Keys.authenticate`; an unknown id costs a comparison as well."""
         now = self.now()
-        joined = schema.API_KEY.join(schema.ACCOUNT, _KEY.account == _ACCOUNT.name)
-        wanted = sa.select(schema.API_KEY, _ACCOUNT.is_administrator).select_from(joined).where(_KEY.id == key.id)
-        async with engine.transaction(self.database) as connection:
-            row = (await connection.execute(wanted)).mappings().first()
-            is_right = apikeys.matches(key, row["digest"] if row else _BOGUS)
-            if row is None or not is_right or _state(row, now) != "active":
-                raise _refused(key.id, row if is_right else None, now)
-            found = await memberships(connection, row["account"])
-            if now - self._noted.get(key.id, row["last_used_at"] or 0.0) >= _USED_S:
-                used = sa.update(schema.API_KEY).where(_KEY.id == key.id).values(last_used_at=now)
-                await connection.execute(used)
-                self._noted[key.id] = now
+        known = self.known.find(key.id)
+        if known is None or now - known.used_at >= _USED_S:
+            known = await self._read(key, now)
+        else:
+            _judge(key, known.row, now)
         return Principal(
-            account=row["account"],
-            is_administrator=row["is_administrator"],
-            memberships=found,
+            account=known.row["account"],
+            is_administrator=known.row["is_administrator"],
+            memberships=known.memberships,
             key=key.id,
-            scopes=_scopes(row),
+            scopes=_scopes(known.row),
         )
+
+    async def _read(self, key: apikeys.Key, now: float) -> Known:
+        """Return a key's row from the database, and note its use. Raises: Unauthenticated: as `authenticate`."""
+        read_at = self.known.mark()
+        holder = schema.API_KEY.join(schema.ACCOUNT, _KEY.account == _ACCOUNT.name)
+        wanted = (
+            sa.select(schema.API_KEY, _ACCOUNT.is_administrator, *ROLE)
+            .select_from(holder.outerjoin(schema.MEMBERSHIP, _MEMBER.account == _ACCOUNT.name))
+            .where(_KEY.id == key.id)
+        )
+        async with engine.reading(self.database) as connection:
+            rows = (await connection.execute(wanted)).mappings().all()
+        row = _judge(key, rows[0] if rows else None, now)
+        known = Known(row=row, memberships=memberships(rows), used_at=row["last_used_at"] or 0.0)
+        if now - known.used_at < _USED_S:
+            self.known.keep(key.id, known, read_at=read_at)
+            return known
+        async with engine.transaction(self.database) as connection:
+            await connection.execute(sa.update(schema.API_KEY).where(_KEY.id == key.id).values(last_used_at=now))
+        return known
 
     async def create(self, spec: port.KeySpec) -> port.NewKey:
         """See `port.Keys.create`."""
@@ -218,11 +243,10 @@ async def find_account(connection: sqla.AsyncConnection, name: str) -> None:
         raise errors.NotFound(f'there is no account "{shown}"', reason="AccountUnknown", hint=hint)
 
 
-async def memberships(connection: sqla.AsyncConnection, account: str) -> tuple[Membership, ...]:
-    """Return an account's roles."""
-    wanted = sa.select(schema.MEMBERSHIP).where(_MEMBER.account == account)
-    rows = (await connection.execute(wanted)).mappings().all()
-    return tuple(Membership(tenancy=one["tenancy"], uid=one["tenancy_uid"], role=Role(one["role"])) for one in rows)
+def memberships(rows: Sequence[Any]) -> tuple[Membership, ...]:
+    """Return an account's roles from what it is joined with: one row for each (`ROLE`), or one without."""
+    found = (one for one in rows if one["tenancy_uid"] is not None)
+    return tuple(Membership(tenancy=one["tenancy"], uid=one["tenancy_uid"], role=Role(one["role"])) for one in found)
 
 
 async def _find_key(connection: sqla.AsyncConnection, id_: str, account: str | None) -> dict[str, Any]:
@@ -260,6 +284,14 @@ def _state(row: Any, now: float) -> str:
     if row["revoked_at"] is not None:
         return "revoked"
     return "expired" if row["expires_at"] is not None and row["expires_at"] <= now else "active"
+
+
+def _judge(key: apikeys.Key, row: Any, now: float) -> Any:
+    """Return the row of a key if it is in force and the key is the row's. Raises: Unauthenticated (`KeyRefused`)."""
+    is_right = apikeys.matches(key, row["digest"] if row else _BOGUS)
+    if row is None or not is_right or _state(row, now) != "active":
+        raise _refused(key.id, row if is_right else None, now)
+    return row
 
 
 def _refused(id_: str, row: Any, now: float) -> errors.Unauthenticated:

@@ -11,6 +11,7 @@ from fairlead.serve.accounts import auditstore, port, sessionstore, store
 from fairlead.serve.accounts.oidc.identitystore import StoredIdentities
 from fairlead.serve.accounts.oidc.port import Identities, Logins
 from fairlead.serve.accounts.sessions import Lifetime
+from fairlead.serve.database.unchanged import Commits, Unchanged
 from fairlead.serve.metering.budgetstore import StoredBudgets
 from fairlead.serve.webhooks.address import Network
 from fairlead.serve.webhooks.store import StoredWebhooks
@@ -29,11 +30,14 @@ def open_accounts(
     Args: now: Unix seconds.   lifetime: of browsers' sessions.   logins: by an identity provider.
           allowed: networks that webhooks may go to though they are not public.
     """
+    commits = Commits(database)
     hooks = StoredWebhooks(database=database, allowed=allowed, now=now)
     return port.Accounts(
         people=store.StoredPeople(database=database, now=now),
-        keys=store.StoredKeys(database=database, now=now),
-        sessions=sessionstore.StoredSessions(database=database, now=now, lifetime=lifetime or Lifetime()),
+        keys=store.StoredKeys(database=database, now=now, known=Unchanged(commits)),
+        sessions=sessionstore.StoredSessions(
+            database=database, now=now, lifetime=lifetime or Lifetime(), known=Unchanged(commits)
+        ),
         audit=auditstore.StoredAudit(database=database, now=now),
         webhooks=hooks,
         budgets=StoredBudgets(database=database, tell=hooks.tell, now=now),

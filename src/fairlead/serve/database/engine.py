@@ -119,6 +119,19 @@ async def transaction(database: sqla.AsyncEngine) -> AsyncIterator[sqla.AsyncCon
             yield connection
 
 
+@contextlib.asynccontextmanager
+async def reading(database: sqla.AsyncEngine) -> AsyncIterator[sqla.AsyncConnection]:
+    """Give a connection for one statement that reads. Raises: as `translated`."""
+    if database.url.get_backend_name() == "sqlite":
+        async with transaction(database) as connection:
+            yield connection
+        return
+    with translated():
+        # A statement alone is a transaction: to begin and to commit one are two more round trips.
+        async with database.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+            yield connection
+
+
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
     """Raise what the database or its driver says as errors of ours."""
