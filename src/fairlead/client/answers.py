@@ -473,6 +473,8 @@ class SecretView(Record, frozen=True, kw_only=True):
     namespace: str
     digests: Mapping[str, str]
     """Of each value, by key; of use only to see that one has changed."""
+    sizes: Mapping[str, int]
+    """Bytes of each value, by key; empty: not known."""
     used_by: tuple[str, ...]
     """Containers that name it, ended ones too."""
     created_at: str | None

@@ -152,7 +152,8 @@ def show(client: Client, /, *, names: tuple[str, ...], namespace: str, form: str
         plaintext.echo(f"name        {item.name}")
         plaintext.echo(f"namespace   {item.namespace}")
         for key, digest in item.digests.items():
-            plaintext.echo(f"key         {key} (digest {digest or 'not known'})")
+            size = f"{item.sizes[key]} bytes, " if key in item.sizes else ""
+            plaintext.echo(f"key         {key} ({size}digest {digest or 'not known'})")
         plaintext.echo(f"used by     {', '.join(item.used_by) or 'no container'}")
         plaintext.echo(f"changed     {output.age(item.updated_at)} ago")
 

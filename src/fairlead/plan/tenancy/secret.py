@@ -38,9 +38,11 @@ _COUNTED: Final = ("secrets", "count/secrets")
 class Note(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept of a Secret beside its values."""
 
-    digests: Mapping[str, str]
+    digests: Mapping[str, str] = {}
     """By key."""
     salt: str
+    sizes: Mapping[str, int] = {}
+    """Bytes of each value, by key."""
     created_at: str = ""
     updated_at: str = ""
     uid: str = ""
@@ -109,6 +111,12 @@ def refuse_reserved(pod: core.Pod) -> None:
         name = pod.metadata.name or pod.metadata.generate_name
         message = f'pod "{name}" takes the secret "{baseline.PULLS}", which holds registry credentials'
         raise errors.Denied(message, reason="SecretReserved", hint="images are pulled with them without that")
+
+
+def noted(note: Note, values: Mapping[str, bytes], now: str) -> Note:
+    """Return a note with what may be shown of other values."""
+    sizes = {key: len(values[key]) for key in sorted(values)}
+    return msgspec.structs.replace(note, digests=digests(values, note.salt), sizes=sizes, updated_at=now)
 
 
 def digests(values: Mapping[str, bytes], salt: str) -> dict[str, str]:

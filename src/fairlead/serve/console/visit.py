@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import litestar
 import msgspec
@@ -17,6 +17,9 @@ from fairlead.serve.accounts.roles import Action, Membership, Principal
 from fairlead.serve.console import guard, render
 from fairlead.serve.console.client import API
 from fairlead.serve.v1.accounts.view import Self
+from fairlead.serve.v1.tenancies.view import TenancyList
+
+T = TypeVar("T")
 
 HTML: Final = "text/html"
 COOKIE: Final = "__Host-fairlead"
@@ -57,9 +60,31 @@ class Visit:
         asked = urllib.parse.urlencode({name: value for name, value in self.query.items() if name != "done"})
         return f"{self.path}?{asked}" if asked else self.path
 
-    def page(self, template: str, *, code: int = 200, **facts: Any) -> litestar.Response[bytes]:
-        """Draw a page."""
-        text = render.page(template, visit=self, Action=Action, **facts)
+    async def spaces(self) -> list[tuple[str, str]]:
+        """Return namespaces in which the caller may make things, and what people call them."""
+        own = {m.uid for m in self.principal.memberships}
+        found = await tried(self.api.get(TenancyList, "/v1/tenancies"))
+        items = () if isinstance(found, errors.FairleadError) else found.items
+        named = [(item.namespace, item.name) for item in items if self.is_root or item.uid in own]
+        return [("default", "none"), *named] if self.is_root else named
+
+    async def tenancies(self, action: Action) -> list[str]:
+        """Return names of the tenancies in which the caller may do something."""
+        one = self.principal
+        if not one.is_administrator:
+            return sorted(m.tenancy for m in one.memberships if m.tenancy and one.may(action, m.role))
+        found = await tried(self.api.get(TenancyList, "/v1/tenancies"))
+        return [] if isinstance(found, errors.FairleadError) else [item.name for item in found.items]
+
+    def page(
+        self, template: str, *, error: errors.FairleadError | None = None, code: int | None = None, **facts: Any
+    ) -> litestar.Response[bytes]:
+        """Draw a page.
+
+        Args: error: what its form was refused for; it is said there.   code: None: 200, or the error's.
+        """
+        text = render.page(template, visit=self, Action=Action, error=error, **facts)
+        code = code or (errors.row_of(error).http if error else 200)
         return litestar.Response(text.encode("utf-8", "replace"), status_code=code, media_type=HTML)
 
 
@@ -105,6 +130,16 @@ def _named(one: Principal) -> Principal:
             scopes=one.scopes,
         )
     )
+
+
+async def tried(asked: Awaitable[T]) -> T | errors.FairleadError:
+    """Return what the API answers, or its refusal, for a page to say. Raises: Unauthenticated: log in first."""
+    try:
+        return await asked
+    except errors.Unauthenticated:
+        raise
+    except errors.FairleadError as error:
+        return error
 
 
 def form(body: bytes) -> dict[str, str]:

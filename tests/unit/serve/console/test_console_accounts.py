@@ -13,6 +13,7 @@ import pytest
 
 from fairlead.serve.accounts.roles import Scope
 from fairlead.serve.console import app as console
+from fairlead.wire.kubernetes import core, meta
 from tests.unit.serve.console.test_console_pages import HOSTILE, Browser
 from tests.unit.serve.v1.test_api_accounts import Lab, opened
 from tests.unit.serve.world import World, in_process
@@ -100,7 +101,9 @@ async def test_notes_and_accounts_are_shown_as_text(lab: Lab) -> None:
         assert "\u202e" not in re.sub(r'value="[^"]*"', "", text)
 
 
-@pytest.mark.parametrize("path", ["/console/keys", "/console/keys/x/rotate", "/console/webhooks", "/console/volumes"])
+@pytest.mark.parametrize(
+    "path", ["/console/keys", "/console/keys/x/rotate", "/console/webhooks", "/console/volumes", "/console/secrets"]
+)
 async def test_a_form_without_the_sessions_token_makes_nothing(lab: Lab, path: str) -> None:
     browser = await _logged_in(lab, "root")
     before = (await lab.ask("root", "GET", "/v1/keys")).json()["items"]
@@ -110,6 +113,7 @@ async def test_a_form_without_the_sessions_token_makes_nothing(lab: Lab, path: s
     assert len((await lab.ask("root", "GET", "/v1/keys")).json()["items"]) == len(before)
     assert (await lab.ask("root", "GET", "/v1/webhooks")).json()["items"] == []
     assert (await lab.ask("root", "GET", "/v1/volumes")).json()["items"] == []
+    assert (await lab.ask("root", "GET", "/v1/secrets")).json()["items"] == []
 
 
 # budgets
@@ -145,6 +149,20 @@ async def test_events_are_those_of_ones_tenancies_newest_first(lab: Lab) -> None
     assert "pod/train" not in (await stranger.get("/console/events")).text
     assert "None like these yet" in (await browser.get("/console/events?q=nothing-of-it")).text
     assert (await browser.get(f"/console/events?type={urllib.parse.quote(HOSTILE)}")).status_code == 200
+
+
+async def test_events_are_in_a_persons_words_and_as_written_where_asked(lab: Lab) -> None:
+    space = lab.namespaces["red"]
+    about = core.ObjectReference(kind="Pod", name="train", namespace=space)
+    raw = f"0/1 nodes are available: 1 Insufficient nvidia.com/gpu. {HOSTILE}"
+    item = meta.ObjectMeta(name="one", namespace=space)
+    await lab.world.store.create(core.Event(metadata=item, involved_object=about, reason="Waits", message=raw))
+    browser = await _logged_in(lab, "developer")
+    for query, has_words in (("", True), ("?raw=on", False), ("?q=gpus+free", True), ("?q=insufficient", True)):
+        text = (await browser.get(f"/console/events{query}")).text
+        told = ("it does not fit: too few GPUs free" in text, "Insufficient nvidia.com/gpu" in text)
+        assert told == (has_words, not has_words), query
+        assert "<script>alert" not in text
 
 
 # webhooks
@@ -196,6 +214,53 @@ async def test_a_volume_is_made_and_removed_where_one_may(lab: Lab) -> None:
     assert (await lab.ask("developer", "GET", "/v1/volumes")).json()["items"] == []
     refused = await _post(browser, page, page=page, name="Not A Name", namespace=space)
     assert (refused.status_code, 'role="alert"' in refused.text) == (422, True)
+
+
+# secrets
+
+
+async def test_a_secret_is_made_replaced_and_deleted_and_no_page_shows_its_value(lab: Lab) -> None:
+    browser = await _logged_in(lab, "developer")
+    page, asked = "/console/secrets", {"name": "token", "namespace": lab.namespaces["red"]}
+    more = {"key": "pem", "value": "hunter2\r\nline", "pairs": "user=ann\r\nword=a=b"}
+    assert (await _post(browser, page, page=page, **asked, **more)).status_code == 303
+    (made,) = (await lab.ask("developer", "GET", "/v1/secrets")).json()["items"]
+    assert made["sizes"] == {"pem": 12, "user": 3, "word": 3}
+    text = (await browser.get(page)).text
+    assert made["digests"]["pem"] in text
+    assert "12 B" in text
+    assert "hunter2" not in text
+    viewer = await _logged_in(lab, "viewer")
+    shown = (await viewer.get(page)).text
+    assert (made["digests"]["pem"] in shown, "<textarea" in shown) == (True, False)
+    assert made["digests"]["pem"] not in (await (await _logged_in(lab, "stranger")).get(page)).text
+    changed = {f"value-{key}": "other2" for key in made["digests"]}
+    assert (await _post(browser, f"{page}/replace", page=page, **asked, **changed)).status_code == 303
+    (after,) = (await lab.ask("developer", "GET", "/v1/secrets")).json()["items"]
+    assert (after["sizes"]["pem"], after["digests"]["pem"] == made["digests"]["pem"]) == (6, False)
+    assert (await _post(viewer, f"{page}/delete", page="/console/keys", **asked)).status_code == 403
+    assert (await _post(browser, f"{page}/delete", page=page, **asked)).status_code == 303
+    assert (await lab.ask("developer", "GET", "/v1/secrets")).json()["items"] == []
+
+
+@pytest.mark.parametrize("change", [{"name": "Not A Name"}, {"key": "a b"}, {"pairs": "hunter3"}, {"value": ""}])
+async def test_a_refused_secret_comes_back_without_its_values(lab: Lab, change: dict[str, str]) -> None:
+    browser = await _logged_in(lab, "developer")
+    page, space = "/console/secrets", lab.namespaces["red"]
+    fields = {"name": "token", "namespace": space, "key": "pem", "value": "hunter2", **change}
+    refused = await _post(browser, page, page=page, **fields)
+    assert (refused.status_code, 'role="alert"' in refused.text) == (422, True)
+    assert f'name="name" required value="{fields["name"]}"' in refused.text
+    assert "hunter" not in refused.text
+
+
+async def test_a_secrets_key_is_shown_as_text(lab: Lab) -> None:
+    browser = await _logged_in(lab, "developer")
+    page, space = "/console/secrets", lab.namespaces["red"]
+    for fields in ({"name": HOSTILE, "value": "x"}, {"name": "ok", "key": HOSTILE, "value": "x"}):
+        answer = await _post(browser, page, page=page, namespace=space, **fields)
+        assert answer.status_code == 422
+        assert "<script>alert" not in answer.text
 
 
 # the identity provider

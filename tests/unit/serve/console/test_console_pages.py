@@ -27,6 +27,7 @@ PAGES = (
     "/console/queue",
     "/console/tenancies",
     "/console/volumes",
+    "/console/secrets",
     "/console/usage",
     "/console/budgets",
     "/console/events",

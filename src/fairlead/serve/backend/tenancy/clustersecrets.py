@@ -75,8 +75,7 @@ class ClusterSecrets:
             raise errors.Conflict(message, reason="SecretForeign", hint=hint) from error
         await self._write(name, namespace, values, made.metadata.uid)
         now, salt = timestamp.emit(time.time()), secrets.token_hex()
-        digests = secret.digests(values, salt)
-        note = secret.Note(digests=digests, salt=salt, created_at=now, updated_at=now, uid=made.metadata.uid)
+        note = secret.noted(secret.Note(salt=salt, created_at=now, uid=made.metadata.uid), values, now)
         await self._note(item, lambda notes: {**notes, name: note})
         return secret.Described(name=name, namespace=namespace, note=note)
 
@@ -85,8 +84,7 @@ class ClusterSecrets:
         secret.check(name, values)
         old = (await self.find(name, namespace)).note
         await self._write(name, namespace, values, old.uid)
-        digests = secret.digests(values, old.salt)
-        note = msgspec.structs.replace(old, digests=digests, updated_at=timestamp.emit(time.time()))
+        note = secret.noted(old, values, timestamp.emit(time.time()))
         await self._note(await self._tenancy(namespace), lambda notes: {**notes, name: note})
         return secret.Described(name=name, namespace=namespace, note=note)
 

@@ -51,7 +51,7 @@ class LocalSecrets:
         own = {tenantrule.TENANCY: namespace} if is_tenants else {}
         await namespaces.ensure(self.store, namespace, labels=own)
         now, salt = timestamp.emit(time.time()), secrets.token_hex()
-        note = secret.Note(digests=secret.digests(values, salt), salt=salt, created_at=now, updated_at=now)
+        note = secret.noted(secret.Note(salt=salt, created_at=now), values, now)
         item = core.Secret(
             metadata=meta.ObjectMeta(name=name, namespace=namespace, annotations=_noted(name, note)),
             data=self.seal.sealed(values, name, namespace),
@@ -67,9 +67,7 @@ class LocalSecrets:
         sealed, now = self.seal.sealed(values, name, namespace), timestamp.emit(time.time())
 
         def changed(item: core.Secret) -> core.Secret:
-            old = _described(item).note
-            digests = secret.digests(values, old.salt)
-            note = msgspec.structs.replace(old, digests=digests, updated_at=now)
+            note = secret.noted(_described(item).note, values, now)
             about = msgspec.structs.replace(item.metadata, annotations=_noted(name, note))
             return msgspec.structs.replace(item, metadata=about, data=sealed)
 

@@ -37,18 +37,9 @@ async def listing(visit: Visitor) -> litestar.Response[bytes]:
 async def keep(visit: Visitor, body: params.RawBody) -> litestar.Response[bytes] | response.Redirect:
     """Set a tenancy's budget in place of the one before."""
     fields = visits.form(body)
-    path = f"/v1/tenancies/{client.part(fields.get('tenancy', ''))}/budget"
-    try:
-        wanted = {
-            "amount": fields.get("amount", "").strip(),
-            "action": fields.get("action", ""),
-            "grace_s": _number(fields.get("grace_hours", "") or "1") * _HOUR_S,
-        }
-        await visit.api.ask("PUT", path, body=wanted, csrf=fields.get("csrf", ""))
-    except errors.Unauthenticated:
-        raise
-    except errors.FairleadError as error:
-        return await _page(visit, fields=fields, error=error, code=errors.row_of(error).http)
+    answer = await visits.tried(_keep(visit, fields))
+    if isinstance(answer, errors.FairleadError):
+        return await _page(visit, fields=fields, error=answer)
     return response.Redirect("/console/budgets", status_code=303)
 
 
@@ -61,6 +52,16 @@ async def remove(visit: Visitor, body: params.RawBody, name: Name) -> response.R
 
 
 ROUTES: Final = (listing, keep, remove)
+
+
+async def _keep(visit: Visit, fields: Mapping[str, str]) -> None:
+    path = f"/v1/tenancies/{client.part(fields.get('tenancy', ''))}/budget"
+    wanted = {
+        "amount": fields.get("amount", "").strip(),
+        "action": fields.get("action", ""),
+        "grace_s": _number(fields.get("grace_hours", "") or "1") * _HOUR_S,
+    }
+    await visit.api.ask("PUT", path, body=wanted, csrf=fields.get("csrf", ""))
 
 
 def _number(text: str) -> float:
@@ -80,7 +81,6 @@ async def _page(
     *,
     fields: Mapping[str, str] | None = None,
     error: errors.FairleadError | None = None,
-    code: int = 200,
 ) -> litestar.Response[bytes]:
     may_write, items, absent = visit.may(Action.MACHINE_WRITE), tuple[BudgetView, ...](), None
     tenancies: list[str] = []
@@ -94,7 +94,6 @@ async def _page(
         absent = problem
     return visit.page(
         "budgets",
-        code=code,
         items=[(one, _tone(one)) for one in items],
         absent=absent,
         error=error,

@@ -72,12 +72,9 @@ ROUTES: Final = (listing, make, rotate, revoke)
 
 
 async def _made(visit: Visit, path: str, body: object, fields: Mapping[str, str]) -> litestar.Response[bytes]:
-    try:
-        answer = await visit.api.ask("POST", path, body=body, csrf=fields.get("csrf", ""))
-    except errors.Unauthenticated:
-        raise
-    except errors.FairleadError as error:
-        return await _page(visit, fields=fields, error=error, code=errors.row_of(error).http)
+    answer = await visits.tried(visit.api.ask("POST", path, body=body, csrf=fields.get("csrf", "")))
+    if isinstance(answer, errors.FairleadError):
+        return await _page(visit, fields=fields, error=answer)
     return await _page(visit, made=answer.value(NewKey))
 
 
@@ -87,13 +84,11 @@ async def _page(
     fields: Mapping[str, str] | None = None,
     made: NewKey | None = None,
     error: errors.FairleadError | None = None,
-    code: int = 200,
 ) -> litestar.Response[bytes]:
     account = visit.query.get("account", "")[:253]
     items, absent = await _keys(visit, account)
     return visit.page(
         "keys",
-        code=code,
         items=sorted(items, key=lambda one: (one.state != "active", one.account)),
         account=account,
         absent=absent,

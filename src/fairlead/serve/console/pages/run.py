@@ -17,7 +17,6 @@ from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.serve.v1.nodes.view import CapacityList
 from fairlead.serve.v1.statusview import Status
-from fairlead.serve.v1.tenancies.view import TenancyList
 
 _BEGIN: Final = {"gpus": "1", "restart": "Never"}
 
@@ -34,23 +33,26 @@ async def send(visit: Visitor, body: params.RawBody) -> litestar.Response[Any]:
     fields = visits.form(body)
     if fields.get("action") != "run":
         return await _form(visit, fields)
-    try:
-        wanted = request.request_of(fields)
-        answer = await visit.api.ask("POST", "/v1/containers", body=wanted, csrf=fields.get("csrf", ""))
-    except errors.Unauthenticated:
-        raise
-    except errors.FairleadError as error:
-        return await _form(visit, fields, error=error, code=errors.row_of(error).http)
-    made = answer.value(ContainerView)
+    made = await visits.tried(_made(visit, fields))
+    if isinstance(made, errors.FairleadError):
+        return await _form(visit, fields, error=made)
     return response.Redirect(f"{gpumap.container_address(made.namespace, made.name)}?done=run", status_code=303)
 
 
 ROUTES: Final = (empty, send)
 
 
+async def _made(visit: Visit, fields: Mapping[str, str]) -> ContainerView:
+    wanted = request.request_of(fields)
+    return (await visit.api.ask("POST", "/v1/containers", body=wanted, csrf=fields.get("csrf", ""))).value(
+        ContainerView
+    )
+
+
 async def _form(
-    visit: Visit, fields: Mapping[str, str], *, error: errors.FairleadError | None = None, code: int = 200
+    visit: Visit, fields: Mapping[str, str], *, error: errors.FairleadError | None = None
 ) -> litestar.Response[bytes]:
+    code = errors.row_of(error).http if error else 200  # what is not sent yet is no error, whatever is in it
     try:
         wanted = request.request_of(fields)
     except errors.Invalid as problem:
@@ -64,7 +66,7 @@ async def _form(
         error=error,
         resources=await _resources(visit, status.resource),
         whole=status.resource,
-        tenancies=await _tenancies(visit),
+        tenancies=await visit.tenancies(Action.CONTAINER_RUN),
         body=json.dumps(wanted, indent=2, ensure_ascii=False),
         curl=request.curl(wanted, address=address, socket=status.socket),
         command=request.command(wanted),
@@ -75,14 +77,3 @@ async def _form(
 async def _resources(visit: Visit, whole: str) -> list[str]:
     found = {one.resource for one in (await visit.api.get(CapacityList, "/v1/capacity")).items}
     return [whole, *sorted(found - {whole})]
-
-
-async def _tenancies(visit: Visit) -> list[str]:
-    """Return names of tenancies that the caller may run containers in."""
-    one = visit.principal
-    if not one.is_administrator:
-        return sorted(m.tenancy for m in one.memberships if m.tenancy and one.may(Action.CONTAINER_RUN, m.role))
-    try:
-        return [item.name for item in (await visit.api.get(TenancyList, "/v1/tenancies")).items]
-    except errors.FairleadError:
-        return []

@@ -14,7 +14,6 @@ from fairlead.serve.console import client
 from fairlead.serve.console import visit as visits
 from fairlead.serve.console.draw import gpumap, tone
 from fairlead.serve.console.visit import Visit, Visitor
-from fairlead.serve.v1.tenancies.view import TenancyList
 from fairlead.serve.v1.volumes.view import VolumeList
 
 
@@ -29,12 +28,9 @@ async def make(visit: Visitor, body: params.RawBody) -> litestar.Response[bytes]
     """Make a volume."""
     fields = visits.form(body)
     wanted = {name: fields.get(name, "").strip() for name in ("name", "namespace", "size")}
-    try:
-        await visit.api.ask("POST", "/v1/volumes", body=wanted, csrf=fields.get("csrf", ""))
-    except errors.Unauthenticated:
-        raise
-    except errors.FairleadError as error:
-        return await _page(visit, fields=fields, error=error, code=errors.row_of(error).http)
+    answer = await visits.tried(visit.api.ask("POST", "/v1/volumes", body=wanted, csrf=fields.get("csrf", "")))
+    if isinstance(answer, errors.FairleadError):
+        return await _page(visit, fields=fields, error=answer)
     return response.Redirect("/console/volumes", status_code=303)
 
 
@@ -55,27 +51,14 @@ async def _page(
     *,
     fields: Mapping[str, str] | None = None,
     error: errors.FairleadError | None = None,
-    code: int = 200,
 ) -> litestar.Response[bytes]:
     return visit.page(
         "volumes",
-        code=code,
         items=(await visit.api.get(VolumeList, "/v1/volumes")).items,
         error=error,
         fields=fields or {},
-        spaces=await _spaces(visit),
+        spaces=await visit.spaces(),
         may_write=visit.may(Action.VOLUME_WRITE),
         address=gpumap.container_address,
         tone=tone,
     )
-
-
-async def _spaces(visit: Visit) -> list[tuple[str, str]]:
-    """Return namespaces in which the caller may make volumes, and what people call them."""
-    roles = {m.uid: m.role for m in visit.principal.memberships}
-    try:
-        found = (await visit.api.get(TenancyList, "/v1/tenancies")).items
-    except (errors.RequestError, errors.Denied, errors.Unavailable):
-        found = ()
-    own = [(item.namespace, item.name) for item in found if visit.is_root or item.uid in roles]
-    return [("default", "none"), *own] if visit.is_root else own

@@ -15,7 +15,6 @@ from fairlead.serve.console import client
 from fairlead.serve.console import visit as visits
 from fairlead.serve.console.draw import tone
 from fairlead.serve.console.visit import Visit, Visitor
-from fairlead.serve.v1.tenancies.view import TenancyList
 from fairlead.serve.v1.webhooks.view import WebhookList
 from fairlead.serve.webhooks.port import EVENTS, NewWebhook, WebhookDetail, WebhookView
 
@@ -37,12 +36,9 @@ async def make(visit: Visitor, body: params.RawBody) -> litestar.Response[bytes]
         "tenancy": fields.get("tenancy", ""),
         "events": [one for one in EVENTS if fields.get(f"on-{one}")],
     }
-    try:
-        answer = await visit.api.ask("POST", "/v1/webhooks", body=wanted, csrf=fields.get("csrf", ""))
-    except errors.Unauthenticated:
-        raise
-    except errors.FairleadError as error:
-        return await _page(visit, fields=fields, error=error, code=errors.row_of(error).http)
+    answer = await visits.tried(visit.api.ask("POST", "/v1/webhooks", body=wanted, csrf=fields.get("csrf", "")))
+    if isinstance(answer, errors.FairleadError):
+        return await _page(visit, fields=fields, error=answer)
     return await _page(visit, made=answer.value(NewWebhook))
 
 
@@ -80,19 +76,17 @@ async def _page(
     fields: Mapping[str, str] | None = None,
     made: NewWebhook | None = None,
     error: errors.FairleadError | None = None,
-    code: int = 200,
 ) -> litestar.Response[bytes]:
     items, absent = await _webhooks(visit)
     return visit.page(
         "webhooks",
-        code=code,
         items=items,
         absent=absent,
         made=made,
         error=error,
         fields=fields or {},
         events=EVENTS,
-        tenancies=await _tenancies(visit),
+        tenancies=await visit.tenancies(Action.WEBHOOK_WRITE),
         address=_address,
     )
 
@@ -102,14 +96,3 @@ async def _webhooks(visit: Visit) -> tuple[tuple[WebhookView, ...], errors.Fairl
         return (await visit.api.get(WebhookList, "/v1/webhooks")).items, None
     except errors.Unavailable as error:
         return (), error
-
-
-async def _tenancies(visit: Visit) -> list[str]:
-    """Return the tenancies whose events the caller may have sent."""
-    one = visit.principal
-    if not one.is_administrator:
-        return sorted(m.tenancy for m in one.memberships if m.tenancy and one.may(Action.WEBHOOK_WRITE, m.role))
-    try:
-        return [item.name for item in (await visit.api.get(TenancyList, "/v1/tenancies")).items]
-    except (errors.RequestError, errors.Unavailable):
-        return []

@@ -47,6 +47,7 @@ class SecretView(msgspec.Struct, frozen=True, kw_only=True):
     digests: Annotated[
         Mapping[str, str], msgspec.Meta(description="of each value, by key; of use only to see that one has changed")
     ]
+    sizes: Annotated[Mapping[str, int], msgspec.Meta(description="bytes of each value, by key; empty: not known")]
     used_by: Annotated[tuple[str, ...], msgspec.Meta(description="containers that name it, ended ones too")]
     created_at: str | None
     updated_at: str | None
@@ -81,6 +82,7 @@ def secret_view(item: secret.Described, *, used_by: tuple[str, ...]) -> SecretVi
         name=item.name,
         namespace=item.namespace,
         digests=note.digests,
+        sizes=note.sizes,
         used_by=used_by,
         created_at=note.created_at or None,
         updated_at=note.updated_at or None,
