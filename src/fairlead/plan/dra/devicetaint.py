@@ -1,20 +1,23 @@
 """Decides which devices of a DRA driver are tainted because their GPU is ill. Pure.
 
 The driver is NVIDIA's: its pool has the node's name, and a whole GPU is the device `gpu-<minor>` of it. MIG devices
-have names that only the driver can make, and are left to its own health checks.
-Source: kubernetes-sigs/dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin (DriverName, canonical device names).
+have names that only the driver can make. They are found in what it published: those that are there say their UUID, and
+all of them, those too that are only made for a claim, say their GPU's (`parentUUID`).
+Source: kubernetes-sigs/dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin (DriverName, canonical device names, attributes).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from fairlead.frozen import frozen
 from fairlead.model.gpu import GPU, Vendor
-from fairlead.model.ids import GPUUUID
+from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.plan.gpu import health, label
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.scheduling import devicetaintrule as wire
+from fairlead.wire.kubernetes.scheduling import resourceslice
 
 DRIVER: Final = "gpu.nvidia.com"
 TAINT: Final = "fairlead.dev/gpu-unhealthy"
@@ -22,22 +25,67 @@ NODE_LABEL: Final = "fairlead.dev/node"
 """Label of the rules: which node they are about."""
 
 
-def plan_rules(
-    node: core.Node,
+@frozen
+class Ill:
+    """Which of NVIDIA's devices on a node are ill, and why."""
+
+    gpus: Mapping[GPUUUID, health.Verdict]
+    minors: Mapping[GPUUUID, int]
+    """Of the ill GPUs."""
+    devices: Mapping[MIGUUID, health.Verdict]
+    """MIG devices that are ill by themselves."""
+
+    def __bool__(self) -> bool:
+        """Return whether there are any."""
+        return bool(self.gpus or self.devices)
+
+
+def find_ill(
     known: Mapping[GPUUUID, GPU],
     verdicts: Mapping[GPUUUID, health.Verdict],
-    *,
-    effect: str,
-) -> tuple[wire.DeviceTaintRule, ...]:
-    """Return a rule for each of NVIDIA's GPUs that is ill, in order. Args: effect: empty: none ever."""
-    if not effect:
-        return ()
-    ill = {
-        gpu.minor: verdicts[uuid]
+    device_verdicts: Mapping[MIGUUID, health.Verdict],
+) -> Ill:
+    """Return what is ill of NVIDIA's GPUs."""
+    gpus = {
+        uuid: verdicts[uuid]
         for uuid, gpu in known.items()
         if gpu.vendor is Vendor.NVIDIA and uuid in verdicts and not verdicts[uuid].is_healthy
     }
-    return tuple(_rule(node, minor, verdict, effect) for minor, verdict in sorted(ill.items()))
+    devices = {uuid: verdict for uuid, verdict in device_verdicts.items() if not verdict.is_healthy}
+    return Ill(gpus=gpus, minors={uuid: known[uuid].minor for uuid in gpus}, devices=devices)
+
+
+def plan_rules(
+    node: core.Node, ill: Ill, published: Iterable[resourceslice.ResourceSlice], *, effect: str
+) -> tuple[wire.DeviceTaintRule, ...]:
+    """Return a rule for each device that is ill, in the order of their names.
+
+    A GPU's own device is tainted whether it is published yet or not.
+
+    Args: published: slices of that driver on that node.   effect: empty: none ever.
+    """
+    if not effect:
+        return ()
+    whole = {f"gpu-{ill.minors[uuid]}": verdict for uuid, verdict in ill.gpus.items()}
+    found = {**dict(_published(node.metadata.name, ill, published)), **whole}
+    return tuple(_rule(node, device, verdict, effect) for device, verdict in sorted(found.items()))
+
+
+def _published(
+    pool: str, ill: Ill, slices: Iterable[resourceslice.ResourceSlice]
+) -> Iterator[tuple[str, health.Verdict]]:
+    own = [one.spec for one in slices if one.spec.driver == DRIVER and one.spec.pool.name == pool]
+    newest = max((one.pool.generation for one in own), default=0)
+    for device in (device for one in own if one.pool.generation == newest for device in one.devices):
+        uuid, parent = _text(device, "uuid"), _text(device, "parentUUID")
+        verdict = ill.gpus.get(GPUUUID(parent)) or ill.gpus.get(GPUUUID(uuid)) or ill.devices.get(MIGUUID(uuid))
+        if verdict is not None:
+            yield device.name, verdict
+
+
+def _text(device: resourceslice.Device, name: str) -> str:
+    found = device.attributes.get(name) or device.attributes.get(f"{DRIVER}/{name}")
+    return found.string if found else ""
 
 
 def labels_of(node: str) -> Mapping[str, str]:
@@ -45,8 +93,8 @@ def labels_of(node: str) -> Mapping[str, str]:
     return {NODE_LABEL: label.label_value(node)}
 
 
-def _rule(node: core.Node, minor: int, verdict: health.Verdict, effect: str) -> wire.DeviceTaintRule:
-    name, device = node.metadata.name, f"gpu-{minor}"
+def _rule(node: core.Node, device: str, verdict: health.Verdict, effect: str) -> wire.DeviceTaintRule:
+    name = node.metadata.name
     owner = meta.OwnerReference(api_version=node.API_VERSION, kind=node.KIND, name=name, uid=node.metadata.uid)
     about = meta.ObjectMeta(name=f"fairlead-{name}-{device}", labels=labels_of(name), owner_references=(owner,))
     selector = wire.DeviceSelector(driver=DRIVER, pool=name, device=device)

@@ -65,7 +65,10 @@ LEASING: Final = (
 """With which an agent publishes possessions, where `lease.ledger` is on."""
 TAINTING: Final = _verbs("update", "nodes")
 """With which an agent taints its node, where `health.node_taint` asks for that."""
-TAINTING_DEVICES: Final = _verbs("list create delete", "devicetaintrules", group="resource.k8s.io")
+TAINTING_DEVICES: Final = (
+    *_verbs("list create delete", "devicetaintrules", group="resource.k8s.io"),
+    *_verbs("list", "resourceslices", group="resource.k8s.io"),
+)
 """With which an agent taints the devices of a DRA driver, where `health.device_taint` asks for that."""
 DRAINING: Final = _verbs("create", "pods", part="eviction")
 """With which an agent evicts pods, where `node.mig_drain` lets it."""

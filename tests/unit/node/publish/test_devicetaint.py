@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -11,15 +12,16 @@ import pytest
 
 from fairlead import errors
 from fairlead.control.node import withdraw
-from fairlead.model.ids import GPUUUID
-from fairlead.node.inventory import latest
+from fairlead.model.ids import MIGUUID
+from fairlead.node.inventory import latest, monitor
 from fairlead.node.publish import devicetaint
 from fairlead.plan.dra import devicetaint as planner
 from fairlead.store import port
 from fairlead.store.embedded import memory
 from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.scheduling import resourceslice
 from fairlead.wire.kubernetes.scheduling.devicetaintrule import DeviceTaintRule
-from tests.unit.node.publish.test_nodecondition import NODE, snapshot
+from tests.unit.node.publish.test_nodecondition import NODE, ill, snapshot
 
 Shown = tuple[str, str, str, str]
 
@@ -133,9 +135,72 @@ async def test_a_server_without_the_kind_is_named_with_the_flag_that_it_needs() 
     assert "--runtime-config" in (refused.value.hint or "")
 
 
-def test_mig_devices_and_other_vendors_have_no_rule() -> None:
-    one = snapshot(2, GPU_0="XID79")
-    node = core.Node(metadata=meta.ObjectMeta(name=NODE, uid="u"))
-    assert len(planner.plan_rules(node, one.known, one.verdicts, effect="NoSchedule")) == 1
-    assert not planner.plan_rules(node, {}, one.verdicts, effect="NoSchedule")
-    assert GPUUUID("GPU-0") in one.verdicts
+_NODE = core.Node(metadata=meta.ObjectMeta(name=NODE, uid="u"))
+
+
+def _slice(
+    *devices: resourceslice.Device, name: str = "one", generation: int = 1, driver: str = "gpu.nvidia.com"
+) -> resourceslice.ResourceSlice:
+    pool = resourceslice.ResourcePool(name=NODE, generation=generation)
+    spec = resourceslice.ResourceSliceSpec(driver=driver, node_name=NODE, pool=pool, devices=devices)
+    return resourceslice.ResourceSlice(metadata=meta.ObjectMeta(name=name), spec=spec)
+
+
+def _device(name: str, **attributes: str) -> resourceslice.Device:
+    said = {key: resourceslice.DeviceAttribute(string=text) for key, text in attributes.items()}
+    return resourceslice.Device(name=name, attributes=said)
+
+
+_MIG = (
+    _device("gpu-0", type="gpu", uuid="GPU-0"),
+    _device("gpu-0-mig-1g10gb-19-0", type="mig", uuid="MIG-a", parentUUID="GPU-0"),
+    _device("gpu-0-mig-2g20gb-14-2", type="mig", parentUUID="GPU-0"),  # made when a claim asks for it
+    _device("gpu-1", type="gpu", uuid="GPU-1"),
+    _device("gpu-1-mig-1g10gb-19-0", type="mig", uuid="MIG-b", parentUUID="GPU-1"),
+    _device("gpu-1-mig-1g10gb-19-1", type="mig", uuid="MIG-c", parentUUID="GPU-1"),
+    _device("channel-0", type="channel"),
+)
+
+
+def _tainted(found: monitor.Snapshot, *slices: resourceslice.ResourceSlice) -> dict[str, str]:
+    ill = planner.find_ill(found.known, found.verdicts, found.device_verdicts)
+    rules = planner.plan_rules(_NODE, ill, slices, effect="NoSchedule")
+    return {one.spec.device_selector.device: one.spec.taint.value for one in rules}
+
+
+def test_an_ill_gpus_mig_devices_are_tainted_and_no_others() -> None:
+    found = snapshot(2, GPU_0="XID79")
+    names = ("gpu-0", "gpu-0-mig-1g10gb-19-0", "gpu-0-mig-2g20gb-14-2")
+    assert _tainted(found, _slice(*_MIG)) == dict.fromkeys(names, "XID79")
+    assert _tainted(found) == {"gpu-0": "XID79"}
+    assert _tainted(dataclasses.replace(found, known={}), _slice(*_MIG)) == {}
+    assert _tainted(snapshot(2), _slice(*_MIG)) == {}
+
+
+def test_a_mig_device_that_is_ill_by_itself_is_tainted_alone() -> None:
+    found = dataclasses.replace(snapshot(2), device_verdicts={MIGUUID("MIG-b"): ill("XID94", "contained")})
+    assert _tainted(found, _slice(*_MIG)) == {"gpu-1-mig-1g10gb-19-0": "XID94"}
+
+
+def test_slices_of_other_drivers_and_of_the_past_are_not_heeded() -> None:
+    found = snapshot(2, GPU_0="XID79")
+    past = _slice(_device("gpu-0-mig-old", parentUUID="GPU-0"), generation=1)
+    now = _slice(_device("gpu-0-mig-new", **{"gpu.nvidia.com/parentUUID": "GPU-0"}), generation=2)
+    foreign = _slice(_device("theirs", parentUUID="GPU-0"), driver="gpu.example.com", generation=9)
+    assert _tainted(found, past, now, foreign) == {"gpu-0": "XID79", "gpu-0-mig-new": "XID79"}
+
+
+async def test_mig_devices_that_appear_while_their_gpu_is_ill_are_tainted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devicetaint, "_AGAIN_S", 0.05)
+    world = World()
+    whole = ("fairlead-worker-1-gpu-1", "gpu-1", "XID79", "NoSchedule")
+    part = ("fairlead-worker-1-gpu-1-mig-1g10gb-19-0", "gpu-1-mig-1g10gb-19-0", "XID79", "NoSchedule")
+    async with world.running():
+        world.snapshots.set(snapshot(3, GPU_1="XID79"))
+        await world.until({whole})
+        await world.store.create(_slice(_MIG[4]))
+        await world.until({whole, part})
+        await world.store.delete(resourceslice.ResourceSlice, "one")
+        await world.until({whole})
+        world.snapshots.set(snapshot(3))
+        await world.until(set())
