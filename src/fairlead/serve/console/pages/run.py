@@ -52,7 +52,7 @@ async def _made(visit: Visit, fields: Mapping[str, str]) -> ContainerView:
 async def _form(
     visit: Visit, fields: Mapping[str, str], *, error: errors.FairleadError | None = None
 ) -> litestar.Response[bytes]:
-    code = errors.row_of(error).http if error else 200  # what is not sent yet is no error, whatever is in it
+    code = errors.row_of(error).http if error else 200  # what is not sent yet is shown as it stands
     try:
         wanted = request.request_of(fields)
     except errors.Invalid as problem:
