@@ -327,6 +327,49 @@ def test_a_controller_that_was_killed_in_between_is_carried_on_by_the_next_one(
             until_gone(server, "/api/v1/namespaces", space)
 
 
+def test_an_export_is_bound_to_its_tenancys_claim_to_no_others_and_goes_with_the_tenancy(
+    kubeconfig: Path, server: api.API, tmp_path: Path
+) -> None:
+    """No file is mounted: that needs an NFS server, and a node whose kernel has a client, which the ring's have not."""
+    volumes, claims = "/api/v1/persistentvolumes", "/api/v1/persistentvolumeclaims"
+    nfs = {"server": "192.0.2.7", "path": "/exports/red", "options": ["vers=4.2"]}
+    with running(controller(kubeconfig, tmp_path, "--control-tenancy-enforcer=networkpolicy")):
+        make(server, "red", storage={"nfs": nfs})
+        space = until(server, "red", phase="Ready")["status"]["namespace"]
+        (volume,) = (one for one in server.get(volumes)["items"] if one["metadata"]["name"] == f"{space}-export")
+        assert volume["status"]["phase"] == "Bound"
+        assert volume["spec"]["nfs"] == {"server": "192.0.2.7", "path": "/exports/red"}
+        assert volume["spec"]["mountOptions"] == ["vers=4.2", "nosuid", "nodev"]
+        assert volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
+
+        make(server, "blue")
+        other = until(server, "blue", phase="Ready")["status"]["namespace"]
+        wanted = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Mi"}},
+                  "storageClassName": "", "volumeName": f"{space}-export"}  # fmt: skip
+        server.create(f"/api/v1/namespaces/{other}/persistentvolumeclaims",
+                      {"metadata": {"name": "export"}, "spec": wanted})  # fmt: skip
+
+        # A claim is lost: the volume is released, and both are made anew; blue's takes neither.
+        server.delete(f"/api/v1/namespaces/{space}/persistentvolumeclaims/export")
+        before = volume["metadata"]["uid"]
+
+        def anew(items: list[api.Object]) -> bool | None:
+            own = [one for one in items if one["metadata"]["name"] == f"{space}-export"]
+            return (
+                True if own and own[0]["metadata"]["uid"] != before and own[0]["status"]["phase"] == "Bound" else None
+            )
+
+        server.until(volumes, anew, what="the export is made anew and bound", timeout_s=60)
+        states = {one["metadata"]["namespace"]: one["status"]["phase"] for one in server.get(claims)["items"]}
+        assert (states[space], states[other]) == ("Bound", "Pending")
+
+        server.delete(f"{_TENANCIES}/red")
+        until_gone(server, _TENANCIES, "red")
+        until_gone(server, volumes, f"{space}-export")
+        server.delete(f"{_TENANCIES}/blue")
+        until_gone(server, _TENANCIES, "blue")
+
+
 def test_the_api_server_refuses_what_is_not_a_tenancy_and_the_controllers_account_is_confined(
     kubeconfig: Path, server: api.API, cluster: home.Cluster
 ) -> None:

@@ -36,8 +36,13 @@ class Possessions:
     exports: Exports
     unverified: Callable[[str], tuple[str, ...]]
 
-    async def mount_volumes(self, item: Tenancy) -> None:
+    async def mount_volumes(self, item: Tenancy) -> str:
         """See `control.tenancy.port.Possessions.mount_volumes`."""
+        await self.exports.ensure(item)
+        return "Mounted"
+
+    async def reach_volumes(self, item: Tenancy) -> None:
+        """See `control.tenancy.port.Possessions.reach_volumes`."""
         await self.exports.ensure(item)
 
     async def unmount_volumes(self, namespace: str) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from fairlead import errors, telemetry
+from fairlead.control.tenancy.exports import ClusterExports
 from fairlead.plan.tenancy import baseline, enforcement, policy
 from fairlead.store.port import Selector, Store
 from fairlead.wire.fairlead.tenancy import NetworkStatus, Tenancy
@@ -103,17 +104,19 @@ class ClusterPossessions:
 
     def __init__(self, store: Store) -> None:
         """Take the store."""
-        self._store = store
+        self._store, self._exports = store, ClusterExports(store)
 
-    async def mount_volumes(self, item: Tenancy) -> None:
-        """See `control.tenancy.port.Possessions.mount_volumes`: not there yet, and so said."""
-        if item.spec.storage.nfs is not None:
-            message = "volumes on an NFS export are offered on one machine, not yet on a cluster"
-            hint = "leave spec.storage out: volumes are made by a storage class"
-            raise errors.Invalid(message, reason="ExportNotOnCluster", hint=hint)
+    async def mount_volumes(self, item: Tenancy) -> str:
+        """See `control.tenancy.port.Possessions.mount_volumes`: kubelets mount the claim."""
+        await self._exports.ensure(item)
+        return "Bound"
+
+    async def reach_volumes(self, item: Tenancy) -> None:
+        """See `control.tenancy.port.Possessions.reach_volumes`: no file is removed from here."""
 
     async def unmount_volumes(self, namespace: str) -> None:
-        """See `control.tenancy.port.Possessions.unmount_volumes`: there are none."""
+        """See `control.tenancy.port.Possessions.unmount_volumes`."""
+        await self._exports.release(namespace)
 
     async def remove_volumes(self, namespace: str) -> None:
         """See `control.tenancy.port.Possessions.remove_volumes`: claims go with the namespace, files by their class."""

@@ -35,15 +35,23 @@ class Network(Protocol):
 class Possessions(Protocol):
     """What a tenancy holds beside objects of the store."""
 
-    async def mount_volumes(self, item: Tenancy) -> None:
-        """Mount the export that has the tenancy's volumes, where it has one. Idempotent.
+    async def mount_volumes(self, item: Tenancy) -> str:
+        """Mount the export that has the tenancy's volumes, or have it mounted with its pods. Idempotent.
 
-        Raises: FairleadError: it is not mounted, and why.
+        Returns: `Mounted`, or `Bound` where kubelets mount it.
+        Raises:  FairleadError: its volumes cannot be had, and why.
         """
         ...
 
+    async def reach_volumes(self, item: Tenancy) -> None:
+        """Have the files there that `remove_volumes` removes. Raises: FairleadError: they are away."""
+        ...
+
     async def unmount_volumes(self, namespace: str) -> None:
-        """Take a namespace's export away again; files on the server are not touched. Idempotent."""
+        """Take a namespace's export away again; files on the server are not touched. Idempotent.
+
+        Raises: FairleadError: it is not away yet.
+        """
         ...
 
     async def remove_volumes(self, namespace: str) -> None:

@@ -148,8 +148,8 @@ class Tenancies:
             )
             telemetry.crash_point("tenancy.quota-applied")
             if item.spec.storage.nfs is not None:
-                problem = await self._mount(item)
-                found[kind.VOLUMES_MOUNTED] = baseline.condition(item, kind.VOLUMES_MOUNTED, problem, good="Mounted")
+                problem, good = await self._mount(item)
+                found[kind.VOLUMES_MOUNTED] = baseline.condition(item, kind.VOLUMES_MOUNTED, problem, good=good)
             await self._say(item, baseline.status(item, found, network).phase)
         await self._report(item, found, network)
 
@@ -177,12 +177,11 @@ class Tenancies:
         await self._store.apply(baseline.namespace(item, state), manager=_MANAGER)
         return None
 
-    async def _mount(self, item: Tenancy) -> errors.FairleadError | None:
+    async def _mount(self, item: Tenancy) -> tuple[errors.FairleadError | None, str]:
         try:
-            await self._possessions.mount_volumes(item)
+            return None, await self._possessions.mount_volumes(item)
         except errors.FairleadError as error:
-            return error
-        return None
+            return error, ""
 
     async def _limits(self, item: Tenancy, limits: core.ResourceQuota | None) -> errors.FairleadError | None:
         """Bring account, limits of each container and quota to what the spec says; return what is in the way."""
@@ -291,7 +290,7 @@ class Tenancies:
         name = space.metadata.name
         try:
             if space.metadata.deletion_timestamp is None:
-                await self._possessions.mount_volumes(item)  # what is to be removed is there
+                await self._possessions.reach_volumes(item)
             await self._possessions.remove_volumes(name)
             await self._possessions.unmount_volumes(name)
             telemetry.crash_point("tenancy.volumes-removed")

@@ -167,6 +167,26 @@ RULES: Final = (
         "administrator for it",
     ),
     Rule(
+        name="server",
+        field="spec.volumes[*].nfs.server",
+        refuses=NotIn(()),
+        message="volume of the NFS server {found}: a tenant's pods name no server; mount a persistent volume claim, or "
+        "ask the administrator for an export",
+    ),
+    Rule(
+        name="target",
+        field="spec.volumes[*].iscsi.targetPortal",
+        refuses=NotIn(()),
+        message="volume of the iSCSI target {found}: a tenant's pods name no server; mount a persistent volume claim",
+    ),
+    Rule(
+        name="driver",
+        field="spec.volumes[*].csi.driver",
+        refuses=In(("nfs.csi.k8s.io", "smb.csi.k8s.io")),
+        message="volume of the driver {found}, which takes a server's name: a tenant's pods name no server; mount a "
+        "persistent volume claim",
+    ),
+    Rule(
         name="privileged",
         field="securityContext.privileged",
         refuses=IsSet(),

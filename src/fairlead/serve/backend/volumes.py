@@ -21,6 +21,7 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.plan.pod import quota, tenantrule, userrule, volume
+from fairlead.plan.tenancy import baseline, exportvolume
 from fairlead.serve.backend.tenancy import namespaces
 from fairlead.store.port import AdmittingStore, Reader, Selector, Store
 from fairlead.wire.kubernetes import core, meta
@@ -136,6 +137,8 @@ class ClusterVolumes:
         if not size:
             message = f'volume "{name}" is not there, and a cluster makes none without a size'
             hint = f"`fairlead volume create {name} --size 10Gi`"
+            if await self._has_export(namespace):
+                hint = f"-v {exportvolume.CLAIM}:/PATH mounts the tenancy's export; or {hint}"
             raise errors.Invalid(message, reason="VolumeSizeRequired", hint=hint)
         claim = _claim(name, namespace, labels)
         spec = core.ClaimSpec(
@@ -146,6 +149,9 @@ class ClusterVolumes:
     async def remove(self, name: str, namespace: str) -> None:
         """See `port.Volumes.remove`."""
         claim = await self.find(name, namespace)
+        if _is_export(claim):
+            message = f'volume "{name}" is the export that the tenancy was given, which its end takes away'
+            raise errors.Denied(message, reason="ExportKept", hint="remove files of it in a container that mounts it")
         await _refuse_used(self.store, claim)
         await self.store.delete(core.PersistentVolumeClaim, name, namespace, uid=claim.metadata.uid)
 
@@ -153,9 +159,19 @@ class ClusterVolumes:
         """See `port.Volumes.prune`."""
         return await _prune(self.store, namespace)
 
+    async def _has_export(self, namespace: str) -> bool:
+        try:
+            return _is_export(await self.find(exportvolume.CLAIM, namespace))
+        except errors.NotFound:
+            return False
+
     def path(self, claim: core.PersistentVolumeClaim) -> str:  # noqa: ARG002 on whatever node it is mounted
         """See `port.Volumes.path`."""
         return ""
+
+
+def _is_export(claim: core.PersistentVolumeClaim) -> bool:
+    return baseline.UID in claim.metadata.labels
 
 
 def _claim(

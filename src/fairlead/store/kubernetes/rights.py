@@ -116,6 +116,8 @@ TENANCIES: Final = (
     *_verbs("create patch delete", "resourcequotas"),
     *_verbs("create patch delete", "limitranges"),
     *_verbs("create patch", "serviceaccounts"),
+    *_verbs("get create patch delete", "persistentvolumeclaims"),
+    *_verbs("get create patch delete", "persistentvolumes"),
     *_verbs("list create patch", "networkpolicies", group="networking.k8s.io"),
     *_verbs("list create patch", "ciliumnetworkpolicies", group=_CILIUM),
     *_verbs("list create patch delete", "ciliumclusterwidenetworkpolicies", group=_CILIUM),

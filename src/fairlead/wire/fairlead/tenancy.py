@@ -83,7 +83,8 @@ class TenancyStorage(Wire, frozen=True):
     """Where the tenancy's named volumes are."""
 
     nfs: NFSExport | None = None
-    """On this export, each in a folder of its own; absent: on the machine's disk, on a cluster by storage class."""
+    """On this export: on one machine each in a folder of its own, on a cluster the whole of it as the volume `export`.
+    Absent: on the machine's disk, on a cluster by storage class."""
 
 
 class TenancySpec(Wire, frozen=True):

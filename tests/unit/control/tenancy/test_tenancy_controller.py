@@ -54,7 +54,11 @@ class Place:
         self.networks &= {one.metadata.uid for one in every}
         self.swept.set()
 
-    async def mount_volumes(self, item: Tenancy) -> None:
+    async def mount_volumes(self, item: Tenancy) -> str:
+        await self.reach_volumes(item)
+        return "Mounted"
+
+    async def reach_volumes(self, item: Tenancy) -> None:
         if self.export_problem is not None:
             raise self.export_problem
         if item.spec.storage.nfs is not None:

@@ -34,8 +34,15 @@ class CSIVolume(Wire, frozen=True):
     volume_handle: str = ""
 
 
+class NFSVolume(Wire, frozen=True):
+    """What an NFS server exports."""
+
+    server: str = ""
+    path: str = ""
+
+
 class VolumeSpec(Wire, frozen=True):
-    """What decides who may have a volume."""
+    """What decides who may have a volume, and how it is mounted."""
 
     capacity: Mapping[str, str | int | float] = {}
     access_modes: tuple[str, ...] = ()
@@ -44,6 +51,10 @@ class VolumeSpec(Wire, frozen=True):
     claim_ref: ObjectReference | None = None
     node_affinity: VolumeNodeAffinity | None = None
     csi: CSIVolume | None = None
+    nfs: NFSVolume | None = None
+    mount_options: tuple[str, ...] = ()
+    persistent_volume_reclaim_policy: str = ""
+    """`Retain`: files stay when the claim goes."""
 
 
 class VolumeStatus(Wire, frozen=True):
