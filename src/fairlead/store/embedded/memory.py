@@ -53,6 +53,9 @@ class _MemoryBackend:
     async def find(self, key: Key) -> str | None:
         return self._table.texts.get(key)
 
+    def mark(self) -> int:
+        return self._feed.last
+
     async def list(self, kind: str, selector: port.Selector) -> tuple[Sequence[str], int]:
         texts = self._table.texts
         keys = sorted(key for key in texts if key.kind == kind and selector.namespace in {None, key.namespace})

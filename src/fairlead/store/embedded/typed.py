@@ -1,6 +1,7 @@
 """Implements the store port over any backend of documents: typed objects, watches that miss nothing.
 
 A backend keeps documents and history (`memory`, `sqlite`); this module is the only place where types meet documents.
+A listing is answered again, object for object, until the backend has another state (`listings`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from fairlead import errors
 from fairlead.store import port
-from fairlead.store.embedded import history, match, transaction
+from fairlead.store.embedded import history, listings, match, transaction
 from fairlead.store.embedded.document import Document, Key
 from fairlead.store.fence import Fence
 from fairlead.wire.kubernetes import coordination, meta
@@ -31,6 +32,10 @@ class Backend(Protocol):
 
     async def find(self, key: Key) -> str | None:
         """Return one document as text."""
+        ...
+
+    def mark(self) -> int:
+        """Return a number that is another after each change, by this process or another."""
         ...
 
     async def list(self, kind: str, selector: port.Selector) -> tuple[Sequence[str], int]:
@@ -67,6 +72,7 @@ class TypedStore:
     def __init__(self, backend: Backend, fence: Fence | None = None) -> None:
         self._backend = backend
         self._fence = fence
+        self._listings = listings.Listings()
 
     def fenced(self, fence: Fence) -> TypedStore:
         """See `port.Fencible.fenced`: the lease is read in the transaction that writes."""
@@ -82,9 +88,14 @@ class TypedStore:
 
     async def list(self, kind: type[T], selector: port.Selector = port.EVERYTHING) -> port.Listing[T]:
         """See `port.Store.list`."""
+        mark = self._backend.mark()
+        if (known := self._listings.find(kind, selector, mark)) is not None:
+            return known
         texts, version = await self._backend.list(match.kind_of(kind), selector)
         items = tuple(item for text in texts if match.matches(selector, item := match.parse(kind, text), text))
-        return port.Listing(items=items, resource_version=str(version))
+        found = port.Listing(items=items, resource_version=str(version))
+        self._listings.keep(kind, selector, found, mark)
+        return found
 
     async def watch(
         self, kind: type[T], selector: port.Selector = port.EVERYTHING, *, since: str | None = None

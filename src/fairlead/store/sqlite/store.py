@@ -103,6 +103,11 @@ class _SQLiteBackend:
         with database.translated(self._path):
             return _find(self._inline, key)
 
+    def mark(self) -> int:
+        # Of this connection, which never writes: what others commit, the writer's thread and other processes.
+        with database.translated(self._path):
+            return int(self._inline.execute("PRAGMA data_version").fetchone()[0])
+
     async def list(self, kind: str, selector: port.Selector) -> tuple[Sequence[str], int]:
         return await asyncio.get_running_loop().run_in_executor(self._lister, self._list, kind, selector)
 

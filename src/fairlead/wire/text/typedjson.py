@@ -6,7 +6,9 @@ neither of which is an `msgspec.MsgspecError`. Here both are, so that a reader w
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+import functools
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -33,4 +35,9 @@ class Decoder(Generic[T]):
 
 def decode(data: bytes | str, *, type: type[T]) -> T:  # noqa: A002 as msgspec's
     """Return the value, as `Decoder.decode`."""
-    return Decoder(type).decode(data)
+    found: T = _DECODER(type).decode(data)
+    return found
+
+
+_DECODER: Final[Callable[[Any], Decoder[Any]]] = functools.lru_cache(maxsize=256)(Decoder)
+"""Makes the decoder of a type once: a list has one type and thousands of documents."""
