@@ -164,8 +164,7 @@ def _verifier(settings: Settings, seen: sight.Sight, around: Around) -> verifier
         signing.Signer(settings.lease_folder),
         node=around.node,
         boot_id=around.boot_id,
-        reuse=reuse,
-        limit_s=settings.lease.verify_s,
+        policy=verifiers.Policy(reuse=reuse, limit_s=settings.lease.verify_s, approvals=int(settings.lease.approvals)),
         may_reset=may_reset,
     )
     return made

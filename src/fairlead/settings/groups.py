@@ -346,6 +346,7 @@ class LeaseSettings:
         "scrub (its memory is overwritten)",
         choices=("look", "verify", "reset", "scrub"),
     )
+    approvals: str = row("2", text="persons who must approve a firmware baseline; 2: nobody alone", choices=("1", "2"))
     verify_s: float = row(300.0, unit="s", text="longest time for one verification; it counts as failed then")
     keep_days: int = row(
         90, unit="days", text="how long GPULease objects are kept after their end, for audit and accounting"

@@ -125,6 +125,7 @@ BODIES: Final = (
     ("POST", "/v1/keys", (("key", {"account": "ann", "scopes": ["read"], "lifetime_s": 60.0, "note": "x"}),)),
     ("POST", "/v1/keys/held:rotate", (("rotate", {"overlap_s": 60.0}),)),
     ("PUT", "/v1/tenancies/held/members/{account}", (("role", {"role": "viewer"}),)),
+    ("POST", "/v1/baselines:approve", (("approve", {"board": "233010de-16c110de-900"}),)),
     ("POST", "/v1/leases:quarantine", (("quarantine", {"gpu": "GPU-a", "why": "row remap failed"}),)),
     ("POST", "/v1/leases:release", (("release", {"gpu": "GPU-a", "why": "replaced"}),)),
     ("POST", "/v1/images:pull", (("pull", {"name": "demo"}),)),

@@ -6,36 +6,22 @@ approval is a file that the agent looks at every few seconds.
 
 from __future__ import annotations
 
-import getpass
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
-import msgspec
 
 from fairlead import errors, settings
-from fairlead.cli.core import options, output, plaintext
+from fairlead.cli.core import invocation, options, output, plaintext
+from fairlead.cli.core.login import person
 from fairlead.cli.core.output import Column
 from fairlead.node.lease import baselines, ledgerfile, reports
 from fairlead.plan.lease import baseline
 from fairlead.plan.lease.row import Row
 from fairlead.plan.lease.verification import Reuse
-
-
-class BaselineView(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of board: what was seen on it here, and what is approved."""
-
-    board: str
-    approved: bool
-    by: str
-    vbios: tuple[str, ...]
-    inforom: tuple[str, ...]
-    link_width: int
-    seen_only: tuple[str, ...]
-    """Versions that were seen and are not approved."""
-
+from fairlead.serve.v1.leases.view import BaselineView, baseline_view, baseline_views
 
 _REPORTS: Final = (
     Column[reports.Report]("ID", lambda item: item.id),
@@ -46,9 +32,15 @@ _REPORTS: Final = (
     Column[reports.Report]("AT", lambda item: item.at, rank=1),
     Column[reports.Report]("WHY", lambda item: item.message or "-", is_folded=True),
 )
+
+
+def _approved_by(item: BaselineView) -> str:
+    return (", ".join(item.approvers) or "nobody") + (", one of two" if item.waits else "")
+
+
 _BASELINES: Final = (
     Column[BaselineView]("BOARD", lambda item: item.board),
-    Column[BaselineView]("APPROVED BY", lambda item: item.by or "nobody"),
+    Column[BaselineView]("APPROVED BY", _approved_by),
     Column[BaselineView]("VBIOS", lambda item: ",".join(item.vbios) or "-", rank=1),
     Column[BaselineView]("INFOROM", lambda item: ",".join(item.inforom) or "-", rank=2),
     Column[BaselineView]("LANES", lambda item: str(item.link_width), rank=3),
@@ -130,24 +122,30 @@ def group() -> None:
 def listing(config: settings.Settings, *, form: str) -> None:
     """List the kinds of boards that were seen here, and what is approved for each."""
     folder = config.lease_folder
-    learned, approved = baselines.read_learned(folder), baselines.read_approved(folder)
-    found = [_view(name, learned, approved) for name in sorted(learned.boards.keys() | approved.keys())]
+    learned, decided = baselines.read_learned(folder), baselines.read_decided(folder)
+    found = baseline_views(learned, decided)
     output.show_listing(found, _BASELINES, form=form, name=lambda item: item.board)
 
 
 @group.command("approve")
 @click.argument("board")
+@click.option("--by", metavar="NAME", help="who approves, where this machine cannot know (kubectl exec)")
 @options.settings_options("state", hidden=True)
-def approve(config: settings.Settings, *, board: str) -> None:
-    """Allow every firmware that was seen on a kind of board; `list` shows it first."""
+def approve(config: settings.Settings, *, board: str, by: str | None) -> None:
+    """Allow every firmware that was seen on a kind of board; `list` shows it first.
+
+    Two persons must, unless lease.approvals is 1: the first one proposes, the second one puts it in force.
+    """
     folder = config.lease_folder
-    learned = baselines.read_learned(folder)
-    by = getpass.getuser()
-    _change(folder, lambda now: baseline.approve(now, learned, board, by=by, at=time.time()))
-    found = _view(board, learned, baselines.read_approved(folder))
+    call = invocation.current(click.get_current_context())
+    learned, who = baselines.read_learned(folder), person.name(call.env, claimed=by or "")
+    _change(folder, lambda now: baseline.approve(now, learned, board, by=who, at=time.time()))
+    found = baseline_view(board, learned, baselines.read_decided(folder))
     plaintext.echo(
         f"{board}: vbios {', '.join(found.vbios)}; inforom {', '.join(found.inforom)}; {found.link_width} lanes"
     )
+    if found.waits:
+        plaintext.echo(f"approved by {who}; a second person must, before GPUs of this board are given away", err=True)
 
 
 @group.command("forget")
@@ -159,24 +157,5 @@ def forget(config: settings.Settings, *, board: str) -> None:
     plaintext.echo(f"{board} has no baseline now")
 
 
-def _change(folder: Path, act: Callable[[Mapping[str, baseline.Baseline]], Mapping[str, baseline.Baseline]]) -> None:
-    baselines.write_approved(folder, act(baselines.read_approved(folder)))
-
-
-def _view(board: str, learned: baseline.Learned, approved: Mapping[str, baseline.Baseline]) -> BaselineView:
-    seen = learned.boards.get(board, baseline.Baseline(board=board))
-    allowed = approved.get(board)
-    has = allowed or baseline.Baseline(board=board)
-    extra = (
-        *(one for one in seen.vbios if one not in has.vbios),
-        *(one for one in seen.inforom if one not in has.inforom),
-    )
-    return BaselineView(
-        board=board,
-        approved=allowed is not None,
-        by=has.by,
-        vbios=has.vbios,
-        inforom=has.inforom,
-        link_width=has.link_width,
-        seen_only=extra,
-    )
+def _change(folder: Path, act: Callable[[baseline.Decided], baseline.Decided]) -> None:
+    baselines.write_decided(folder, act(baselines.read_decided(folder)))

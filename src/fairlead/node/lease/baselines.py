@@ -1,4 +1,4 @@
-"""Keeps what firmware was seen and what a person approved, in two files beside the ledger.
+"""Keeps what firmware was seen, what persons approved and what one of two proposed, in files beside the ledger.
 
 The agent writes what it learned, and only that; approvals are written by `fairlead lease baseline`, and only by it.
 """
@@ -12,13 +12,14 @@ from typing import Final, TypeVar
 import msgspec
 
 from fairlead import errors, files
-from fairlead.plan.lease.baseline import Baseline, Learned
+from fairlead.plan.lease.baseline import Baseline, Decided, Learned
 from fairlead.wire.text import typedjson
 
 T = TypeVar("T")
 
 LEARNED: Final = "boards-seen.json"
 APPROVED: Final = "baselines.json"
+PROPOSED: Final = "baselines-proposed.json"
 
 
 def read_learned(folder: Path) -> Learned:
@@ -32,24 +33,32 @@ def write_learned(folder: Path, learned: Learned) -> None:
     files.write_atomic(folder / LEARNED, msgspec.json.encode(learned), mode=0o600)
 
 
-def read_approved(folder: Path) -> Mapping[str, Baseline]:
-    """Return approved baselines by board. Raises: ProtocolError (`BaselineDamaged`)."""
-    path = folder / APPROVED
-    return _decode(path, dict[str, Baseline]) if path.exists() else {}
+def read_decided(folder: Path) -> Decided:
+    """Return what persons decided. Raises: ProtocolError (`BaselineDamaged`)."""
+    return Decided(approved=_by_board(folder / APPROVED), proposed=_by_board(folder / PROPOSED))
 
 
-def write_approved(folder: Path, approved: Mapping[str, Baseline]) -> None:
-    """Keep approvals. Raises: Unavailable: the disk refuses."""
-    files.write_atomic(folder / APPROVED, msgspec.json.encode(approved), mode=0o600)
+def write_decided(folder: Path, decided: Decided) -> None:
+    """Keep what persons decided; approvals first, so that none is lost. Raises: Unavailable: the disk refuses."""
+    files.write_atomic(folder / APPROVED, msgspec.json.encode(decided.approved), mode=0o600)
+    files.write_atomic(folder / PROPOSED, msgspec.json.encode(decided.proposed), mode=0o600)
 
 
-def stamp(folder: Path) -> tuple[int, int] | None:
-    """Return what differs once approvals were written; None: there are none."""
+def stamp(folder: Path) -> tuple[tuple[int, int] | None, ...]:
+    """Return what differs once persons decided something."""
+    return tuple(_written(folder / name) for name in (APPROVED, PROPOSED))
+
+
+def _written(path: Path) -> tuple[int, int] | None:
     try:
-        facts = (folder / APPROVED).stat()
+        facts = path.stat()
     except OSError:
         return None
     return facts.st_ino, facts.st_mtime_ns
+
+
+def _by_board(path: Path) -> Mapping[str, Baseline]:
+    return _decode(path, dict[str, Baseline]) if path.exists() else {}
 
 
 def _decode(path: Path, kind: type[T]) -> T:

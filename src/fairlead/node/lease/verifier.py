@@ -8,6 +8,7 @@ What hangs is given up at the limit; what the hardware says is data, never more.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -41,6 +42,16 @@ class Outcome:
     """Whether it could not be carried out: it is tried again, and so often only."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a GPU goes through, by the settings."""
+
+    reuse: Reuse
+    limit_s: float
+    approvals: int = baseline.TWO
+    """How many persons must approve a baseline."""
+
+
 class _Work:
     """What one verification has found so far."""
 
@@ -64,14 +75,14 @@ class Verifier:
         *,
         node: str,
         boot_id: str,
-        reuse: Reuse,
-        limit_s: float,
+        policy: Policy,
         may_reset: Callable[[str], bool] = lambda _: True,
     ) -> None:
         """Take where reports and baselines are. Args: may_reset: by UUID; a GPU that MIG divides loses its layout."""
         self._folder, self._inspector, self._signer = folder, inspector, signer
-        self._node, self._boot_id, self._limit_s, self._may_reset = node, boot_id, limit_s, may_reset
-        self.reuse = reuse
+        self._node, self._boot_id, self._may_reset = node, boot_id, may_reset
+        self._limit_s, self._approvals = policy.limit_s, policy.approvals
+        self.reuse = policy.reuse
         self._reports: reports.Reports | None = None
         self._learning = asyncio.Lock()
         self._writing = asyncio.Lock()
@@ -119,8 +130,8 @@ class Verifier:
     async def _carry_out(self, gpu: GPUUUID, work: _Work) -> None:
         with _timed(work.seconds, "read"):
             before = work.before = work.after = await self._inspector.inspect(gpu)
-        card, allowed = await self._known(before)
-        case = verification.Case(now=before, before=before, card=card, baseline=allowed)
+        card, allowed, half = await self._known(before)
+        case = verification.Case(now=before, before=before, card=card, baseline=allowed, proposed=half)
         work.findings = verification.judge_before(case, self.reuse)
         if _worst(work.findings).verdict is not Verdict.GOOD:
             return
@@ -138,17 +149,22 @@ class Verifier:
             return "MIG divides it, and a reset would end its instances: set --lease-reuse to verify here"
         return await _try("reset", self._inspector.reset(gpu), work)
 
-    async def _known(self, seen: Evidence) -> tuple[baseline.Card | None, baseline.Baseline | None]:
-        """Return what was known of the board before, and what is approved; what is new is learned."""
+    async def _known(
+        self, seen: Evidence
+    ) -> tuple[baseline.Card | None, baseline.Baseline | None, baseline.Baseline | None]:
+        """Return what was known of the board before, what is approved, and by one of two; what is new is learned."""
         async with self._learning:
             return await asyncio.to_thread(self._learn, seen)
 
-    def _learn(self, seen: Evidence) -> tuple[baseline.Card | None, baseline.Baseline | None]:
+    def _learn(self, seen: Evidence) -> tuple[baseline.Card | None, baseline.Baseline | None, baseline.Baseline | None]:
         learned = baselines.read_learned(self._folder)
-        more = baseline.learn(learned, seen)
+        more = dataclasses.replace(baseline.learn(learned, seen), approvals=self._approvals)
         if more != learned:
             baselines.write_learned(self._folder, more)
-        return learned.cards.get(str(seen.gpu)), baselines.read_approved(self._folder).get(seen.board)
+        decided = baselines.read_decided(self._folder)
+        allowed = baseline.in_force(decided, seen.board, self._approvals)
+        half = None if allowed is not None else baseline.waiting(decided, seen.board, self._approvals)
+        return learned.cards.get(str(seen.gpu)), allowed, half
 
     def _append(self, report: reports.Report) -> reports.Report:
         if self._reports is None:

@@ -1,6 +1,8 @@
 """Declares which firmware is allowed on which kind of board, and learns it from boards that are there. Pure.
 
-What is learned allows nothing: a person approves it. A board is known by its PCI device, subsystem and part number.
+What is learned allows nothing: persons approve it. Where two are asked for, the first one proposes what was seen then,
+and another one approves exactly that: what was seen since is a new proposal. What was in force before stays so until
+then. A board is known by its PCI device, subsystem and part number.
 """
 
 from __future__ import annotations
@@ -8,9 +10,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from fairlead import errors
 from fairlead.model.evidence import Evidence
+
+TWO: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +30,16 @@ class Baseline:
     ecc: bool | None = None
     """Mode of ECC; None: the board has none."""
     by: str = ""
-    """Who approved it; empty: it is not approved."""
+    """Who approved it, or proposed it; empty: it is not approved."""
     at: float = 0.0
+    second_by: str = ""
+    """Who approved it as well; empty: nobody yet."""
+    second_at: float = 0.0
+
+    @property
+    def approvers(self) -> tuple[str, ...]:
+        """Who approved it, in their order; one person is one."""
+        return tuple(dict.fromkeys(filter(None, (self.by, self.second_by))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +56,31 @@ class Learned:
 
     boards: Mapping[str, Baseline] = dataclasses.field(default_factory=dict)
     cards: Mapping[str, Card] = dataclasses.field(default_factory=dict)
+    approvals: int = TWO
+    """How many persons must approve a baseline here, as the agent was told that learned this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """What persons decided, by board."""
+
+    approved: Mapping[str, Baseline] = dataclasses.field(default_factory=dict)
+    """In force, where enough persons approved it."""
+    proposed: Mapping[str, Baseline] = dataclasses.field(default_factory=dict)
+    """Approved by one person, of two."""
+
+
+def in_force(decided: Decided, board: str, approvals: int) -> Baseline | None:
+    """Return what is allowed on a kind of board; None: not enough persons approved anything."""
+    found = decided.approved.get(board)
+    return found if found is not None and len(found.approvers) >= approvals else None
+
+
+def waiting(decided: Decided, board: str, approvals: int) -> Baseline | None:
+    """Return what one person approved and another one must; None: nothing."""
+    if proposed := decided.proposed.get(board):
+        return proposed
+    return decided.approved.get(board) if in_force(decided, board, approvals) is None else None
 
 
 def learn(known: Learned, seen: Evidence) -> Learned:
@@ -58,24 +96,50 @@ def learn(known: Learned, seen: Evidence) -> Learned:
     cards = known.cards
     if str(seen.gpu) not in cards:
         cards = {**cards, str(seen.gpu): Card(serial=seen.serial, board=seen.board)}
-    return Learned(boards={**known.boards, seen.board: board}, cards=cards)
+    return dataclasses.replace(known, boards={**known.boards, seen.board: board}, cards=cards)
 
 
-def approve(allowed: Mapping[str, Baseline], known: Learned, board: str, *, by: str, at: float) -> dict[str, Baseline]:
-    """Return the approved baselines with all that was seen on one kind of board allowed. Raises: NotFound."""
+def approve(decided: Decided, known: Learned, board: str, *, by: str, at: float) -> Decided:
+    """Return what is decided once a person allowed all that was seen on one kind of board.
+
+    Raises: NotFound (`BoardUnknown`); Denied (`SecondApprovalMissing`): the same person approved it before.
+    """
     seen = known.boards.get(board)
     if seen is None:
         offered = ", ".join(sorted(known.boards)) or "none"
-        message = f'no board "{board}" was seen on this machine (seen: {offered})'
+        message = f'no board "{errors.readable(board[:80])}" was seen on this machine (seen: {offered})'
         raise errors.NotFound(message, reason="BoardUnknown", hint="`fairlead lease baseline list` shows them")
-    return {**allowed, board: dataclasses.replace(seen, by=by, at=at)}
+    first = waiting(decided, board, known.approvals)
+    if first is None or not _is_same(first, seen):
+        made = dataclasses.replace(seen, by=by, at=at)
+    elif by in first.approvers:
+        message = f'"{by}" approved the baseline of board "{board}" already, and two persons must (lease.approvals)'
+        hint = (
+            "another person runs `fairlead lease baseline approve`; on a machine of one person set lease.approvals to 1"
+        )
+        raise errors.Denied(message, reason="SecondApprovalMissing", hint=hint)
+    else:
+        made = dataclasses.replace(first, second_by=by, second_at=at)
+    proposed = {name: one for name, one in decided.proposed.items() if name != board}
+    if len(made.approvers) < known.approvals:
+        return Decided(approved=decided.approved, proposed={**proposed, board: made})
+    return Decided(approved={**decided.approved, board: made}, proposed=proposed)
 
 
-def forget(allowed: Mapping[str, Baseline], board: str) -> dict[str, Baseline]:
-    """Return the approved baselines without one. Raises: NotFound."""
-    if board not in allowed:
-        raise errors.NotFound(f'board "{board}" has no approved baseline', reason="BoardUnknown")
-    return {name: one for name, one in allowed.items() if name != board}
+def forget(decided: Decided, board: str) -> Decided:
+    """Return what is decided without one board. Raises: NotFound."""
+    if board not in {**decided.approved, **decided.proposed}:
+        message = f'board "{errors.readable(board[:80])}" has no approved baseline'
+        raise errors.NotFound(message, reason="BoardUnknown", hint="`fairlead lease baseline list` shows them")
+    approved = {name: one for name, one in decided.approved.items() if name != board}
+    return Decided(approved=approved, proposed={name: one for name, one in decided.proposed.items() if name != board})
+
+
+def _is_same(one: Baseline, other: Baseline) -> bool:
+    def allowed(of: Baseline) -> tuple[object, ...]:
+        return of.vbios, of.inforom, of.link_width, of.ecc
+
+    return allowed(one) == allowed(other)
 
 
 def _with(values: tuple[str, ...], value: str) -> tuple[str, ...]:

@@ -44,6 +44,8 @@ class Case:
     """As the board was known before; None: never seen."""
     baseline: Baseline | None = None
     """Approved for its board; None: none is."""
+    proposed: Baseline | None = None
+    """Where none is: approved by one person of two."""
     reset: str | None = None
     """How the reset went: empty: done, else why not; None: not tried yet, or not to be."""
     scrub: str | None = None
@@ -85,10 +87,17 @@ class Firmware:
     def judge(self, case: Case) -> Finding:
         """Compare both versions with the baseline's."""
         observed = f"vbios {case.now.vbios or 'unread'}, inforom {case.now.inforom or 'unread'}"
+        if case.baseline is None and case.proposed is not None:
+            message = (
+                f"the baseline of board {case.now.board} was approved by {case.proposed.by} alone, and two persons "
+                f"must: another one runs `fairlead lease baseline approve {case.now.board}`"
+            )
+            return _wait(self.name, "SecondApprovalMissing", message, observed=observed)
         if case.baseline is None:
             message = f"no baseline for board {case.now.board}: `fairlead lease baseline approve {case.now.board}`"
             return _wait(self.name, "BaselineMissing", message, observed=observed)
         expected = f"vbios {'|'.join(case.baseline.vbios)}, inforom {'|'.join(case.baseline.inforom)}"
+        expected += f", approved by {' and '.join(case.baseline.approvers)}"
         if case.now.vbios not in case.baseline.vbios or case.now.inforom not in case.baseline.inforom:
             message = f"its firmware is not in the baseline: {observed}"
             return _fail(self.name, "FirmwareMismatch", message, observed=observed, expected=expected)

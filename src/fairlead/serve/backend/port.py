@@ -7,7 +7,7 @@ backend it is.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeVar
 from fairlead import errors
 from fairlead.engine.access import Usage
 from fairlead.engine.imagestore import ImageStore
+from fairlead.plan.lease.baseline import Decided, Learned
 from fairlead.plan.lease.row import Row
 from fairlead.plan.tenancy import secret
 from fairlead.plan.tenancy.matrix import Matrix
@@ -303,6 +304,14 @@ class Ledger(Protocol):
 
     async def ask(self, verb: str, gpu: str, *, by: str, why: str) -> Row:
         """Carry out a person's request (`plan.lease.intent`), and return the GPU's row. Raises: as `plan_intent`."""
+        ...
+
+    async def baselines(self) -> tuple[Learned, Decided]:
+        """Return what firmware was seen here, and what persons decided. Raises: ProtocolError (`BaselineDamaged`)."""
+        ...
+
+    async def decide(self, act: Callable[[Learned, Decided], Decided]) -> None:
+        """Keep what a person decides. Raises: what `act` raises; Unavailable: the disk refuses."""
         ...
 
 

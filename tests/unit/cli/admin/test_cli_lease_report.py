@@ -11,6 +11,8 @@ from pathlib import Path
 import click.testing
 import pytest
 
+from fairlead import errors
+from fairlead.cli.core.login import person
 from fairlead.model.evidence import Evidence
 from fairlead.model.ids import GPUUUID
 from fairlead.node.lease import signing, verifier
@@ -48,13 +50,14 @@ def lease(tmp_path: Path) -> Path:
     return folder
 
 
-def verify(folder: Path, card: Card) -> str:
-    made = verifier.Verifier(folder, card, signing.Signer(folder), node="n", boot_id="b", reuse=Reuse.SCRUB, limit_s=10)
+def verify(folder: Path, card: Card, approvals: int = 1) -> str:
+    policy = verifier.Policy(reuse=Reuse.SCRUB, limit_s=10, approvals=approvals)
+    made = verifier.Verifier(folder, card, signing.Signer(folder), node="n", boot_id="b", policy=policy)
     return asyncio.run(made.verify(Row(key="GPU-1", state=State.SCRUBBING, epoch=4))).report.id
 
 
-def run(tmp_path: Path, *args: str) -> click.testing.Result:
-    return liveservice.fairlead("lease", *args, env={"FAIRLEAD_STATE_FOLDER": str(tmp_path)})
+def run(tmp_path: Path, *args: str, by: int = 0) -> click.testing.Result:
+    return liveservice.fairlead("lease", *args, env={"FAIRLEAD_STATE_FOLDER": str(tmp_path), "SUDO_UID": str(by)})
 
 
 def test_a_board_is_approved_after_it_was_seen_and_its_verification_is_proved(tmp_path: Path, lease: Path) -> None:
@@ -72,6 +75,73 @@ def test_a_board_is_approved_after_it_was_seen_and_its_verification_is_proved(tm
     assert began.tzinfo is not None
     table = run(tmp_path, "report")
     assert "lease.reuse=scrub: 0.0 s between two tenants (median of 1" in table.stderr
+
+
+def test_of_two_persons_the_second_one_puts_a_baseline_in_force(tmp_path: Path, lease: Path) -> None:
+    card = Card()
+    verify(lease, card, 2)
+    first = run(tmp_path, "baseline", "approve", BOARD)
+    assert (first.exit_code, "approved by root; a second person must" in first.stderr) == (0, True)
+    again = run(tmp_path, "baseline", "approve", BOARD)
+    assert (again.exit_code, '"root" approved the baseline' in again.stderr) == (3, True)
+    assert "lease.approvals to 1" in again.stderr
+    shown = run(tmp_path, "report", verify(lease, card, 2)).stdout
+    assert "SecondApprovalMissing" not in shown
+    assert "was approved by root alone, and two persons must" in shown
+    assert "root, one of two" in run(tmp_path, "baseline", "list").stdout
+    # Firmware that is seen meanwhile is not what the first one approved.
+    card.evidence = dataclasses.replace(SEEN, vbios="97.00")
+    verify(lease, card, 2)
+    assert "a second person must" in run(tmp_path, "baseline", "approve", BOARD, by=1).stderr
+    second = run(tmp_path, "baseline", "approve", BOARD)
+    assert (second.exit_code, second.stderr) == (0, "")
+    (listed,) = json.loads(run(tmp_path, "baseline", "list", "-o", "json").stdout)
+    assert (listed["approvers"], listed["waits"], listed["vbios"]) == (["daemon", "root"], False, ["96.00", "97.00"])
+    passed = run(tmp_path, "report", verify(lease, card, 2), "-o", "json").stdout
+    firmware = next(one for one in json.loads(passed)["findings"] if one["check"] == "firmware")
+    assert firmware["expected"].endswith("approved by daemon and root")
+    assert run(tmp_path, "baseline", "forget", BOARD).exit_code == 0
+    assert "nobody" in run(tmp_path, "baseline", "list").stdout
+
+
+def test_what_was_in_force_stays_so_while_a_second_person_is_waited_for(tmp_path: Path, lease: Path) -> None:
+    verify(lease, Card(), 2)
+    for by in (0, 1):
+        assert run(tmp_path, "baseline", "approve", BOARD, by=by).exit_code == 0
+    card = Card()
+    card.evidence = dataclasses.replace(SEEN, vbios="97.00")
+    verify(lease, card, 2)
+    assert run(tmp_path, "baseline", "approve", BOARD).exit_code == 0
+    assert ": pass" in run(tmp_path, "report", verify(lease, Card(), 2)).stdout
+    (listed,) = json.loads(run(tmp_path, "baseline", "list", "-o", "json").stdout)
+    assert (listed["approved"], listed["waits"], listed["seen_only"]) == (True, True, ["97.00"])
+
+
+def test_what_one_person_approved_before_two_were_asked_for_waits_for_the_second(tmp_path: Path, lease: Path) -> None:
+    verify(lease, Card(), 1)
+    assert run(tmp_path, "baseline", "approve", BOARD).stderr == ""
+    shown = run(tmp_path, "report", verify(lease, Card(), 2)).stdout
+    assert "was approved by root alone" in shown
+    assert run(tmp_path, "baseline", "approve", BOARD, by=1).exit_code == 0
+    assert ": pass" in run(tmp_path, "report", verify(lease, Card(), 2)).stdout
+
+
+def test_a_person_is_who_logged_in_or_called_sudo(tmp_path: Path) -> None:
+    proc = tmp_path / "proc/self"
+    proc.mkdir(parents=True)
+    (proc / "loginuid").write_text("4294967295")
+    assert person.name({}, root=tmp_path) == "root"
+    assert person.name({"SUDO_UID": "1"}, root=tmp_path) == "daemon"
+    assert person.name({"SUDO_UID": "x" * 9}, root=tmp_path) == "root"
+    assert person.name({}, claimed="ann", root=tmp_path) == "ann"
+    for env, claimed, reason in (({"SUDO_UID": "1"}, "ann", "PersonKnown"), ({}, "a\nb", "PersonInvalid")):
+        with pytest.raises(errors.Invalid) as refused:
+            person.name(env, claimed=claimed, root=tmp_path)
+        assert refused.value.reason == reason
+    (proc / "loginuid").write_text("1")
+    assert person.name({"SUDO_UID": "0"}, claimed="daemon", root=tmp_path) == "daemon"
+    (proc / "loginuid").write_text("3999999")
+    assert person.name({}, root=tmp_path) == "uid 3999999"
 
 
 def test_a_report_that_somebody_changed_is_refused_and_so_is_another_key(tmp_path: Path, lease: Path) -> None:

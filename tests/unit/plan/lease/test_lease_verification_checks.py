@@ -87,8 +87,9 @@ def test_what_was_seen_allows_nothing_until_a_person_approves_it() -> None:
     learned = baseline.learn(baseline.Learned(), GOOD)
     learned = baseline.learn(learned, dataclasses.replace(GOOD, vbios="97", serial="other"))
     assert learned.cards == {"GPU-1": CARD}  # what was seen first stays
-    allowed = baseline.approve({}, learned, GOOD.board, by="root", at=1.0)
-    assert allowed == {GOOD.board: ALLOWED}
-    assert baseline.forget(allowed, GOOD.board) == {}
+    alone = dataclasses.replace(learned, approvals=1)
+    decided = baseline.approve(baseline.Decided(), alone, GOOD.board, by="root", at=1.0)
+    assert decided.approved == {GOOD.board: ALLOWED}
+    assert baseline.forget(decided, GOOD.board) == baseline.Decided()
     with pytest.raises(errors.NotFound, match="seen: 233010de-16c110de-900"):
-        baseline.approve({}, learned, "other", by="root", at=1.0)
+        baseline.approve(baseline.Decided(), learned, "other", by="root", at=1.0)

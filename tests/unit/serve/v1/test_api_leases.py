@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from fairlead import errors
-from fairlead.plan.lease import intent
+from fairlead.plan.lease import baseline, intent
 from fairlead.plan.lease.row import Claim, Row, State
 from tests.unit.serve.v1.test_api_accounts import Lab, opened
 from tests.unit.serve.world import World, application, in_process
@@ -26,6 +26,14 @@ class Book:
             "GPU-1": Row(key="GPU-1"),
         }
         self.asked: list[tuple[str, str, str, str]] = []
+        self.learned = baseline.Learned(boards={"H100": baseline.Baseline(board="H100", vbios=("96.00",))})
+        self.decided = baseline.Decided()
+
+    async def baselines(self) -> tuple[baseline.Learned, baseline.Decided]:
+        return self.learned, self.decided
+
+    async def decide(self, act: Callable[[baseline.Learned, baseline.Decided], baseline.Decided]) -> None:
+        self.decided = act(self.learned, self.decided)
 
     async def rows(self) -> Mapping[str, Row]:
         return self.found
@@ -89,6 +97,30 @@ async def _tried(lab: Lab, book: Book) -> None:
     assert (await lab.ask("owner", "POST", "/v1/leases:quarantine", json={"gpu": "GPU-1"})).status_code == 403
     assert (await lab.ask("root", "POST", "/v1/leases:quarantine", json={"gpu": "GPU-1"})).status_code == 200
     assert book.asked == [(intent.QUARANTINE, "GPU-1", "root", "")]
+
+
+async def test_two_accounts_approve_a_baseline_and_one_cannot_do_it_alone(
+    world: World, book: Book, client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    asked = {"board": "H100"}
+    nobody = await client.post("/v1/baselines:approve", json=asked)
+    assert (nobody.status_code, nobody.json()["reason"]) == (403, "AccountRequired")
+    async with opened(world, tmp_path) as lab:
+        await lab.account("second", is_root=True)
+        assert (await lab.ask("owner", "POST", "/v1/baselines:approve", json=asked)).status_code == 403
+        assert (await lab.ask("root", "POST", "/v1/baselines:approve", json={"board": "x\x1b"})).status_code == 404
+        first = (await lab.ask("root", "POST", "/v1/baselines:approve", json=asked)).json()
+        assert (first["approved"], first["waits"], first["approvers"]) == (False, True, ["root"])
+        again = await lab.ask("root", "POST", "/v1/baselines:approve", json=asked)
+        assert (again.status_code, again.json()["reason"]) == (403, "SecondApprovalMissing")
+        second = (await lab.ask("second", "POST", "/v1/baselines:approve", json=asked)).json()
+        assert (second["approved"], second["waits"], second["approvers"]) == (True, False, ["root", "second"])
+        (listed,) = (await lab.ask("second", "GET", "/v1/baselines")).json()["items"]
+        assert listed == second
+        audit = (await lab.ask("root", "GET", "/v1/audit")).json()["items"]
+        assert {"root", "second"} <= {one["account"] for one in audit if one["object"] == "/v1/baselines:approve"}
+        forgotten = await lab.ask("root", "POST", "/v1/baselines:forget", json=asked)
+        assert forgotten.json()["approved"] is False
 
 
 async def test_without_a_ledger_the_answer_says_how_to_have_one(world: World) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from fairlead.node.lease import door, ledgerfile
+from fairlead.node.lease import baselines, door, ledgerfile
+from fairlead.plan.lease.baseline import Decided, Learned
 from fairlead.plan.lease.row import Row
 
 
@@ -16,6 +17,7 @@ class NodeLedger:
     """A `serve.backend.port.Ledger` over the ledger of this machine's agent."""
 
     folder: Path
+    deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def rows(self) -> Mapping[str, Row]:
         """See `port.Ledger.rows`."""
@@ -25,3 +27,19 @@ class NodeLedger:
     async def ask(self, verb: str, gpu: str, *, by: str, why: str) -> Row:
         """See `port.Ledger.ask`."""
         return await asyncio.to_thread(door.ask, self.folder, door.Request(verb=verb, gpu=gpu, by=by, why=why))
+
+    async def baselines(self) -> tuple[Learned, Decided]:
+        """See `port.Ledger.baselines`."""
+        return await asyncio.to_thread(
+            lambda: (baselines.read_learned(self.folder), baselines.read_decided(self.folder))
+        )
+
+    async def decide(self, act: Callable[[Learned, Decided], Decided]) -> None:
+        """See `port.Ledger.decide`; one after the other, for two persons may decide at once."""
+
+        def changed() -> None:
+            known, decided = baselines.read_learned(self.folder), baselines.read_decided(self.folder)
+            baselines.write_decided(self.folder, act(known, decided))
+
+        async with self.deciding:
+            await asyncio.to_thread(changed)

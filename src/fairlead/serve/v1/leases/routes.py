@@ -1,18 +1,30 @@
-"""Routes of the ledger: who has which GPU, and GPUs kept back from tenants by hand."""
+"""Routes of the ledger: who has which GPU, GPUs kept back from tenants by hand, and the firmware that they may have."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Final
 
 import litestar
 from litestar import params, status_codes
 
 from fairlead import errors
-from fairlead.plan.lease import intent
+from fairlead.plan.lease import baseline, intent
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.port import require
 from fairlead.serve.v1.dependencies import Dependencies, Services
-from fairlead.serve.v1.leases.view import LeaseList, LeaseRequest, LeaseView, view_of
+from fairlead.serve.v1.leases.view import (
+    BaselineList,
+    BaselineRequest,
+    BaselineView,
+    LeaseList,
+    LeaseRequest,
+    LeaseView,
+    baseline_view,
+    baseline_views,
+    view_of,
+)
 
 
 @litestar.get("/v1/leases", summary="List the ledger", responses=documented(400, 403, 503), tags=["machine"])
@@ -46,7 +58,52 @@ async def release_gpu(services: Dependencies, data: params.JSONBody[LeaseRequest
     return await _asked(services, intent.RELEASE, data)
 
 
-ROUTES: Final = (list_leases, quarantine_gpu, release_gpu)
+@litestar.get("/v1/baselines", summary="List firmware baselines", responses=documented(403, 503), tags=["machine"])
+async def list_baselines(services: Dependencies) -> BaselineList:
+    """Return each kind of board that was seen on this machine: what is approved, by whom, and what is not."""
+    return BaselineList(items=baseline_views(*await require(services.backend.ledger).baselines()))
+
+
+@litestar.post(
+    "/v1/baselines:approve",
+    summary="Approve a baseline",
+    responses=documented(400, 403, 404, 422, 503),
+    status_code=status_codes.HTTP_200_OK,
+    tags=["machine"],
+)
+async def approve_baseline(services: Dependencies, data: params.JSONBody[BaselineRequest]) -> BaselineView:
+    """Allow every firmware that was seen on a kind of board; a second account must too, unless one is enough here."""
+    if services.principal is None:
+        message = "who approves is not known on this socket: root is not a person"
+        hint = "by an account on TLS, or with `fairlead lease baseline approve`"
+        raise errors.Denied(message, reason="AccountRequired", hint=hint)
+    by = services.principal.account
+    return await _decided(
+        services, data, lambda known, before: baseline.approve(before, known, data.board, by=by, at=time.time())
+    )
+
+
+@litestar.post(
+    "/v1/baselines:forget",
+    summary="Take a baseline back",
+    responses=documented(400, 403, 404, 422, 503),
+    status_code=status_codes.HTTP_200_OK,
+    tags=["machine"],
+)
+async def forget_baseline(services: Dependencies, data: params.JSONBody[BaselineRequest]) -> BaselineView:
+    """Forget what was approved for a kind of board: its GPUs are given to nobody from their next verification on."""
+    return await _decided(services, data, lambda _, before: baseline.forget(before, data.board))
+
+
+ROUTES: Final = (list_leases, quarantine_gpu, release_gpu, list_baselines, approve_baseline, forget_baseline)
+
+
+async def _decided(
+    services: Services, data: BaselineRequest, act: Callable[[baseline.Learned, baseline.Decided], baseline.Decided]
+) -> BaselineView:
+    ledger = require(services.backend.ledger)
+    await ledger.decide(act)
+    return baseline_view(data.board, *await ledger.baselines())
 
 
 async def _asked(services: Services, verb: str, data: LeaseRequest) -> LeaseView:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from fairlead.plan.lease import baseline
 from fairlead.plan.lease.row import Row
 
 
@@ -41,6 +42,60 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         str, msgspec.Meta(description="its UUID, a part that only one has, or its index while the agent runs")
     ]
     why: Annotated[str, msgspec.Meta(description="why, one plain line, at most 500 characters", max_length=500)] = ""
+
+
+class BaselineView(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of board: what was seen on it here, and what is approved."""
+
+    board: Annotated[str, msgspec.Meta(description="PCI device, subsystem and part number")]
+    approved: Annotated[bool, msgspec.Meta(description="in force: GPUs of this board may be given away")]
+    by: Annotated[str, msgspec.Meta(description="who approved it, or the first of two; empty: nobody")]
+    approvers: Annotated[tuple[str, ...], msgspec.Meta(description="who approved it, or what is to be")]
+    waits: Annotated[bool, msgspec.Meta(description="one person approved what was seen, and a second one must")]
+    vbios: tuple[str, ...]
+    inforom: tuple[str, ...]
+    link_width: Annotated[int, msgspec.Meta(description="fewest PCIe lanes")]
+    seen_only: Annotated[tuple[str, ...], msgspec.Meta(description="versions that were seen and are not approved")]
+
+
+class BaselineList(msgspec.Struct, frozen=True, kw_only=True):
+    """Kinds of boards."""
+
+    items: tuple[BaselineView, ...]
+
+
+class BaselineRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A kind of board whose firmware a person decides on."""
+
+    board: Annotated[str, msgspec.Meta(description="as the list has it", max_length=200)]
+
+
+def baseline_views(learned: baseline.Learned, decided: baseline.Decided) -> tuple[BaselineView, ...]:
+    """Return every kind of board that was seen or decided on, in order."""
+    names = learned.boards.keys() | decided.approved.keys() | decided.proposed.keys()
+    return tuple(baseline_view(name, learned, decided) for name in sorted(names))
+
+
+def baseline_view(board: str, learned: baseline.Learned, decided: baseline.Decided) -> BaselineView:
+    """Return one kind of board as it is shown."""
+    seen = learned.boards.get(board, baseline.Baseline(board=board))
+    allowed = baseline.in_force(decided, board, learned.approvals)
+    half = baseline.waiting(decided, board, learned.approvals)
+    has = allowed or half or baseline.Baseline(board=board)
+    return BaselineView(
+        board=board,
+        approved=allowed is not None,
+        by=has.by,
+        approvers=(half or has).approvers,
+        waits=half is not None,
+        vbios=has.vbios,
+        inforom=has.inforom,
+        link_width=has.link_width,
+        seen_only=(
+            *(one for one in seen.vbios if one not in has.vbios),
+            *(one for one in seen.inforom if one not in has.inforom),
+        ),
+    )
 
 
 def view_of(row: Row) -> LeaseView:
