@@ -33,7 +33,7 @@ class Baseline:
     """Who approved it, or proposed it; empty: it is not approved."""
     at: float = 0.0
     second_by: str = ""
-    """Who approved it as well; empty: nobody yet."""
+    """Who approved it as well; empty: one person alone did."""
     second_at: float = 0.0
 
     @property

@@ -91,7 +91,7 @@ async def approve_baseline(services: Dependencies, data: params.JSONBody[Baselin
     tags=["machine"],
 )
 async def forget_baseline(services: Dependencies, data: params.JSONBody[BaselineRequest]) -> BaselineView:
-    """Forget what was approved for a kind of board: its GPUs are given to nobody from their next verification on."""
+    """Forget what was approved for a kind of board: its GPUs are not given away from their next verification on."""
     return await _decided(services, data, lambda _, before: baseline.forget(before, data.board))
 
 
