@@ -370,6 +370,28 @@ def test_an_export_is_bound_to_its_tenancys_claim_to_no_others_and_goes_with_the
         until_gone(server, _TENANCIES, "blue")
 
 
+def test_pods_of_a_tenancy_without_host_users_ask_for_user_namespaces_and_doctor_says_where_there_are_none(
+    kubeconfig: Path, server: api.API, program: Program, cluster: home.Cluster, tmp_path: Path
+) -> None:
+    """No such pod starts here: the ring's nodes have no user namespaces for pods."""
+    with running(controller(kubeconfig, tmp_path, "--control-tenancy-enforcer=networkpolicy")):
+        program.show("tenancy", "create", "red", "--no-host-users")
+        space = pods.Space(server, until(server, "red", phase="Ready")["status"]["namespace"])
+        assert "has a user namespace; write spec.hostUsers false" in refusal(space)
+        assert refusal(space, hostUsers=False) == ""
+        program.show("run", "-d", "-T", "red", "--name", "shut", image.BUSYBOX, "--", "sleep", "600")
+        (pod,) = server.get(space.path)["items"]
+        assert pod["spec"]["hostUsers"] is False
+
+        handlers = server.get(f"/api/v1/nodes/{cluster.node}")["status"].get("runtimeHandlers", [])
+        has = [one.get("features", {}).get("userNamespaces", False) for one in handlers if not one.get("name")]
+        if has == [False]:
+            space.until("shut", lambda one: one["spec"].get("nodeName"), what="is placed")
+            _, found = program.findings()
+            words = f"node {cluster.node} cannot give pods user namespaces"
+            assert [one for one in found if one["check"] == "user namespaces" and words in one["what"]]
+
+
 def test_the_api_server_refuses_what_is_not_a_tenancy_and_the_controllers_account_is_confined(
     kubeconfig: Path, server: api.API, cluster: home.Cluster
 ) -> None:

@@ -569,6 +569,7 @@ class TenancyView(Record, frozen=True, kw_only=True):
     publish: bool
     egress: tuple[str, ...]
     images: tuple[str, ...]
+    host_users: bool
     nfs: str
     """Export that its volumes are on; empty: on disk."""
     registries: tuple[str, ...]

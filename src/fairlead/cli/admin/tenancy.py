@@ -91,6 +91,7 @@ _argument = click.argument("name", metavar="TENANCY", shell_complete=options.com
 @click.option("--publish/--no-publish", default=True, show_default=True, help="published ports lead in")
 @click.option("--egress", multiple=True, metavar="CIDR", help="private network that it may connect to all the same")
 @click.option("--image", "images", multiple=True, metavar="IMAGE", help="that it may run, team/ for all below  [any]")
+@click.option("--host-users/--no-host-users", default=True, help="on a cluster: pods may have the node's users  [may]")
 @click.option("--nfs", default="", metavar="SERVER:/PATH", help="NFS export for its named volumes  [this disk]")
 @click.option("--nfs-option", "nfs_options", multiple=True, metavar="OPTION", help="mount option of it: vers=4.2")
 @options.output_option

@@ -58,6 +58,7 @@ def check(seen: Facts) -> Iterator[Finding]:
         if seen.gpus is not None and seen.pods is not None:
             yield from cluster_safety.check_agents(seen.gpus, seen.pods)
     yield from _nodes(seen)
+    yield from cluster_safety.check_user_namespaces(seen.no_user_namespaces, seen.pods or ())
     yield from cluster_safety.check_rivals(seen.gpus or ())
     yield from _gpus(seen)
     yield from _leaders(seen)

@@ -20,6 +20,7 @@ from fairlead.store import port
 from fairlead.store.kubernetes import client, credentials, rights, server, store
 from fairlead.store.kubernetes.rights import Right
 from fairlead.wire.kubernetes import api, coordination, core, gpudevice, meta, workload
+from fairlead.wire.kubernetes.node.noderuntimes import NodeRuntimes
 
 T = TypeVar("T")
 O = TypeVar("O", bound=meta.Object)  # noqa: E741 beside T
@@ -92,6 +93,8 @@ class Facts:
     agents: tuple[workload.DaemonSet, ...] | None = None
     deployments: tuple[workload.Deployment, ...] | None = None
     nodes: tuple[core.Node, ...] | None = None
+    no_user_namespaces: frozenset[str] = frozenset()
+    """Nodes on which pods cannot have user namespaces, as they say."""
     gpus: tuple[gpudevice.GPUDevice, ...] | None = None
     pods: tuple[core.Pod, ...] | None = None
     leases: tuple[coordination.Lease, ...] | None = None
@@ -143,6 +146,9 @@ async def read_facts(store: port.Store, server: Asked, config: settings.Settings
         agents=agents,
         deployments=deployments,
         nodes=await _items(store, core.Node),
+        no_user_namespaces=frozenset(
+            one.metadata.name for one in await _items(store, NodeRuntimes) or () if one.lacks_user_namespaces
+        ),
         gpus=await _items(store, gpudevice.GPUDevice),
         pods=await _items(store, core.Pod),
         leases=await _leases(store, homes),

@@ -60,6 +60,22 @@ def check_device_taints(*, is_unread: bool) -> Iterator[Finding]:
         )
 
 
+def check_user_namespaces(lacking: frozenset[str], pods: Iterable[core.Pod]) -> Iterator[Finding]:
+    """Fail for every node that has pods which are to have user namespaces, and cannot give them."""
+    asked = [pod for pod in pods if pod.spec.host_users is False and pod.spec.node_name in lacking]
+    for name in sorted({pod.spec.node_name for pod in asked}):
+        waits = sorted(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in asked if pod.spec.node_name == name)
+        shown = ", ".join(waits[:_LISTED])
+        yield Finding(
+            check="user namespaces",
+            level="fail",
+            what=f"node {name} cannot give pods user namespaces, and these ask for them (hostUsers: false): {shown}",
+            why="they do not start there: root inside would be root of the node",
+            fix="containerd 2.0 or CRI-O 1.25, runc 1.2 or crun 1.9, Linux 6.3 with user.max_user_namespaces above 0"
+            "; or keep such pods off that node",
+        )
+
+
 def check_policies(policies: frozenset[str]) -> Iterator[Finding]:
     """Warn where every user may set names of Fairlead's."""
     if any(name.endswith(f"-{RESERVED}") for name in policies):

@@ -115,6 +115,8 @@ def namespace(item: Tenancy, state: str = kind.PENDING) -> core.Namespace:
     annotations = {STATE: state}
     if item.spec.images:
         annotations[tenantrule.ALLOWED_IMAGES] = ",".join(item.spec.images)
+    if not item.spec.host_users:
+        annotations[kind.HOST_USERS] = "false"
     about = meta.ObjectMeta(name=namespace_name(item), labels=labels, annotations=annotations)
     return core.Namespace(metadata=about)
 

@@ -24,6 +24,7 @@ from fairlead.serve.backend.replacement import Replacements
 from fairlead.serve.backend.tenancy import namespaces
 from fairlead.store import retry, subresource, tracerecorder
 from fairlead.store.port import AdmittingStore, Reader, Selector, Store
+from fairlead.wire.fairlead import tenancy as tenancies
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, meta, names
 from fairlead.wire.kubernetes.coordination import PriorityClass
@@ -217,7 +218,7 @@ class ClusterLifecycle:
 
         Raises: as there; RequestError (`NotOnCluster`): it asks for what only one machine's engine can do.
         """
-        pod = _for_cluster(pod)
+        pod = await self._with_users(_for_cluster(pod))
         try:
             return await self.store.create(idempotency.carrying(pod, once) if once else pod)
         except errors.Conflict as error:
@@ -233,11 +234,23 @@ class ClusterLifecycle:
         claims: Sequence[str] = (),  # noqa: ARG002 a server asks for a pod's claims when it is placed
     ) -> core.Pod:
         """See `port.Lifecycle.judge`: the server's own dry run, with its quotas and policies."""
-        pod = _for_cluster(pod)
+        pod = await self._with_users(_for_cluster(pod))
         try:
             return await self.trial.judge(pod)
         except errors.Conflict as error:
             raise _taken(pod, error) from error
+
+    async def _with_users(self, pod: core.Pod) -> core.Pod:
+        """Return a pod with a user namespace of its own, where its tenancy asks for that."""
+        if pod.spec.host_users is not None or not baseline.is_namespace_name(pod.metadata.namespace):
+            return pod
+        try:
+            place = await self.store.get(core.Namespace, pod.metadata.namespace)
+        except errors.NotFound:
+            return pod  # the server says so better
+        if place.metadata.annotations.get(tenancies.HOST_USERS) != "false":
+            return pod
+        return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, host_users=False))
 
     def leave_out(self, fields: Sequence[str]) -> tuple[str, ...]:
         """Refuse them: see `port.ManifestLifecycle.leave_out`."""

@@ -21,6 +21,8 @@ FINALIZER: Final = "fairlead.dev/tenancy"
 
 UID: Final = "fairlead.dev/tenancy-uid"
 """Label of a tenancy's namespace, and of its engine network: the uid of the tenancy."""
+HOST_USERS: Final = "fairlead.dev/host-users"
+"""Annotation of a tenancy's namespace, `false`: each of its pods has a user namespace."""
 STATE: Final = "fairlead.dev/tenancy-state"
 """Annotation of a tenancy's namespace: the phase. No pod is accepted or placed there unless it is Ready."""
 
@@ -104,6 +106,9 @@ class TenancySpec(Wire, frozen=True):
     """Registries that it has credentials for; `fairlead tenancy login` gives them, they themselves are not here."""
     storage: TenancyStorage = TenancyStorage()
     """Where its named volumes are; chosen when it is made."""
+    host_users: bool = True
+    """False: on a cluster each of its pods has a user namespace (`hostUsers: false`), and no other pod is accepted. On
+    one machine `engine.user_namespaces` says it."""
     suspended: bool = False
     """Its containers are stopped and no new ones are accepted; everything else stays."""
 

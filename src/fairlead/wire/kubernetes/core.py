@@ -363,6 +363,8 @@ class PodSpec(Wire, frozen=True):
     """It shares the node's network."""
     host_ipc: bool = msgspec.field(default=False, name="hostIPC")
     """It shares the node's shared memory and semaphores."""
+    host_users: bool | None = None
+    """False: it has a user namespace of its own. None: the cluster's default, which is the node's users."""
     machine: MachineOptions | None = None
     """Ours, on one machine."""
 

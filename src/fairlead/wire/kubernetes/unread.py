@@ -147,7 +147,7 @@ _KNOWN: Final[Mapping[str, frozenset[str]]] = {
 REFUSED_ONLY: Final[Mapping[str, frozenset[str]]] = {
     "Affinity": _KNOWN["Affinity"],
     "ClaimSpec": frozenset({"accessModes", "resources", "storageClassName", "volumeName"}),
-    "PodSpec": frozenset({"resourceClaims", "resources", "topologySpreadConstraints"}),
+    "PodSpec": frozenset({"hostUsers", "resourceClaims", "resources", "topologySpreadConstraints"}),
     "PersistentVolumeClaim": frozenset({"status"}),
     "Volume": frozenset({"awsElasticBlockStore", "ephemeral", "gcePersistentDisk", "iscsi", "rbd"}),
 }

@@ -19,6 +19,7 @@ from fairlead.cli.doctor.cluster_kinds import Served
 from fairlead.store.embedded import memory
 from fairlead.store.kubernetes import rights
 from fairlead.wire.kubernetes import api, coordination, core, gpudevice, meta, workload
+from fairlead.wire.kubernetes.node.noderuntimes import NodeRuntimes
 from tests import gpus
 
 NOW: Final = 1_800_000_000.0
@@ -138,11 +139,32 @@ GOOD: Final = Facts(
     policies=frozenset({"fairlead-reserved-names", "fairlead-own-node"}),
     agent_lacks={"system:serviceaccount:fairlead:fairlead-agent": ()},
 )
+
+
+def alone(one: core.Pod) -> core.Pod:
+    """Return a pod that asks for a user namespace."""
+    return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, host_users=False))
+
+
 NO_CLASS: Final = 'pods "x" is forbidden: pod rejected: RuntimeClass "fairlead" not found'
 
 
 def changed(**changes: Any) -> Facts:
     return dataclasses.replace(GOOD, **changes)
+
+
+@pytest.mark.parametrize(
+    ("handlers", "lacks"),
+    [
+        ([], False),
+        ([{"name": "", "features": {"recursiveReadOnlyMounts": True}}], True),
+        ([{"name": "", "features": {"userNamespaces": True}}, {"name": "kata", "features": {}}], False),
+        ([{"name": "kata"}], False),
+    ],
+)
+def test_a_node_says_whether_it_has_user_namespaces(handlers: list[dict[str, Any]], lacks: bool) -> None:
+    found = msgspec.convert({"metadata": {"name": "a"}, "status": {"runtimeHandlers": handlers}}, NodeRuntimes)
+    assert found.lacks_user_namespaces is lacks
 
 
 def test_a_good_cluster_has_one_good_word_for_every_layer() -> None:
@@ -221,6 +243,12 @@ def test_a_good_cluster_has_one_good_word_for_every_layer() -> None:
         ({"gpus": (gpu(0), gpu(1, gpudevice.UNHEALTHY, "HeldByOtherResource"))}, "gpus", "warn", "HeldByOtherResource"),
         ({"gpus": (gpu(0), gpu(1), gpu(0, where="b"))}, "agent", "fail", "node b has GPUs and no agent"),
         ({"policies": frozenset({"fairlead-own-node"})}, "policies", "warn", "no admission policy keeps labels"),
+        (
+            {"no_user_namespaces": frozenset({"a"}), "pods": (alone(pod("shut", where="a")), AGENT_POD)},
+            "user namespaces",
+            "fail",
+            "node a cannot give pods user namespaces, and these ask for them (hostUsers: false): team/shut",
+        ),
         ({"is_taint_unread": True}, "device taints", "warn", "kube-scheduler may not read them"),
         (
             {"agent_lacks": {"system:serviceaccount:fairlead:fairlead-agent": rights.AGENT[-1:]}},

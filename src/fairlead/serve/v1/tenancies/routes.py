@@ -54,6 +54,7 @@ async def create_tenancy(
             quota=data.quota,
             network=network,
             images=data.images,
+            host_users=data.host_users,
             storage=_storage(data),
         ),
     )

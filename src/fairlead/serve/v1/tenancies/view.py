@@ -23,6 +23,9 @@ class TenancyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     publish: Annotated[bool, msgspec.Meta(description="published ports lead in")] = True
     egress: Annotated[tuple[str, ...], msgspec.Meta(description="CIDRs that are allowed all the same")] = ()
     images: Annotated[tuple[str, ...], msgspec.Meta(description="that its containers may have; none: any")] = ()
+    host_users: Annotated[
+        bool, msgspec.Meta(description="on a cluster, false: each pod must have a user namespace of its own")
+    ] = True
     nfs: Annotated[str, msgspec.Meta(description="export that its volumes are on, SERVER:/PATH; empty: on disk")] = ""
     nfs_options: Annotated[tuple[str, ...], msgspec.Meta(description="mount options of it, vers=4.2")] = ()
 
@@ -76,6 +79,7 @@ class TenancyView(msgspec.Struct, frozen=True, kw_only=True):
     publish: bool
     egress: tuple[str, ...]
     images: tuple[str, ...]
+    host_users: bool
     nfs: Annotated[str, msgspec.Meta(description="export that its volumes are on; empty: on disk")]
     registries: Annotated[tuple[str, ...], msgspec.Meta(description="that it has credentials for")]
     suspended: bool
@@ -115,6 +119,7 @@ def view(item: tenancy.Tenancy, *, used: Mapping[str, str], containers: int) -> 
         publish=item.spec.network.publish,
         egress=item.spec.network.egress,
         images=item.spec.images,
+        host_users=item.spec.host_users,
         nfs=export.source(item.spec.storage.nfs) if item.spec.storage.nfs is not None else "",
         registries=item.spec.registries,
         suspended=item.spec.suspended,
