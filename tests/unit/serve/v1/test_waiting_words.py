@@ -204,6 +204,29 @@ def test_a_list_of_many_that_wait_judges_each_a_few_times_not_once_for_each_othe
     assert judged <= 4 * (len(running) + len(many))
 
 
+def test_a_census_that_is_kept_tells_once_a_second_and_only_of_its_own_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = 0
+    judge = waitview._described
+
+    def counted(pod: core.Pod, census: waitview.Census, **how: Any) -> waiting.Waiting:
+        nonlocal judged
+        judged += 1
+        return judge(pod, census, **how)
+
+    monkeypatch.setattr(waitview, "_described", counted)
+    waits, other = _pod("second", 4), _pod("second", 4)
+    census = waitview.Census([_node()], [_pod("r", 8, "one"), waits], ours="fairlead")
+    for now in (_NOW, _NOW + dt.timedelta(milliseconds=900), _NOW + dt.timedelta(seconds=1)):
+        assert waitview.describe(waits, census, now=now) is not None
+    assert judged == 2
+    for _ in range(2):
+        assert waitview.describe(other, census, now=_NOW) is not None
+    assert judged == 4
+    (masked,) = [waitview.describe(waits, census, now=_NOW, only="another")]
+    assert masked is not None
+    assert [one.name for one in masked.holders] == [""]
+
+
 def test_an_estimate_is_made_of_time_limits_and_of_who_is_ahead() -> None:
     limited: Any = {"activeDeadlineSeconds": 3600, "terminationGracePeriodSeconds": 0}
     ends = [_pod(f"r{number}", 4, "one", minutes=10 * number, **limited) for number in (1, 2)]

@@ -100,9 +100,15 @@ async def list_containers(
     shown, following = page.cut(wanted, lambda one: (one.metadata.namespace, one.metadata.name))
     unplaced = [pod for pod in shown if not pod.spec.node_name and not podstate.is_final(pod)]
     why = await waits.waiting(services, unplaced)
-    items = (_named(services, view.container_view(pod)) for pod in shown)
-    listed = tuple(msgspec.structs.replace(one, waiting=why.get(one.uid)) for one in items)
+    items = [_view(services, pod) for pod in shown]
+    listed = tuple(msgspec.structs.replace(one, waiting=why[one.uid]) if one.uid in why else one for one in items)
     return view.ContainerList(items=listed, next=following)
+
+
+def _view(services: Dependencies, pod: core.Pod) -> ContainerView:
+    """Return a pod's view; the same for the same pod."""
+    found: ContainerView = services.views.of(pod, make=lambda: _named(services, view.container_view(pod)))
+    return found
 
 
 def _named(services: Dependencies, shown: ContainerView) -> ContainerView:

@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import time
 from collections.abc import Sequence
+from typing import Final
 
 from fairlead import errors
 from fairlead.plan.pod import podstate
@@ -15,6 +16,9 @@ from fairlead.serve.v1.containers.life.waiting import Waiting
 from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.store.port import Selector
 from fairlead.wire.kubernetes import coordination, core
+
+_KEPT: Final = 512
+"""Pods of a census that is kept for the next request: some MB."""
 
 
 async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str, Waiting]:
@@ -26,7 +30,13 @@ async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str,
     except errors.Denied:
         return {}
     now, found = dt.datetime.now(dt.UTC), {}
-    census = waitview.Census(nodes.items, every.items, ours=services.info.scheduler_name, shards=await shards(services))
+    sharing = await shards(services)
+
+    def count() -> waitview.Census:
+        return waitview.Census(nodes.items, every.items, ours=services.info.scheduler_name, shards=sharing)
+
+    is_small = len(every.items) <= _KEPT
+    census = services.censuses.of(nodes.items, every.items, sharing, make=count) if is_small else count()
     for pod in pods:
         with contextlib.suppress(errors.Invalid):  # a quantity that cannot be read is that pod's fault, not the list's
             only = pod.metadata.namespace if services.whole else ""

@@ -11,7 +11,7 @@ import dataclasses
 import datetime as dt
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -70,6 +70,8 @@ class Census:
         self._asked: dict[tuple[str, str], tuple[int, ...]] = {}
         self._ends: dict[tuple[str, str], tuple[tuple[float, int], ...]] = {}
         self._is_hopeful: dict[int, bool] = {}
+        self._own = frozenset(map(id, pods))
+        self._told: dict[tuple[int, str], tuple[int, Waiting]] = {}
 
     def of(self, pod: core.Pod) -> Census:
         """Return the census with the nodes alone that the pod's scheduler uses."""
@@ -79,6 +81,15 @@ class Census:
         if pool not in self._parts:
             self._parts[pool] = Census(self.shards.nodes_for(pod, self.nodes), self.pods, ours=self.ours)
         return self._parts[pool]
+
+    def told(self, pod: core.Pod, only: str, second: int, tell: Callable[[], Waiting]) -> Waiting:
+        """Return why a pod waits: once a second, since how long others have what it lacks is told in seconds."""
+        if id(pod) not in self._own:
+            return tell()
+        known = self._told.get((id(pod), only))
+        if known is None or known[0] != second:
+            known = self._told[id(pod), only] = (second, tell())
+        return known[1]
 
     def need(self, pod: core.Pod) -> reference.PodInfo | None:
         """Return what a pod of the census asks; None: a quantity of it cannot be read."""
@@ -150,6 +161,10 @@ def describe(pod: core.Pod, census: Census, *, now: dt.datetime, only: str = "")
     """
     if pod.spec.node_name or podstate.is_final(pod):
         return None
+    return census.told(pod, only, int(now.timestamp()), lambda: _found(pod, census, now=now, only=only))
+
+
+def _found(pod: core.Pod, census: Census, *, now: dt.datetime, only: str) -> Waiting:
     if unled := census.shards.refusal(pod):
         return Waiting(reason=SCHEDULER, message=unled)
     found, where = _described(pod, census.of(pod), now=now, only=only), census.shards.words(pod)
