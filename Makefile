@@ -3,6 +3,8 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 # several workers share tests as tests/conftest.py says, long rings first
 IN_ORDER := --no-loadscope-reorder
+# each worker collects all tests: seconds of a processor for those that are not wanted
+QUICK := -m "not slow and not cluster" --ignore tests/cluster
 # each with mounts, pids and a network of its own where this may be root's
 MACHINES := --machines
 
@@ -29,7 +31,7 @@ demo: setup        ## start Fairlead on this machine, run the articles' pod, pri
 	@tools/demo.sh
 
 test: setup-tests  ## house, unit, contract and system rings
-	@$(PY) -m pytest -m "not slow and not cluster" -n 4 $(MACHINES) $(IN_ORDER)
+	@$(PY) -m pytest $(QUICK) -n 4 $(MACHINES) $(IN_ORDER)
 
 smoke: setup-tests ## the steady few of the slow and cluster rings that .ci/run adds
 	@tests/cluster/setup.sh

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ast
 import functools
-import io
 import re
 import subprocess
-import tokenize
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-
-_NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+from typing import TypeGuard
 
 
 def sources(folder: Path) -> list[Path]:
@@ -34,50 +31,104 @@ def rooms(root: Path) -> dict[str, int]:
     return found
 
 
-@functools.cache
 def code_lines(text: str) -> int:
     """Count lines with code: no blanks, comments or strings that stand alone, which document what is before them."""
-    lines: set[int] = set()
-    statement: list[tokenize.TokenInfo] = []
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in _NO_CODE:
-            statement.append(token)
-        elif token.type == tokenize.NEWLINE:
-            if any(one.type != tokenize.STRING for one in statement):
-                lines.update(line for one in statement for line in range(one.start[0], one.end[0] + 1))
-            statement.clear()
-    return len(lines)
+    return module(text).code_lines
 
 
-def inner_imports(text: str) -> list[int]:
-    """Return the lines of imports inside functions."""
-    return [
-        inner.lineno
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        for inner in ast.walk(node)
-        if isinstance(inner, ast.Import | ast.ImportFrom)
-    ]
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call as it is written: `telemetry.log.info("claim prepared", claim=uid)`."""
+
+    name: str
+    """With dots; what no name stands for is `?`."""
+    line: int
+    is_constant: bool
+    """Whether its first argument is one."""
+    keywords: frozenset[str]
 
 
-def imported_modules(text: str) -> set[str]:
-    """Return every module a file imports, anywhere in it; `from a import b` counts as `a` and `a.b`."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            found.update(name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.update((node.module, *(f"{node.module}.{name.name}" for name in node.names)))
-    return found
+@dataclass(frozen=True, slots=True)
+class Module:
+    """What the rules ask of a module."""
+
+    doc: str
+    imports: frozenset[str]
+    """Anywhere in it; `from a import b` counts as `a` and `a.b`."""
+    inner_imports: tuple[int, ...]
+    """The lines of those inside functions."""
+    calls: tuple[Call, ...]
+    code_lines: int
 
 
-def log_calls(text: str) -> Iterator[ast.Call]:
-    """Yield calls of `telemetry.log.LEVEL(…)` and `telemetry.timed(…)`."""
-    for node in ast.walk(ast.parse(text)):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+@functools.cache
+def module(text: str) -> Module:
+    """Read a module, once for all rules of a process."""
+    tree = ast.parse(text)
+    imports: set[str] = set()
+    inner: list[int] = []
+    calls: list[Call] = []
+    code = {number for number, line in enumerate(text.splitlines(), 1) if line.strip() and line.lstrip()[0] != "#"}
+    waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while waiting:
+        node, is_inner = waiting.pop()
+        if isinstance(node, ast.Call):
+            calls.append(_call(node))
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            imports.update(_imported(node))
+            inner += [node.lineno] * is_inner
+        elif isinstance(node, ast.Expr) and _is_text(node.value):
+            code.difference_update(_lines(node))
             continue
-        if ast.unparse(node.func.value) == "telemetry.log" or ast.unparse(node.func) == "telemetry.timed":
-            yield node
+        elif _is_text(node):
+            code.update(_lines(node))  # blank ones in it too
+        is_inner = is_inner or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        waiting += [(child, is_inner) for child in ast.iter_child_nodes(node)]
+    doc = ast.get_docstring(tree) or ""
+    return Module(doc, frozenset(imports), tuple(sorted(inner)), tuple(calls), len(code))
+
+
+def _is_text(node: ast.AST) -> TypeGuard[ast.Constant | ast.JoinedStr]:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))
+
+
+def _lines(node: ast.expr | ast.stmt) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    names = [name.name for name in node.names]
+    if isinstance(node, ast.Import):
+        return names
+    return [node.module, *(f"{node.module}.{name}" for name in names)] if node.module else []
+
+
+def _call(node: ast.Call) -> Call:
+    is_constant = bool(node.args) and isinstance(node.args[0], ast.Constant)
+    return Call(_dotted(node.func), node.lineno, is_constant, frozenset(one.arg for one in node.keywords if one.arg))
+
+
+def _dotted(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else "?"
+
+
+def log_calls(text: str) -> list[Call]:
+    """Return calls of `telemetry.log.LEVEL(…)` and `telemetry.timed(…)`."""
+    return [one for one in module(text).calls if _LOGS.fullmatch(one.name)]
+
+
+_LOGS = re.compile(r"telemetry\.(log\.\w+|timed)")
+
+
+@functools.cache
+def functions(path: Path) -> dict[str, str]:
+    """Return the source of every function of a file by its name; none where there is no file."""
+    text = path.read_text() if path.exists() else ""
+    lines = text.splitlines()
+    found = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {node.name: "\n".join(lines[node.lineno - 1 : node.end_lineno]) for node in found}
 
 
 def tracked(root: Path) -> list[Path]:
@@ -95,5 +146,4 @@ _STARTERS = re.compile(
 
 def starts_of_processes(text: str) -> list[str]:
     """Return the calls in a module that start a program, or another process, as they are written."""
-    called = (ast.unparse(node.func) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
-    return [name for name in called if _STARTERS.fullmatch(name)]
+    return [one.name for one in module(text).calls if _STARTERS.fullmatch(one.name)]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
 import pytest
+
+from tests.house import measure
 
 _PAGE = "docs/design/toolkit-checklist.md"
 _AGENT = "docs/design/agent-checklist.md"
@@ -26,19 +27,11 @@ def _rows(text: str) -> list[str]:
     return [line for line in lines if "| shown by |" not in line]
 
 
-def _functions(path: Path) -> dict[str, str]:
-    """Return the source of every test of a file."""
-    text = path.read_text()
-    found = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    return {node.name: ast.get_source_segment(text, node) or "" for node in found}
-
-
 @pytest.mark.parametrize(("page", "count"), [(_PAGE, 100), (_AGENT, 50), (_SCHEDULER, 50), (_FIRST_HOUR, 80)])
 def test_every_test_that_a_checklist_names_is_there(root: Path, page: str, count: int) -> None:
     named = _NAMED.findall(_page(root, page))
     assert len(named) > count
-    files = {path: _functions(root / path) if (root / path).exists() else {} for path in {path for path, _ in named}}
-    assert [f"{path}::{name}" for path, name in named if name not in files[path]] == []
+    assert [f"{path}::{name}" for path, name in named if name not in measure.functions(root / path)] == []
 
 
 def test_every_line_of_the_schedulers_names_a_test_or_says_that_it_is_not_done(root: Path) -> None:
@@ -54,7 +47,10 @@ def test_every_advisory_has_a_test_that_shows_the_naive_way_breaking(root: Path)
     rows = _rows(_page(root).partition("## Security rules")[2])
     named = [_NAMED.findall(row) for row in rows]
     without = [
-        f"{path}::{name}" for found in named for path, name in found if "naive" not in _functions(root / path)[name]
+        f"{path}::{name}"
+        for found in named
+        for path, name in found
+        if "naive" not in measure.functions(root / path)[name]
     ]
     assert without == []
     advisories = set(re.findall(r"(?:CVE-)?\b(20\d\d-\d{4,5})\b", " ".join(rows)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import collections
 import importlib
 import pkgutil
@@ -112,7 +111,7 @@ def test_imports_stand_at_the_top_except_where_verbs_and_the_client_load_late(
     found = {
         str(path): lines
         for path in _python(root, "src")
-        if not lazy & {*path.parents} and (lines := measure.inner_imports(path.read_text()))
+        if not lazy & {*path.parents} and (lines := measure.module(path.read_text()).inner_imports)
     }
     assert not found
 
@@ -121,7 +120,8 @@ def test_nobody_imports_mocks(root: Path) -> None:
     guilty = [
         str(path)
         for path in _python(root, "src", "tests")
-        if any(module.startswith(("unittest.mock", "mock")) for module in measure.imported_modules(path.read_text()))
+        if "mock" in (text := path.read_text())
+        and any(name.startswith(("unittest.mock", "mock")) for name in measure.module(text).imports)
     ]
     assert not guilty
 
@@ -158,7 +158,7 @@ def test_every_module_says_what_it_owns(root: Path) -> None:
     silent = [
         str(path)
         for path in _python(root, "src", "tools")
-        if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
+        if path.read_text().strip() and not measure.module(path.read_text()).doc
     ]
     assert not silent
 
@@ -166,11 +166,10 @@ def test_every_module_says_what_it_owns(root: Path) -> None:
 def test_logs_are_constant_phrases_with_facts_under_known_keys(root: Path) -> None:
     allowed = {*telemetry.KEYS, "exc_info"}
     wrong = [
-        f"{path}:{call.lineno}"
+        f"{path}:{call.line}"
         for path in _python(root, "src")
         for call in measure.log_calls(path.read_text())
-        if not (call.args and isinstance(call.args[0], ast.Constant))
-        or not {keyword.arg for keyword in call.keywords if keyword.arg} <= allowed
+        if not call.is_constant or not call.keywords <= allowed
     ]
     assert not wrong
 
@@ -188,11 +187,11 @@ def test_ports_are_narrow(name: str) -> None:
 
 def test_verbs_print_through_the_one_function_that_escapes_text_from_outside(root: Path) -> None:
     found = [
-        f"{path.relative_to(root)}:{node.lineno}"
+        f"{path.relative_to(root)}:{call.line}"
         for path in _python(root, "src/fairlead/cli")
         if path.name != "plaintext.py"
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"click.echo", "click.secho", "print"}
+        for call in measure.module(path.read_text()).calls
+        if call.name in {"click.echo", "click.secho", "print"}
     ]
     assert found == []  # plaintext.echo, or plaintext.write for the bytes of a document
 
@@ -230,7 +229,7 @@ def test_every_statement_of_messages_has_been_generated(root: Path, folder: str)
 def test_every_module_begins_with_what_it_does(root: Path) -> None:
     """Subject and verb: `Reads …`, `Decides …`; a verb's module names its verb first."""
     first = {
-        str(path.relative_to(root)): (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
+        str(path.relative_to(root)): measure.module(path.read_text()).doc.partition("\n")[0]
         for path in _python(root, "src")
         if path.read_text().strip()
     }

@@ -60,6 +60,8 @@ def _prose(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _pronouns(text: str) -> list[str]:
+    if not _PRONOUNS.search(text):
+        return []
     return [f"near line {number}: {found[0]}" for number, said in _prose(text) for found in _PRONOUNS.finditer(said)]
 
 

@@ -96,7 +96,10 @@ async def test_a_child_that_ignores_sigterm_ends_with_its_program_at_the_limit(
 
 
 @pytest.mark.parametrize("how", HOW)
-async def test_a_child_ends_when_its_program_is_given_up(tmp_path: Path, how: str) -> None:
+async def test_a_child_ends_when_its_program_is_given_up(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_TERM_S", 0.3)  # none of them heeds it
     file = tmp_path / "mark"
     line = ["sh", "-c", STUBBORN.format(file=file, how=how) + " exec sleep 60"]
     async with asyncio.TaskGroup() as group:
