@@ -130,7 +130,8 @@ class Calls:
     ) -> transport.Answer:
         """Return an answer that is not an error, which the stack keeps open; send the request again where it helps."""
         waits = backoff.Backoff(first_s=_FIRST_WAIT_S, last_s=_LAST_WAIT_S)
-        for left in range(self._retries, -1, -1):
+        left = self._retries
+        while True:
             try:
                 with contextlib.ExitStack() as opened:
                     answer = opened.enter_context(self._transport.send(request, timeout_s=timeout_s))
@@ -145,7 +146,7 @@ class Calls:
             if not left or not is_named or wait_s > _LONGEST_ASKED_S or not _is_repeatable(request, status):
                 raise failed
             time.sleep(wait_s)
-        raise AssertionError("unreachable")
+            left -= 1
 
     def check_change(self) -> None:
         """Called before each request that is not a GET, and before each session: a subclass may refuse it."""

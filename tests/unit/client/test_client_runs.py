@@ -45,6 +45,24 @@ def test_a_wait_that_is_over_returns_what_it_is(client: Client) -> None:
     assert unknown.value.hint
 
 
+def test_files_go_in_and_come_back(client: Client, tmp_path: Path) -> None:
+    made = client.run("demo", ["sleep", "60"])
+    (tmp_path / "file").write_bytes(b"some\x00bytes")
+    made.cp(tmp_path / "file", ":/tmp/")
+    made.cp(":/tmp/", tmp_path / "back")
+    assert [path.read_bytes() for path in tmp_path.glob("back*")] == [b"some\x00bytes"]
+    with pytest.raises(errors.Invalid) as refused:
+        made.cp(":/tmp/nosuch", tmp_path)
+    assert refused.value.reason == "CopyFailed"
+
+
+def test_what_is_not_there_is_said_while_it_is_waited_for(client: Client) -> None:
+    made = client.run("demo", ["sleep", "60"], namespace="default")
+    made.remove(grace_s=0).wait("gone")
+    with pytest.raises(errors.NotFound):
+        made.wait()
+
+
 def test_errors_are_the_services_own_with_their_reason(client: Client) -> None:
     client.run("demo", ["sleep", "60"], name="a")
     with pytest.raises(errors.Conflict):

@@ -321,7 +321,7 @@ class _Last:
 
 def _hear(connection: transport.Session, ends: queue.SimpleQueue[bytes | _Last]) -> None:
     """Pass on what the far end says of errors, and its last word."""
-    for frame in _frames(connection):
+    for frame in connection.frames():
         if isinstance(frame, str):
             ends.put(_Last(json.loads(frame)))
             return
@@ -344,7 +344,3 @@ def _await_last(ends: queue.SimpleQueue[bytes | _Last]) -> tuple[dict[str, objec
         if isinstance(found, _Last):
             return found.word, said
         said += found
-
-
-def _frames(connection: transport.Session) -> Iterator[bytes | str]:
-    yield from connection.frames()

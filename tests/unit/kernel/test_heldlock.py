@@ -1,0 +1,46 @@
+"""A lock that says who holds it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fairlead import errors
+from fairlead.kernel import heldlock
+
+ME = heldlock.Owner(pid=7, state="/var/lib/a", socket="/run/a.sock", since="2026-01-01T00:00:00Z")
+
+
+@pytest.mark.parametrize("owner", [ME, heldlock.Owner(pid=7)])
+def test_who_holds_it_is_read_and_named_to_the_next(tmp_path: Path, owner: heldlock.Owner) -> None:
+    path = tmp_path / "folder/lock"
+    assert heldlock.holder(path) is None
+    with heldlock.held(path, "the state folder", owner):
+        assert heldlock.holder(path) == owner
+        with (
+            pytest.raises(errors.Conflict, match=r"in use by another fairlead .*pid 7") as caught,
+            heldlock.held(path, "the state folder", ME),
+        ):
+            pass
+        assert ("down --state-folder /var/lib/a" in str(caught.value.hint)) is (owner is ME)
+    assert heldlock.holder(path) is None
+
+
+def test_what_stands_in_it_may_be_anything(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with heldlock.held(path, "it", ME):
+        path.write_text("not a pid")
+        with pytest.raises(errors.Conflict) as caught, heldlock.held(path, "it", ME):
+            pass
+    assert "fairlead status" in str(caught.value.hint)
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(errors.Unavailable, match=r"cannot use it: .*/file/lock") as caught,
+        heldlock.held(tmp_path / "file/lock", "it", ME),
+    ):
+        pass
+    assert caught.value.reason == "FolderUnusable"
