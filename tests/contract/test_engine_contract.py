@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import functools
 import io
 import os
 import re
@@ -24,9 +25,9 @@ import pytest
 from fairlead import command, errors, settings
 from fairlead.engine import access, port
 from fairlead.engine.fake import engine as fake
-from fairlead.engine.podman import engine as podman
 from fairlead.model.output import ErrorOutput, LogQuery
 from fairlead.model.process import ProcessOptions
+from tests import podmanhere
 
 BUSYBOX = Path("/usr/bin/busybox")
 APPLETS = ("sh", "sleep", "cat", "true", "false", "echo", "env", "hostname", "id", "pwd", "stty", "dd", "nc")
@@ -125,7 +126,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
             yield World(pretended, "localhost/bb:1", tag)
         return
     image: str = request.getfixturevalue("podman_image")
-    real = podman.PodmanEngine(settings.EngineSettings(network="none"))
+    real = podmanhere.engine(settings.EngineSettings(network="none"))
     async with contextlib.AsyncExitStack() as stack:
         if request.param == "podman service":
             await stack.enter_async_context(real.served())
@@ -706,15 +707,20 @@ async def test_the_engine_says_what_it_is(world: World) -> None:
     assert info.cdi_ceiling >= "0.5.0"
 
 
+@functools.cache
+def packed_root(root_folder: Path, packing: Literal["w", "w:gz", "w:xz"]) -> Path:
+    """Pack a root, once for all engines: a second of a processor."""
+    made = root_folder.parent / f"root.{packing.replace(':', '.')}"
+    with tarfile.open(made, packing) as archive:
+        archive.add(root_folder, ".")
+    return made
+
+
 @pytest.mark.parametrize("packing", [None, "w", "w:gz", "w:xz"])
 async def test_an_imported_root_runs_its_command(
-    world: World, image_name: str, root_folder: Path, tmp_path: Path, packing: Literal["w", "w:gz", "w:xz"] | None
+    world: World, image_name: str, root_folder: Path, packing: Literal["w", "w:gz", "w:xz"] | None
 ) -> None:
-    source = root_folder
-    if packing is not None:
-        source = tmp_path / "root.tar"
-        with tarfile.open(source, packing) as archive:
-            archive.add(root_folder, ".")
+    source = root_folder if packing is None else packed_root(root_folder, packing)
 
     image = await world.engine.import_root(source, image_name, command=("/bin/echo", 'it "runs"'))
 

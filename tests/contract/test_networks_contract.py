@@ -14,7 +14,7 @@ import pytest
 from fairlead import errors, settings
 from fairlead.engine import port
 from fairlead.engine.fake import engine as fake
-from fairlead.engine.podman import engine as podman
+from tests import podmanhere
 from tests.contract.test_engine_contract import needs_podman, podman_image, root_folder
 
 __all__ = ["podman_image", "root_folder"]
@@ -63,7 +63,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
             yield World(pretended, "localhost/bb:1", tag, block)
         return
     image: str = request.getfixturevalue("podman_image")
-    real = podman.PodmanEngine(settings.EngineSettings())
+    real = podmanhere.engine(settings.EngineSettings())
     made = World(real, image, tag, block)
     yield made
     for state in await real.list_containers({"fairlead.test": tag}):

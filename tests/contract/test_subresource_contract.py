@@ -20,7 +20,6 @@ import pytest
 from fairlead import errors, settings
 from fairlead.engine import port as engines
 from fairlead.engine.fake import engine as fake
-from fairlead.engine.podman import engine as podman
 from fairlead.serve.backend import enginepods, local
 from fairlead.store.embedded import memory
 from fairlead.store.embedded.placement import EmbeddedPlacement
@@ -30,6 +29,7 @@ from fairlead.store.kubernetes.subresource import KubernetesPods
 from fairlead.store.port import ChangeKind, Selector, Store
 from fairlead.store.subresource import LogOptions, Logs, Placement, Session, Streams
 from fairlead.wire.kubernetes import core, meta, names
+from tests import podmanhere
 from tests.contract.test_engine_contract import needs_podman, podman_image, root_folder  # noqa: F401 fixtures
 
 KUBECONFIG = os.environ.get("FAIRLEAD_TEST_KUBECONFIG", "")  # noqa: TID251 - chooses what the suite runs on
@@ -179,7 +179,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
             flood = "; ".join([f"echo {'x' * 80}"] * 500 + ["echo done"])
             yield over_engine(engine, "localhost/bb:1", engine.dial, flood=flood, gate="sleep 0.5")
     elif request.param == "podman":
-        real = podman.PodmanEngine(settings.EngineSettings(network="none"))
+        real = podmanhere.engine(settings.EngineSettings(network="none"))
         image = request.getfixturevalue("podman_image")
         one = over_engine(real, image, local.dial, flood=_FLOOD, gate=_GATE)
         yield one

@@ -24,6 +24,7 @@ from fairlead import command, settings
 from fairlead.engine import port
 from fairlead.engine.podman import engine as podman
 from fairlead.kernel import readback
+from tests import podmanhere
 
 SPECS = Path("/var/run/cdi")
 MAJOR = 195
@@ -112,7 +113,7 @@ async def machine(image: str, tmp_path: Path) -> AsyncIterator[Machine]:
     SPECS.mkdir(parents=True, exist_ok=True)
     spec = SPECS / f"fairlead-test-{tag}.json"
     spec.write_text(json.dumps({"cdiVersion": "0.5.0", "kind": kind, "devices": devices}))
-    engine = podman.PodmanEngine(settings.EngineSettings(network="none"))
+    engine = podmanhere.engine(settings.EngineSettings(network="none"))
     yield Machine(kind, engine, image, tag)
     for state in await engine.list_containers({"fairlead.test": tag}):
         await engine.remove(state.name)

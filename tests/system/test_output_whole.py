@@ -15,6 +15,7 @@ from fairlead import settings
 from fairlead.engine import port
 from fairlead.engine.podman import engine as podman
 from fairlead.model.output import ErrorOutput, LogQuery
+from tests import podmanhere
 from tests.contract.test_engine_contract import needs_podman, podman_image, root_folder  # noqa: F401 fixtures
 
 pytestmark = needs_podman
@@ -23,7 +24,7 @@ MEBIBYTE = 1 << 20
 
 @pytest.fixture
 async def engine() -> AsyncIterator[podman.PodmanEngine]:
-    made = podman.PodmanEngine(settings.EngineSettings(network="none", log_max_mib=1))
+    made = podmanhere.engine(settings.EngineSettings(network="none", log_max_mib=1))
     yield made
     for state in await made.list_containers({"fairlead.test": "whole"}):
         await made.remove(state.name)

@@ -20,6 +20,7 @@ from fairlead.engine.podman import args
 from fairlead.engine.podman import engine as podman
 from fairlead.engine.podman import exec as podman_exec
 from fairlead.model.output import LogQuery
+from tests import podmanhere
 
 pytestmark = [
     pytest.mark.podman,
@@ -40,7 +41,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 async def tag() -> AsyncIterator[str]:
     label = secrets.token_hex(4)
     yield label
-    engine = podman.PodmanEngine(settings.EngineSettings())
+    engine = podmanhere.engine(settings.EngineSettings())
     for state in await engine.list_containers({"fairlead.test": label}):
         await engine.remove(state.name)
 
@@ -52,7 +53,7 @@ def spec(image: str, tag: str, script: str) -> port.ContainerSpec:
 
 
 def engine(network: str = "none", program: str = "podman") -> podman.PodmanEngine:
-    return podman.PodmanEngine(settings.EngineSettings(network=network, podman=program))
+    return podmanhere.engine(settings.EngineSettings(network=network, podman=program))
 
 
 async def test_an_engine_that_knows_nothing_adopts_what_another_started(image: str, tag: str) -> None:

@@ -24,6 +24,7 @@ from fairlead.engine import port
 from fairlead.engine.podman import engine as podman
 from fairlead.engine.podman import leftover
 from fairlead.model.output import LogQuery
+from tests import podmanhere
 from tests.contract.test_engine_contract import NO_PODMAN, busybox_root
 
 pytestmark = [pytest.mark.podman, pytest.mark.skipif(bool(NO_PODMAN), reason=NO_PODMAN)]
@@ -42,7 +43,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 async def engine() -> AsyncIterator[podman.PodmanEngine]:
-    async with podman.PodmanEngine(settings.EngineSettings(network="none")).served() as one:
+    async with podmanhere.engine(settings.EngineSettings(network="none")).served() as one:
         yield one
 
 
@@ -50,7 +51,7 @@ async def engine() -> AsyncIterator[podman.PodmanEngine]:
 async def tag() -> AsyncIterator[str]:
     label = secrets.token_hex(4)
     yield label
-    plain = podman.PodmanEngine(settings.EngineSettings(network="none"))
+    plain = podmanhere.engine(settings.EngineSettings(network="none"))
     for state in await plain.list_containers({"fairlead.test": label}):
         await plain.remove(state.name)
 
@@ -272,7 +273,7 @@ async def test_a_podman_without_the_service_is_used_by_command(tmp_path: Path, i
     lines = ("#!/bin/sh", 'case " $* " in *" system service "*) exit 125 ;; esac', f'exec {real} "$@"')
     program.write_text("\n".join([*lines, ""]))
     program.chmod(0o755)
-    async with podman.PodmanEngine(settings.EngineSettings(network="none", podman=str(program))).served() as engine:
+    async with podmanhere.engine(settings.EngineSettings(network="none", podman=str(program))).served() as engine:
         state = await engine.create(spec(image, tag))
         await engine.start(state.name)
 
@@ -282,8 +283,8 @@ async def test_a_podman_without_the_service_is_used_by_command(tmp_path: Path, i
 
 
 async def test_the_service_ends_with_its_block_and_containers_go_on(image: str, tag: str) -> None:
-    plain = podman.PodmanEngine(settings.EngineSettings(network="none"))
-    async with podman.PodmanEngine(settings.EngineSettings(network="none")).served() as engine:
+    plain = podmanhere.engine(settings.EngineSettings(network="none"))
+    async with podmanhere.engine(settings.EngineSettings(network="none")).served() as engine:
         state = await engine.create(spec(image, tag))
         await engine.start(state.name)
         pid = service_pid(engine)
