@@ -160,3 +160,26 @@ def test_what_a_container_cannot_take_from_a_secret_is_named_by_its_path(item: d
 def test_what_is_wrong_with_a_volume_of_a_secret_is_named_by_its_path(source: dict[str, object], words: str) -> None:
     (found,) = secret.volume_problems("spec.volumes[0].secret", msgspec.convert(source, core.SecretVolume))
     assert words in found
+
+
+def test_files_are_those_that_are_named_with_the_modes_that_are_named() -> None:
+    items = (core.KeyToPath(key="cert", path="tls/cert", mode=0o400), core.KeyToPath(key="none", path="x"))
+    source = core.SecretVolume(secret_name="db", items=items, default_mode=0o440)
+    with pytest.raises(errors.NotFound, match="none"):
+        secret.files(source, _HELD, "n")
+    found = secret.files(msgspec.structs.replace(source, optional=True), _HELD, "n")
+    assert [(one.path, one.data, one.mode) for one in found] == [("tls/cert", _DB["cert"], 0o400)]
+    assert secret.files(core.SecretVolume(secret_name="gone", optional=True), _HELD, "n") == ()
+    whole = secret.files(core.SecretVolume(secret_name="db"), _HELD, "n")
+    assert [one.path for one in whole] == ["cert", "password"]
+
+
+def test_what_a_volume_of_a_secret_lacks_is_named_by_its_field() -> None:
+    source = core.SecretVolume(
+        default_mode=0o1000,
+        items=(core.KeyToPath(key="", path=""), core.KeyToPath(key="a b", path="../x", mode=-1)),
+    )
+    found = " ".join(secret.volume_problems("v", source))
+    for field in ("v.secretName", "v.defaultMode", "items[0].key", "items[0].path", "items[1].key", "items[1].path"):
+        assert field in found
+    assert "v.items[1].mode" in found

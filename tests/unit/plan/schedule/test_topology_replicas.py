@@ -103,6 +103,14 @@ def test_an_unhealthy_gpus_replicas_are_of_no_gpu() -> None:
     assert cluster.ask(pod("new", 2, resource=SHARED)).devices == "2 replicas can be of one GPU there, 0"
 
 
+def test_more_placed_than_is_free_says_nothing_of_devices() -> None:
+    cluster = Cluster()
+    _add(cluster, "a", {"b": 3})
+    cluster.cache.note_pod(pod("late", 2, "a", SHARED))
+    cluster.cache.changes()
+    assert SHARED not in cluster.cache.views["a"].devices
+
+
 _UNITS = {
     unit.id: unit
     for index in range(4)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from fairlead import errors
@@ -80,6 +81,44 @@ def test_conditions_of_an_older_spec_make_nothing_ready() -> None:
     refused = baseline.refusal(Tenancy(metadata=newer, spec=item.spec, status=status))
     assert refused is not None
     assert refused.reason == "TenancyNotReady"
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"images": ("localhost/*", "a,b")}, 'spec.images: "a,b" is not an image'),
+        ({"images": (" ",)}, "is not an image"),
+        ({"display_name": "x" * 201}, "spec.displayName"),
+        ({"display_name": "red\x1b[2J"}, "spec.displayName"),
+        ({"storage": kind.TenancyStorage(nfs=kind.NFSExport(server="", path="relative"))}, "spec.storage.nfs"),
+    ],
+)
+def test_what_else_cannot_be_carried_out_is_named_by_its_field(spec: dict[str, object], why: str) -> None:
+    with pytest.raises(errors.Invalid, match=r"tenancy \"alpha\" is invalid") as caught:
+        baseline.check(tenancy(**spec))  # type: ignore[arg-type]
+    assert why in caught.value.message
+    baseline.check(tenancy(images=("localhost/*",), display_name="Team A"))
+
+
+def test_why_nothing_starts_is_said_by_what_keeps_it() -> None:
+    item = tenancy()
+    suspended = baseline.with_suspended(item, suspended=True)
+    status = baseline.status(suspended, _conditions(suspended), kind.NetworkStatus())
+    assert status.phase == kind.SUSPENDED
+    going = msgspec.structs.replace(item.metadata, deletion_timestamp=meta.now())
+    ending = Tenancy(metadata=going, spec=item.spec)
+    assert baseline.status(ending, _conditions(ending), kind.NetworkStatus()).phase == kind.TERMINATING
+    refused = [baseline.refusal(one) for one in (suspended, ending, item)]
+    reasons = [error.reason for error in refused if error is not None]
+    assert reasons == ["TenancySuspended", "TenancyTerminating", "TenancyNotReady"]
+
+
+def test_a_namespace_is_found_by_its_tenancys_uid_and_a_plain_one_is_nobodys() -> None:
+    mine = tenancy()
+    space = baseline.namespace(mine).metadata
+    other = tenancy("beta", uid="ffffff00-0000-4000-8000-000000000000")
+    assert baseline.find_owner(space, (other, mine)) is mine
+    assert baseline.find_owner(meta.ObjectMeta(name="default"), (mine,)) is None
 
 
 def test_a_namespace_whose_tenancy_is_gone_accepts_nothing() -> None:
