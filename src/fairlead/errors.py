@@ -22,6 +22,8 @@ door that met them and chained (`raise … from`). Anything that is not a `Fairl
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterable
 from typing import Final
 
 from fairlead.frozen import frozen
@@ -40,6 +42,13 @@ def readable(text: str) -> str:
         left_out = len(text) - _HEAD - _TAIL
         shown = f"{text[:_HEAD]}… ({left_out} characters left out) …{text[-_TAIL:]}"
     return shown.encode("utf-8", "backslashreplace").decode()
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """Return the known name that a wrong one is probably meant for; empty: none is near."""
+    # Most processes never meet a wrong name, and do without the 0.2 MB.
+    near = importlib.import_module("difflib").get_close_matches(name, list(known), n=1)
+    return near[0] if near else ""
 
 
 class FairleadError(Exception):

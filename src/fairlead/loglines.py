@@ -14,9 +14,9 @@ from collections.abc import Callable, MutableMapping
 from typing import Any, Final
 
 # structlog takes rich along wherever it is installed, for tracebacks that are not shown here: 6 MB and 60 ms of every
-# process, a tenth of what the agent may have; and colorama, which it uses on Windows only. A module that is None cannot
-# be imported.
-_UNUSED: Final = [name for name in ("rich", "colorama") if sys.modules.setdefault(name, None) is None]  # type: ignore[arg-type]  # as meant
+# process, a tenth of what the agent may have; colorama, which it uses on Windows only; and greenlet, for loggers of
+# greenlets. A module that is None cannot be imported.
+_UNUSED: Final = [name for name in ("rich", "colorama", "greenlet") if sys.modules.setdefault(name, None) is None]  # type: ignore[arg-type]  # as meant
 import structlog  # noqa: E402  (after the line above, or it is in vain)
 
 for _name in _UNUSED:

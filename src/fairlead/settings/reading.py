@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -118,6 +117,6 @@ def _read_env(env: Mapping[str, str], known: Mapping[str, Row]) -> dict[str, Any
 
 
 def _unknown(what: str, name: str, known: Mapping[str, Any]) -> errors.Invalid:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    hint = f'did you mean "{near[0]}"?' if near else "docs/reference/settings.md lists all"
+    near = errors.closest(name, known)
+    hint = f'did you mean "{near}"?' if near else "docs/reference/settings.md lists all"
     return errors.Invalid(f"unknown {what}", reason="SettingUnknown", hint=hint)

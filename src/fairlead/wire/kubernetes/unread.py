@@ -8,9 +8,10 @@ Source: k8s.io/api/core/v1 types.go and apimachinery meta/v1, release 1.36.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Final
+
+from fairlead import errors
 
 _ABOUT: Final = frozenset(
     {
@@ -177,5 +178,5 @@ def problem(struct: str, field: str, read: Iterable[str]) -> str | None:
         return None
     names = {*read, *(known or frozenset()), *needed}
     # Likeness costs the product of the lengths: a name this long is not a misspelled field.
-    close = difflib.get_close_matches(field, sorted(names), n=1) if len(field) <= _LONGEST else []
-    return "unknown field" + (f', did you mean "{close[0]}"?' if close else "")
+    close = errors.closest(field, sorted(names)) if len(field) <= _LONGEST else ""
+    return "unknown field" + (f', did you mean "{close}"?' if close else "")

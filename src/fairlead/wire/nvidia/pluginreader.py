@@ -8,7 +8,6 @@ Source: NVIDIA k8s-device-plugin, api/config/v1 (config.go, flags.go, replicas.g
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -350,8 +349,8 @@ class _Reader:
             if elsewhere and key in elsewhere:
                 self._add(place, f"it belongs into {elsewhere[key]}")
                 continue
-            close = difflib.get_close_matches(str(key)[:_LONGEST_SHOWN], known, n=1)
-            meant = f'did you mean "{close[0]}"?' if close else f"known here: {', '.join(known)}"
+            close = errors.closest(str(key)[:_LONGEST_SHOWN], known)
+            meant = f'did you mean "{close}"?' if close else f"known here: {', '.join(known)}"
             self._add(place, f"unknown field, {meant}")
         return found
 
