@@ -1,6 +1,7 @@
 """A tenancy's NFS export on a real kernel with a real NFS server: a virtual machine, which has both.
 
-One boot; `nfs/guest.py` reports, tests judge. Containers in it are another matter: `test_tenancies.py` has volumes.
+One boot; `nfs/guest.py` reports, tests judge. A container of podman has a volume of the export there, with the users of
+its tenancy; `fairlead run` itself is tried on disks (`test_tenant_volumes.py`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import machine
+import oci_bundle
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -21,6 +23,19 @@ NETCONFIG = b"""udp tpi_clts v inet udp - -
 tcp tpi_cots_ord v inet tcp - -
 local tpi_cots_ord - loopback - - -
 """
+CONTAINERS = ("/usr/bin/podman", "/usr/bin/conmon", "/usr/bin/crun")
+STORAGE = b"""[storage]
+driver="vfs"
+runroot="/run/containers"
+graphroot="/var/lib/containers"
+"""
+ENGINE = b"""[engine]
+no_pivot_root=true
+cgroup_manager="cgroupfs"
+events_logger="none"
+[containers]
+seccomp_profile="unconfined"
+"""
 NOBODY, TENANT = 65534, 1879048192 + 1000
 
 
@@ -28,13 +43,15 @@ NOBODY, TENANT = 65534, 1879048192 + 1000
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the guest reported, by name."""
     machine.require()
+    oci_bundle.require("podman", "conmon")
     if not TREE.is_dir():
         pytest.skip(f"needs Debian's NFS programs in {TREE}: run tests/system/setup.sh as root")
     folder = tmp_path_factory.mktemp("machine")
+    nfs = [str(TREE / name) for name in PROGRAMS]
     contents = machine.Contents(
         guest=Path(__file__).parent / "nfs/guest.py",
         modules=("nfsd", "nfsv4"),
-        programs=("/usr/bin/mount", *(str(TREE / name) for name in PROGRAMS)),
+        programs=("/usr/bin/mount", *CONTAINERS, *map(str, machine.SITE.glob("_cffi_backend*.so")), *nfs),
         files={
             "etc/exports": EXPORTS,
             "etc/hosts": HOSTS,
@@ -43,8 +60,13 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             "etc/protocols": b"tcp 6 TCP\nudp 17 UDP\n",
             "etc/passwd": b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n",
             "etc/group": b"root:x:0:\nnogroup:x:65534:\n",
+            "etc/containers/policy.json": b'{"default": [{"type": "insecureAcceptAnything"}]}',
+            "etc/containers/registries.conf": b"",
+            "etc/containers/storage.conf": STORAGE,
+            "etc/containers/containers.conf": ENGINE,
         },
         tree=TREE,
+        packages=("cryptography",),
     )
     initramfs = machine.pack(folder / "initramfs", contents)
     try:
@@ -94,5 +116,15 @@ def test_what_ends_leaves_the_servers_files_alone_and_a_kill_on_the_way_is_made_
     assert told["killed while unmounting"] == -9
     assert told["unmounted"] == []
     assert (told["released"].get("reason"), told["place"]) == (None, False)
-    assert told["kept on the server"] == ["mine", "null", "roots"]
+    assert told["kept on the server"] == ["mine", "null", "roots", "theirs"]
     assert told["found again"] == "of red"
+
+
+def test_a_container_of_podmans_writes_on_the_export_as_its_tenancys_user(told: dict[str, Any]) -> None:
+    ran = told["container"]
+    assert ran["code"] == 0, ran
+    user, mount = ran["err"].splitlines()[:2]
+    assert user == "1000"
+    assert " /data rw,nosuid,nodev" in mount
+    assert " - nfs4 nas:/" in mount
+    assert told["of the container"] == [TENANT, "by podman\n"]

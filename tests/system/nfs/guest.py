@@ -40,6 +40,7 @@ RED = Tenancy(
 )
 SPACE = baseline.namespace_name(RED)
 PLACE = VOLUMES / SPACE
+ROOTFS = Path("/container")
 CLAIM = core.PersistentVolumeClaim(metadata=meta.ObjectMeta(name="data", namespace=SPACE, uid="claim-1"))
 POD = core.Pod(
     metadata=meta.ObjectMeta(name="train", namespace=SPACE),
@@ -97,6 +98,27 @@ def mounts() -> list[str]:
     return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {PLACE} " in line]
 
 
+def run_container(data: Path) -> dict[str, Any]:
+    """Have podman run a container of the tenancy, with a volume of its export and a user namespace of its own."""
+    for place, kind_of in (("/dev/shm", "tmpfs"), ("/dev/pts", "devpts"), ("/var/lib/containers", "tmpfs")):
+        Path(place).mkdir(parents=True, exist_ok=True)
+        call("/bin/busybox", "mount", "-t", kind_of, kind_of, place)
+    for name in ("bin", "data", "dev", "etc", "proc", "run", "sys", "tmp"):
+        (ROOTFS / name).mkdir(parents=True)
+    for name in ("run/.containerenv", "etc/hosts", "etc/hostname", "etc/resolv.conf"):
+        (ROOTFS / name).touch()
+    (ROOTFS / "bin/busybox").write_bytes(Path("/bin/busybox").read_bytes())
+    (ROOTFS / "bin/busybox").chmod(0o755)
+    (ROOTFS / "bin/sh").symlink_to("busybox")
+    range_ = f"0:{TENANT - 1000}:65536"
+    # The machine's root is a ramfs without cgroup controllers: neither limits nor a pivot of the root.
+    own = ("--network", "none", "--cgroups", "disabled", "--pids-limit", "-1", "--user", "1000:1000")
+    users = ("--uidmap", range_, "--gidmap", range_)
+    script = "echo by podman >/data/theirs; busybox id -u; busybox grep ' /data ' /proc/self/mountinfo"
+    command = ("run", "--rm", *own, *users, "-v", f"{data}:/data", "--rootfs", str(ROOTFS), "/bin/sh", "-c", script)
+    return call("/usr/bin/podman", "--runtime", "/usr/bin/crun", *command)
+
+
 def serve() -> None:
     steps = [call("/bin/busybox", "ip", "link", "set", "lo", "up")]
     for path in (SERVED, Path("/var/lib/nfs/v4recovery"), Path("/run/rpc_pipefs")):
@@ -147,6 +169,10 @@ def main() -> None:
     (served / "null").chmod(0o666)
     report("device", as_tenant(lambda: os.open("null", os.O_RDONLY, dir_fd=handle)))
     os.close(handle)
+
+    report("container", run_container(made["data"]))
+    theirs = served / "theirs"
+    report("of the container", [theirs.stat().st_uid, theirs.read_text()] if theirs.exists() else None)
 
     report("stopped", call("/usr/sbin/rpc.nfsd", "0"))
     report("silent", attempt(lambda: found.check(RED)))
