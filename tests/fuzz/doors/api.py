@@ -24,7 +24,7 @@ from fairlead.wire.kubernetes.devicechange import DeviceChange, DeviceChangeStat
 from tests.fuzz import hostile
 from tests.fuzz.doors.text import POD, QUOTA
 from tests.fuzz.harness import Door, Feed
-from tests.unit.serve.world import World, in_process
+from tests.unit.serve.world import World, application, in_process
 
 _BUG: Final = 500
 _REFUSED: Final = 400
@@ -255,7 +255,7 @@ def _ending(lines: bytes) -> Any:
 async def _service(folder: Path) -> AsyncIterator[_Service]:
     world = World(folder)
     async with world.running():
-        transport = in_process(app.create_app(world.services), raises=False)
+        transport = in_process(application(world.services), raises=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             made = _Service(world, client)
             body = {"image": "demo", "name": "held", "command": ["sleep"], "args": ["1000"], "gpus": 1}

@@ -11,9 +11,8 @@ import httpx
 
 from fairlead import errors
 from fairlead.serve.backend import local
-from fairlead.serve.v1 import app
 from fairlead.wire.kubernetes import core
-from tests.unit.serve.world import GPU_COUNT, NODE, RESOURCE, World, in_process, inventory
+from tests.unit.serve.world import GPU_COUNT, NODE, RESOURCE, World, application, in_process, inventory
 
 
 async def test_gpus_are_listed_with_their_holders(api: httpx.AsyncClient) -> None:
@@ -138,7 +137,7 @@ async def test_real_silicon_is_not_broken_on_command(world: World) -> None:
         state_folder=world.services.info.state_folder,
         dial=world.engine.dial,
     )
-    real = app.create_app(dataclasses.replace(world.services, backend=backend))
+    real = application(dataclasses.replace(world.services, backend=backend))
     async with httpx.AsyncClient(transport=in_process(real), base_url="http://test") as client:
         answer = await client.post("/v1/faults", json={"fault": "xid"})
     assert (answer.status_code, answer.json()["reason"]) == (409, "SiliconReal")
@@ -176,7 +175,7 @@ async def test_a_broken_engine_is_described_by_status_and_a_bug_says_nothing_of_
     hardware = dataclasses.replace(world.backend.hardware, images=_Broken())  # type: ignore[type-var]
     broken = dataclasses.replace(world.backend, hardware=hardware, images=_Broken())  # type: ignore[arg-type]
     doors = dataclasses.replace(world.services, backend=broken)
-    transport = in_process(app.create_app(doors), raises=False)
+    transport = in_process(application(doors), raises=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         status = (await client.get("/v1/status")).json()
         bug = await client.get("/v1/images")

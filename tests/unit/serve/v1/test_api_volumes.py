@@ -15,16 +15,16 @@ from structlog.testing import capture_logs
 from fairlead.kernel import socketpeer
 from fairlead.plan.schedule import rules
 from fairlead.serve import peer
-from fairlead.serve.v1 import app, dependencies
+from fairlead.serve.v1 import dependencies
 from fairlead.wire.kubernetes import core
-from tests.unit.serve.world import World, in_process
+from tests.unit.serve.world import World, application, in_process
 
 As = Callable[[int], httpx.AsyncClient]
 
 
 @pytest.fixture
 def as_user(world: World) -> As:
-    made = app.create_app(replace(world.services, callers=dependencies.Callers(masters=frozenset({0}))))
+    made = application(replace(world.services, callers=dependencies.Callers(masters=frozenset({0}))))
 
     def client(uid: int) -> httpx.AsyncClient:
         async def called(scope: Any, receive: Any, send: Any) -> None:

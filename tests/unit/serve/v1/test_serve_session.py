@@ -14,8 +14,7 @@ from websockets.asyncio import client as websocket
 
 from fairlead import errors
 from fairlead.serve import server
-from fairlead.serve.v1 import app
-from tests.unit.serve.world import World
+from tests.unit.serve.world import World, application
 
 
 async def _started(door: httpx.AsyncClient) -> str:
@@ -140,7 +139,7 @@ async def test_input_that_cannot_be_carried_is_told_and_the_session_closed(world
     streams = _Streams()
     backend = dataclasses.replace(world.backend, streams=streams)  # type: ignore[arg-type]
     path, ready = tmp_path / "deaf.sock", asyncio.Event()
-    made = app.create_app(dataclasses.replace(world.services, backend=backend))
+    made = application(dataclasses.replace(world.services, backend=backend))
     async with asyncio.TaskGroup() as group:
         task = group.create_task(server.serve_unix(made, path, ready=ready))
         await ready.wait()
