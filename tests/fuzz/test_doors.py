@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import harness
-from tests.fuzz.doors import accounts, answers, api, archive, cli, engine, podman, scheduling, shim, text
+from tests.fuzz.doors import accounts, answers, api, archive, cli, engine, members, podman, scheduling, shim, text
 
 DOORS = (
     *text.DOORS,
@@ -19,6 +19,7 @@ DOORS = (
     *shim.DOORS,
     *api.DOORS,
     *accounts.DOORS,
+    *members.DOORS,
     *archive.DOORS,
     *podman.DOORS,
     *answers.DOORS,

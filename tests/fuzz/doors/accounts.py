@@ -41,13 +41,13 @@ _HEADERS: Final = {
 
 
 @contextlib.asynccontextmanager
-async def _lab(folder: Path) -> AsyncIterator[Lab]:
+async def opened_lab(folder: Path) -> AsyncIterator[Lab]:
     world = World(folder)
     async with world.running(), opened(world, folder) as lab:
         yield lab
 
 
-async def _send(lab: Lab, who: str, method: str, target: str, **more: Any) -> httpx.Response:
+async def send(lab: Lab, who: str, method: str, target: str, **more: Any) -> httpx.Response:
     """Ask with a key. Raises: Refused; AssertionError: an answer that none should be, or that holds a key's secret."""
     headers = {"authorization": f"Bearer {lab.keys[who]}", **more.pop("headers", {})}
     carrier = in_process(lab.app, raises=False)
@@ -69,13 +69,13 @@ async def _send(lab: Lab, who: str, method: str, target: str, **more: Any) -> ht
 
 @contextlib.asynccontextmanager
 async def _body(folder: Path, method: str, target: str) -> AsyncIterator[Feed]:
-    async with _lab(folder) as lab:
+    async with opened_lab(folder) as lab:
 
         async def feed(data: bytes) -> None:
             own = lab.keys["root"].split("_")[1]
             there = target.replace("keys/held", f"keys/{own}").replace("tenancies/held", "tenancies/red")
             sent = {"content": data, "headers": {"content-type": "application/json"}}
-            await _send(lab, "root", method, there.replace("{account}", "viewer"), **sent)
+            await send(lab, "root", method, there.replace("{account}", "viewer"), **sent)
 
         yield feed
 
@@ -83,13 +83,13 @@ async def _body(folder: Path, method: str, target: str) -> AsyncIterator[Feed]:
 @contextlib.asynccontextmanager
 async def _words(folder: Path) -> AsyncIterator[Feed]:
     """Ask as an owner of a tenancy, who must get nothing but what is theirs."""
-    async with _lab(folder) as lab:
+    async with opened_lab(folder) as lab:
 
         async def feed(data: bytes) -> None:
             method, path, names = _request(data)
             quoted = {key: parse.quote(value, safe="", errors="surrogatepass") for key, value in names.items()}
             target = path.replace("{}", quoted["path"]) if "path" in quoted else f"{path}?{_query(quoted)}"
-            answer = await _send(lab, "owner", method, target)
+            answer = await send(lab, "owner", method, target)
             if lab.uids["blue"] in answer.text or "stranger" in answer.text:
                 raise AssertionError(f"{method} {target:.100} names another tenancy: {answer.text[:200]}")
 
@@ -112,7 +112,7 @@ def _query(quoted: dict[str, str]) -> str:
 
 @contextlib.asynccontextmanager
 async def _headers(folder: Path) -> AsyncIterator[Feed]:
-    async with _lab(folder) as lab:
+    async with opened_lab(folder) as lab:
 
         async def feed(data: bytes) -> None:
             _, _, found = _request(json.dumps(["GET", "/", json.loads(data)]).encode())

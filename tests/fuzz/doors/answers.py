@@ -19,8 +19,10 @@ from aiohttp import web
 from fairlead import errors
 from fairlead.cli.core import client as service_client
 from fairlead.cli.doctor import cluster_checks, cluster_facts, cluster_kinds
-from fairlead.client import transport
+from fairlead.client import answers as clientanswers
+from fairlead.client import container, record, transport
 from fairlead.plan.gpu import enginesupport
+from fairlead.plan.gpu import gpudevice as plan_gpudevice
 from fairlead.plan.pod import podstate
 from fairlead.serve.v1.containers import view
 from fairlead.store import port
@@ -79,6 +81,7 @@ async def _pods(objects: store.KubernetesStore) -> None:
 
 async def _gpus(objects: store.KubernetesStore) -> None:
     gpus = (await objects.list(gpudevice.GPUDevice)).items
+    plan_gpudevice.find_quarantines(gpus)
     _checked(gpus=gpus)
 
 
@@ -175,6 +178,7 @@ _GPU: Final = {
         "memory": "81559Mi",
         "simulated": False,
         "numaNode": 0,
+        "quarantine": "row remap failed",
     },
     "status": {
         "health": "Unhealthy",
@@ -309,7 +313,7 @@ class _Carrier:
 
 
 Call = Callable[[service_client.Client], object]
-_CALLS: Final[dict[str, Call]] = {
+_CALLS: dict[str, Call] = {
     "container": lambda one: one.container("box", "default"),
     "containers": lambda one: one.list_containers(),
     "explanation": lambda one: one.explain("box", "default"),
@@ -317,6 +321,23 @@ _CALLS: Final[dict[str, Call]] = {
     "trace": lambda one: one.trace("box", "default"),
     "lines": lambda one: list(one.lines("GET", "/v1/events")),
 }
+
+
+def _python_waits(one: service_client.Client) -> object:
+    """Wait as the Python client does, and show what came of it as a notebook does."""
+    began = msgspec.convert(_container(), clientanswers.ContainerView)
+    waited = container.Container(one, began)
+    for state in ("started", "ended", "gone"):
+        waited.wait(state, timeout_s=0.0)
+    return record.Listing((waited.refresh(),), columns=("name", "state", "view.message"))._repr_html_(), repr(waited)
+
+
+def _python_secrets(one: service_client.Client) -> object:
+    found = one.call("GET", "/v1/secrets", clientanswers.SecretList).items
+    return record.Listing(found, columns=("namespace", "name", "digests", "used_by"))._repr_html_()
+
+
+_CALLS |= {"wait, Python": _python_waits, "secrets, Python": _python_secrets}
 
 
 def _said(call: Call, status: int = _OK) -> Callable[[bytes, Path], None]:
@@ -338,6 +359,14 @@ def _problem() -> dict[str, Any]:
     return made
 
 
+_SECRET: Final = {
+    "name": "db",
+    "namespace": "default",
+    "digests": {"a": "0123456789ab"},
+    "used_by": ["box"],
+    "created_at": "2026-01-31T09:30:00Z",
+    "updated_at": None,
+}
 _EXPLANATION: Final = {
     "name": "box",
     "state": "pending",
@@ -459,6 +488,8 @@ DOORS: Final = (
             ("container", _container()),
             ("containers", {"items": [_container()]}),
             ("explanation", _EXPLANATION),
+            ("wait, Python", _container()),
+            ("secrets, Python", {"items": [_SECRET]}),
         )
     ),
     Door(

@@ -108,6 +108,8 @@ BODIES: Final = (
                     "publish": False,
                     "egress": ["192.168.7.0/24"],
                     "images": ["registry/team/"],
+                    "nfs": "nas.example:/exports/red",
+                    "nfs_options": ["vers=4.2"],
                 },
             ),
         ),

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
+import click
+from click import shell_completion
+
 from fairlead import errors
+from fairlead.cli import main
 from tests.fuzz import hostile
 from tests.fuzz.doors.text import SPEC
 from tests.fuzz.harness import Door, Feed
@@ -43,11 +48,26 @@ _SERVICE: Final = (
     ["volume", "create", "cache"],
     ["volume", "rm", "none"],
     ["secrets", "create", "token", "/FOLDER/pod.yaml", "--key", "a", "-n", "default"],
-    ["secrets", "delete", "none"],
+    [
+        *("secrets", "create", "--replace", "token", "--from-file", "a=/FOLDER/config.json", "-n", "default"),
+        *("--from-file", "/FOLDER/config.json", "--from-env-file", "/FOLDER/env"),
+    ],
+    ["secrets", "list", "-n", "default", "-o", "wide"],
+    ["secrets", "show", "token", "-n", "default", "-o", "json"],
+    ["secrets", "delete", "-f", "none"],
+    ["run", "-d", "--secret", "token/value:/run/x", "--secret", "token,type=mount,target=/y,mode=0400", "demo"],
+    ["run", "--dry-run", "-g", "1", "--secret", "token", "-v", "cache:/v", "--name", "never", "demo", "--", "true"],
+    ["run", "--dry-run", "-f", "/FOLDER/pod.yaml"],
     ["run", "-d", "--secret", "token/a=TOKEN", "--secret", "token,type=env,target=B", "demo"],
     ["queue", "set", "team", "--deserved", "nvidia.com/gpu=1", "--namespace", "default"],
     ["queue", "rm", "none"],
     ["tenancy", "create", "red", "--gpus", "1", "--egress", "192.168.7.0/24"],
+    [
+        *("tenancy", "create", "blue", "--nfs", "nas.example:/exports/blue", "--nfs-option", "vers=4.2"),
+        *("--quota", "pods=3", "--image", "team/", "--display-name", "Blue", "--network", "none"),
+    ],
+    ["tenancy", "login", "red", "registry.example:5000/team", "-u", "robot", "--password-stdin"],
+    ["tenancy", "logout", "red", "registry.example:5000/team"],
     ["user", "create", "ann", "--service"],
     ["user", "grant", "ann", "viewer", "-T", "red"],
     ["key", "create", "--user", "ann", "--scope", "read", "--expires", "1d", "--note", "x"],
@@ -56,6 +76,11 @@ _SERVICE: Final = (
     ["webhook", "test", "whk_0123456789ab"],
     ["budget", "set", "red", "5.50", "--action", "stop", "--grace", "60", "--notify-percent", "50,100"],
     ["budget", "show", "red"],
+    ["budget", "remove", "red"],
+    ["webhook", "show", "whk_0123456789ab"],
+    ["webhook", "delete", "whk_0123456789ab"],
+    ["lease", "quarantine", "0", "--why", "row remap failed"],
+    ["lease", "release", "0", "--why", "replaced"],
     ["lease", "history", "0"],
     ["leases", "-o", "json"],
     ["sharing", "-o", "json"],
@@ -130,6 +155,21 @@ _LAYERS: Final = (
 )
 
 
+_TABBED: Final = (
+    ["logs", "-n", "default", "he"],
+    ["run", "--secret", "x", "de"],
+    ["secrets", "show", "to"],
+    ["volume", "rm", "ca"],
+    ["tenancy", "show", "re"],
+    ["attach", "held", ""],
+    ["--context", "x", "ps", "--"],
+    ["up", "--simulate", "t4"],
+)
+"""Lines whose last word a shell asks to be completed."""
+_WORD: Final = re.compile(r"[-\w.:/@+=,%~]*")
+"""What a shell takes as one word, whatever it holds."""
+
+
 class Refused(Exception):
     """An exit code of the table, with words."""
 
@@ -156,6 +196,29 @@ async def _command_line(folder: Path) -> AsyncIterator[Feed]:
                     await asyncio.to_thread(_tidy, service)
 
         yield feed
+
+
+@contextlib.asynccontextmanager
+async def _completed(folder: Path) -> AsyncIterator[Feed]:
+    with serving(folder) as service:
+        assert service.fairlead("run", "-d", "--name", "held", "demo").exit_code == 0
+        assert service.fairlead("secrets", "create", "token", "-", stdin="x").exit_code == 0
+
+        async def feed(data: bytes) -> None:
+            await asyncio.to_thread(_complete, service, _argv(data))
+
+        yield feed
+
+
+def _complete(service: Service, words: list[str]) -> None:
+    shell = shell_completion.BashComplete(main.root, {"obj": service.env}, "fairlead", "_FAIRLEAD_COMPLETE")
+    try:
+        offered = shell.get_completions(words[:-1], words[-1] if words else "")
+    except click.ClickException as error:
+        raise Refused(error.message) from error
+    for one in offered:
+        if one.type == "plain" and not _WORD.fullmatch(one.value):
+            raise AssertionError(f"a shell would not take it as one word: {one.value!r:.200}")
 
 
 def _argv(data: bytes) -> list[str]:
@@ -228,6 +291,15 @@ DOORS: Final = (
         refuses_specimens=True,
         programs=("containerd", "podman"),  # asked for its release, and for its containers
         sample=100,
+    ),
+    Door(
+        name="command line that a shell completes",
+        opened=_completed,
+        specimens=tuple((" ".join(words[:2]), words) for words in _TABBED),
+        values=hostile.TEXTS,
+        documents=False,
+        refusals=(Refused,),
+        sample=60,
     ),
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from fairlead import errors, files, settings
-from fairlead.cli.core import connection, invocation, output
+from fairlead.cli.core import connection, invocation, output, plaintext
 from fairlead.client.calls import item_path
 
 if TYPE_CHECKING:
@@ -123,8 +124,14 @@ def asking(find: Callable[[Client], Iterable[Offer]]) -> Completer:
     return complete
 
 
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_./:@+=,][-A-Za-z0-9_./:@+=,]*")
+"""No option, no blank, nothing that a shell reads itself."""
+
+
 def _items(offers: Iterable[Offer], incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(word, help=text) for word, text in offers if word.startswith(incomplete)]
+    """Return the words that fit and that are no more than words: a service chose them, and the shell runs the line."""
+    fitting = [(word, text) for word, text in offers if word.startswith(incomplete) and _PLAIN.fullmatch(word)]
+    return [CompletionItem(word, help=plaintext.cell(text)) for word, text in fitting]
 
 
 def _containers(client: Client) -> Iterator[Offer]:

@@ -63,16 +63,20 @@ def check_url(url: str, allowed: Sequence[Network]) -> None:
     check_address(literal, allowed, url=url)
 
 
-def check_address(found: Address, allowed: Sequence[Network], *, url: str) -> None:
-    """Refuse an address that webhooks must not reach. Raises: Denied (`WebhookAddressRefused`)."""
-    real = _real(found)
+def check_address(found: Address, allowed: Sequence[Network], *, url: str, is_named: bool = False) -> None:
+    """Refuse an address that webhooks must not reach.
+
+    Args:    is_named: it was looked up, and is not said: who asks may not know what names of this network stand for.
+    Raises:  Denied (`WebhookAddressRefused`).
+    """
+    real, said = _real(found), "what" if is_named else f"{found}, which"
     if any(real in network for network in allowed):
         return
     if urllib.parse.urlsplit(url).scheme == "http":
-        raise _refused(url, f"plain http to {found}, which is not of webhooks.allow")
+        raise _refused(url, f"plain http to {said} is not of webhooks.allow")
     is_ours = any(real in network for network in _NOT_PUBLIC)
     if is_ours or not real.is_global or real.is_multicast or real.is_reserved or real.is_unspecified:
-        raise _refused(url, f"it leads to {found}, which is not a public address")
+        raise _refused(url, f"it leads to {said} is not a public address")
 
 
 def _real(found: Address) -> Address:

@@ -1,17 +1,19 @@
 """Sends what is in the outbox: to the address that was judged, never led elsewhere, again until it is taken.
 
-A name is looked up here and nowhere else: the addresses that `address` lets pass are the ones that are connected to, so
-that a name which changes its answer leads nowhere. What a receiver answers is not read.
+Each webhook has one event under way, the oldest, and waits for nobody else's: a receiver that never answers holds up
+its own events alone. A name is looked up here and nowhere else: the addresses that `address` lets pass are the ones
+that are connected to, so that a name which changes its answer leads nowhere. What a receiver answers is not read.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import aiohttp
@@ -22,7 +24,6 @@ from fairlead.serve.webhooks import address, port, signing
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=15.0)
 _LOOK_S, _PRUNE_S = 1.0, 3600.0
-_AT_ONCE: Final = 8
 
 
 class _Judging(abc.AbstractResolver):
@@ -38,7 +39,7 @@ class _Judging(abc.AbstractResolver):
         found = await loop.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
         for _, _, _, _, where in found:
             # One forbidden address condemns the name: which of them is connected to is not ours to say.
-            address.check_address(ipaddress.ip_address(where[0]), self._allowed, url=self._url)
+            address.check_address(ipaddress.ip_address(where[0]), self._allowed, url=self._url, is_named=True)
         return [
             abc.ResolveResult(
                 hostname=host, host=str(where[0]), port=port, family=kind, proto=0, flags=socket.AI_NUMERICHOST
@@ -57,35 +58,52 @@ class Sender:
     outbox: port.Outbox
     allowed: tuple[address.Network, ...] = ()
     now: Callable[[], float] = time.time
+    _busy: set[str] = field(default_factory=set)
+    """Webhooks that have an event under way."""
+    _landed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set where one has ended."""
 
     async def run(self) -> None:
         """Deliver until cancelled."""
         pruned = 0.0
-        while True:
-            try:
-                if self.now() - pruned > _PRUNE_S:
-                    await self.outbox.prune()
-                    pruned = self.now()
-                count = await self.deliver()
-            except errors.FairleadError as error:
-                telemetry.log.error("webhooks not delivered", reason=error.reason, error=errors.sentence(error))
-                count = 0
-            await asyncio.sleep(0.0 if count else _LOOK_S)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._landed.clear()
+                try:
+                    if self.now() - pruned > _PRUNE_S:
+                        await self.outbox.prune()
+                        pruned = self.now()
+                    await self._begin(tasks)
+                except errors.FairleadError as error:
+                    _say(error)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_S):
+                        await self._landed.wait()
 
     async def deliver(self) -> int:
-        """Try what is due once; return how many that were."""
-        due, free = await self.outbox.due(), asyncio.Semaphore(_AT_ONCE)
+        """Try the oldest due event of each webhook once; return how many that were."""
+        async with asyncio.TaskGroup() as tasks:
+            return await self._begin(tasks)
 
-        async def one(item: port.Due) -> None:
-            async with free:
-                status, error = await self._send(item)
+    async def _begin(self, tasks: asyncio.TaskGroup) -> int:
+        due = await self.outbox.due(busy=frozenset(self._busy))
+        for item in due:
+            self._busy.add(item.webhook)
+            tasks.create_task(self._carry(item))
+        return len(due)
+
+    async def _carry(self, item: port.Due) -> None:
+        """Try one event, and write how that went; where it cannot be written, it is sent again after a while."""
+        try:
+            status, error = await self._send(item)
             telemetry.crash_point("webhook-answered")
             await self.outbox.done(item, status=status, error=error)
-
-        async with asyncio.TaskGroup() as tasks:
-            for item in due:
-                tasks.create_task(one(item))
-        return len(due)
+        except errors.FairleadError as failed:
+            _say(failed)
+            await asyncio.sleep(_LOOK_S)
+        finally:
+            self._busy.discard(item.webhook)
+            self._landed.set()
 
     async def _send(self, one: port.Due) -> tuple[int | None, str]:
         """Return status and what went wrong; empty: it was taken."""
@@ -103,3 +121,7 @@ class Sender:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             return None, errors.readable(f"{type(error).__name__}: {error}")
         return status, "" if 200 <= status < 300 else f"the receiver answers {status}"
+
+
+def _say(error: errors.FairleadError) -> None:
+    telemetry.log.error("webhooks not delivered", reason=error.reason, error=errors.sentence(error))

@@ -89,6 +89,7 @@ class Due:
     """A delivery whose time has come."""
 
     id: str
+    webhook: str
     url: str
     secret: str
     body: bytes
@@ -115,7 +116,10 @@ class Webhooks(Protocol):
         ...
 
     async def test(self, id_: str, uids: Collection[str] | None) -> str:
-        """Send an event of no meaning; return its id. Raises: NotFound (`WebhookUnknown`)."""
+        """Send an event of no meaning; return its id.
+
+        Raises: NotFound (`WebhookUnknown`); Throttled (`WebhookTestsTooMany`): those of its tenancy come too often.
+        """
         ...
 
 
@@ -130,8 +134,8 @@ class Outbox(Protocol):
         """Write in one step that an object has a state (None: it is gone), and what is to be sent because of that."""
         ...
 
-    async def due(self) -> tuple[Due, ...]:
-        """Return deliveries whose time has come, the oldest first."""
+    async def due(self, *, busy: Collection[str] = ()) -> tuple[Due, ...]:
+        """Return the oldest delivery of each webhook whose time has come. Args: busy: webhooks that are left out."""
         ...
 
     async def done(self, one: Due, *, status: int | None, error: str) -> None:

@@ -7,10 +7,11 @@ same id. Secrets are kept as they are, since signing needs them; the database is
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -19,13 +20,16 @@ from sqlalchemy.ext import asyncio as sqla
 
 from fairlead import errors
 from fairlead.serve.database import engine, schema
+from fairlead.serve.limits.bucket import Buckets, Rate
 from fairlead.serve.webhooks import address, port, signing
 from fairlead.wire.text import timestamp
 
 _HOOK, _EVENT, _SEEN = schema.WEBHOOK.c, schema.WEBHOOK_EVENT.c, schema.WEBHOOK_SEEN.c
 WAITS_S: Final = (5.0, 60.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 36000.0)
 """After each attempt that failed; a day and a half later an event is given up."""
-_MOST_HOOKS, _MOST_PENDING, _MOST_SHOWN, _AT_ONCE = 10, 1000, 20, 32
+_MOST_HOOKS, _MOST_PENDING, _MOST_SHOWN, _AT_ONCE = 10, 1000, 20, 256
+TESTS: Final = Rate(per_s=0.1, burst=10)
+"""Of the webhooks of one tenancy together: each is a request to whatever address its members named."""
 _KEPT_S: Final = 7 * 86400.0
 
 
@@ -36,6 +40,8 @@ class StoredWebhooks:
     database: sqla.AsyncEngine
     allowed: tuple[address.Network, ...] = ()
     now: Callable[[], float] = time.time
+    tests: Buckets = field(default_factory=lambda: Buckets(TESTS, now=time.monotonic))
+    """By uid of the tenancy."""
 
     async def create(self, spec: port.Spec) -> port.NewWebhook:
         """See `port.Webhooks.create`."""
@@ -93,6 +99,10 @@ class StoredWebhooks:
         """See `port.Webhooks.test`."""
         async with engine.transaction(self.database) as connection:
             row = await _find(connection, id_, uids)
+            if (wait_s := math.ceil(self.tests.take(row["tenancy_uid"]).wait_s)) > 0:
+                message = f"the webhooks of one tenancy are tried {TESTS.burst} times at once, and then every 10 s"
+                hint = f"ask again in {wait_s} s; `fairlead webhook show {id_}` says how the last ones went"
+                raise errors.Throttled(message, reason="WebhookTestsTooMany", hint=hint, retry_after_s=wait_s)
             event = port.Event(type=port.TEST, uid=row["tenancy_uid"], data={"webhook": id_})
             return await self._enqueue(connection, id_, event)
 
@@ -143,16 +153,20 @@ class StoredWebhooks:
         await connection.execute(sa.insert(schema.WEBHOOK_EVENT).values(row))
         return id_
 
-    async def due(self) -> tuple[port.Due, ...]:
+    async def due(self, *, busy: Collection[str] = ()) -> tuple[port.Due, ...]:
         """See `port.Outbox.due`."""
-        joined = schema.WEBHOOK_EVENT.join(schema.WEBHOOK, _EVENT.webhook == _HOOK.id)
-        wanted = sa.select(schema.WEBHOOK_EVENT, _HOOK.url, _HOOK.secret).select_from(joined)
-        ripe = wanted.where(_EVENT.next_at <= self.now()).order_by(_EVENT.next_at, _EVENT.created_at).limit(_AT_ONCE)
+        order = (_EVENT.next_at, _EVENT.created_at)
+        place = sa.func.row_number().over(partition_by=_EVENT.webhook, order_by=order).label("place")
+        ranked = sa.select(schema.WEBHOOK_EVENT, place).where(_EVENT.next_at <= self.now(), _EVENT.webhook.not_in(busy))
+        each = ranked.subquery()
+        wanted = sa.select(each, _HOOK.url, _HOOK.secret).join_from(each, schema.WEBHOOK, each.c.webhook == _HOOK.id)
+        ripe = wanted.where(each.c.place == 1).order_by(each.c.next_at, each.c.created_at).limit(_AT_ONCE - len(busy))
         async with engine.transaction(self.database) as connection:
             rows = (await connection.execute(ripe)).mappings().all()
         return tuple(
             port.Due(
                 id=row["id"],
+                webhook=row["webhook"],
                 url=row["url"],
                 secret=row["secret"],
                 body=row["body"].encode(),

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fairlead.cli.core import options
+
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Service
 
@@ -52,3 +54,10 @@ def test_names_are_offered(service: Service, line: str, offered: list[str]) -> N
 
 def test_without_a_service_nothing_is_offered_and_nothing_said(tmp_path: Path) -> None:
     assert tab("fairlead logs ", FAIRLEAD_API_SOCKET=str(tmp_path / "none.sock")) == []
+
+
+def test_a_service_that_lies_puts_no_more_than_a_name_on_the_line() -> None:
+    """What is offered is typed for the person, and a line break in its note would be one more offer."""
+    lies = ["ok;touch /tmp/x", "$(id)", "`id`", "a b", "--privileged", "a\nb", "a*", "a'", "", "\x1b[2J"]
+    offers = [("image:1", "running\nplain\nevil"), *((word, "") for word in lies)]
+    assert [(one.value, one.help) for one in options._items(offers, "")] == [("image:1", "running\\nplain\\nevil")]

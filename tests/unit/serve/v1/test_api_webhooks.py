@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
+from fairlead.serve.database import engine, schema
 from fairlead.serve.webhooks.port import Outbox
 from fairlead.serve.webhooks.watcher import Watcher
 from fairlead.store import port as stores
@@ -20,6 +22,7 @@ from tests.unit.serve.v1.test_api_accounts import Lab, opened
 from tests.unit.serve.world import World
 
 URL = "https://hooks.example/fairlead"
+_EVENT = schema.WEBHOOK_EVENT.c
 
 
 @pytest.fixture
@@ -66,7 +69,9 @@ async def test_what_cannot_be_sent_to_is_refused_with_the_reason(lab: Lab) -> No
 
 async def _told(lab: Lab) -> list[tuple[str, Any]]:
     kept: Any = lab.accounts.webhooks
-    bodies = [json.loads(one.body) for one in await kept.due()]
+    async with engine.transaction(kept.database) as connection:
+        found = await connection.execute(sa.select(_EVENT.body).order_by(_EVENT.created_at))
+    bodies = [json.loads(body) for (body,) in found]
     return [(one["type"], one["data"].get("name") or one["data"].get("gpu", "")) for one in bodies]
 
 

@@ -11,6 +11,8 @@ import json
 import signal
 import socket
 import sys
+import tracemalloc
+import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -152,7 +154,8 @@ async def test_a_webhook_hears_of_its_tenancy_and_of_what_it_asked_for_alone(lab
         with pytest.raises(errors.NotFound):
             await act(blue.id, ["u-red"])
     await lab.kept.delete(red.id, ["u-red"])
-    assert len(await lab.kept.due()) == 3
+    assert {one.id: one.pending for one in await lab.kept.list(None)} == {blue.id: 1, every.id: 2}
+    assert {one.webhook for one in await lab.kept.due()} == {blue.id, every.id}
 
 
 async def test_a_receiver_cannot_lead_a_delivery_elsewhere(lab: Lab, receiver: Receiver) -> None:
@@ -252,6 +255,104 @@ async def test_a_receiver_that_never_answers_does_not_hold_the_others(
         await lab.sender.deliver()
     assert len(receiver.got) == 1
     assert "Timeout" in (await lab.kept.show(dead.webhook.id, None)).deliveries[0].error
+
+
+@contextlib.asynccontextmanager
+async def _running(sender: Sender) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(sender.run())
+        yield
+        task.cancel()
+
+
+async def test_a_tenancy_whose_receivers_never_answer_holds_up_no_other(lab: Lab, receiver: Receiver) -> None:
+    """Each of ten webhooks with more due than a service sends at once."""
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        for number in range(10):
+            await lab.hook(f"http://127.0.0.1:{silent.getsockname()[1]}/{number}", uid="u-red")
+        for number in range(30):
+            await lab.happen("container.failed", uid="u-red", object_=f"pod:{number}")
+        lab.now += 1
+        await lab.hook(receiver.url, uid="u-blue")
+        for number in range(3):
+            await lab.happen("container.failed", uid="u-blue", object_=f"pod:blue-{number}")
+        async with _running(lab.sender), asyncio.timeout(5):
+            while len(receiver.got) < 3:  # noqa: ASYNC110 the receiver keeps a list
+                await asyncio.sleep(0.01)
+
+
+async def test_a_database_that_is_away_for_a_moment_ends_no_delivery(
+    lab: Lab, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "_LOOK_S", 0.01)
+    made = await lab.hook(receiver.url)
+    await lab.happen("container.failed")
+    real, tries = lab.kept.done, list[str]()
+
+    async def away(self: StoredWebhooks, one: port.Due, *, status: int | None, error: str) -> None:
+        tries.append(one.id)
+        if len(tries) == 1:
+            raise errors.Unavailable("the database is away", reason="DatabaseUnavailable")
+        await real(one, status=status, error=error)
+
+    monkeypatch.setattr(StoredWebhooks, "done", away)
+    async with _running(lab.sender), asyncio.timeout(5):
+        while (await lab.kept.show(made.webhook.id, None)).deliveries[0].state != "delivered":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert (len(tries), len(receiver.got)) == (2, 2)
+
+
+async def test_tries_of_a_tenancys_webhooks_have_a_rate(lab: Lab, receiver: Receiver) -> None:
+    """Also where a webhook is made anew for each: the service is nobody's means to knock at another's door."""
+    for _ in range(store.TESTS.burst):
+        made = await lab.hook(receiver.url, uid="u-red")
+        await lab.kept.test(made.webhook.id, ["u-red"])
+        await lab.kept.delete(made.webhook.id, ["u-red"])
+    last, other = await lab.hook(receiver.url, uid="u-red"), await lab.hook(receiver.url, uid="u-blue")
+    with pytest.raises(errors.Throttled) as refused:
+        await lab.kept.test(last.webhook.id, ["u-red"])
+    assert (refused.value.reason, refused.value.context["retry_after_s"]) == ("WebhookTestsTooMany", 10)
+    await lab.kept.test(other.webhook.id, ["u-blue"])
+
+
+async def test_who_made_a_webhook_does_not_hear_what_names_of_the_inside_stand_for(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def inside(*_: Any, **__: Any) -> Any:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.20.30.40", 443))]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", inside)
+    made = await lab.hook("https://db.corp.example/")
+    await lab.happen("container.failed")
+    await lab.sender.deliver()
+    (one,) = (await lab.kept.show(made.webhook.id, None)).deliveries
+    assert ("not a public address" in one.error, "10.20.30.40" in one.error) == (True, False)
+
+
+async def test_an_answer_that_unpacks_to_gigabytes_is_not_unpacked(lab: Lab) -> None:
+    packed = zlib.compress(bytes(1 << 26), 9)
+
+    async def bomb(request: web.Request) -> web.Response:
+        await request.read()
+        return web.Response(body=packed, headers={"content-encoding": "deflate"})
+
+    app = web.Application()
+    app.add_routes([web.post("/", bomb)])
+    runner = web.AppRunner(app)
+    await runner.setup()
+    listener = socket.create_server(("127.0.0.1", 0))
+    await web.SockSite(runner, listener).start()
+    made = await lab.hook(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+    await lab.happen("container.failed")
+    tracemalloc.start()
+    try:
+        await lab.sender.deliver()
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        await runner.cleanup()
+    assert (await lab.kept.show(made.webhook.id, None)).deliveries[0].state == "delivered"
+    assert most < 1 << 23
 
 
 async def test_the_outbox_of_a_webhook_is_bounded(

@@ -74,7 +74,7 @@ async def delete_webhook(services: Dependencies, name: Id) -> None:
 @litestar.post(
     "/v1/webhooks/{name:str}/:test",
     summary="Try a webhook",
-    responses=documented(403, 404, 503),
+    responses=documented(403, 404, 429, 503),
     tags=["webhook"],
 )
 async def try_webhook(services: Dependencies, name: Id) -> TestView:
