@@ -19,6 +19,7 @@ import msgspec
 
 from fairlead import errors, files
 from fairlead.cli.core import connection, invocation
+from fairlead.cli.core.client import Client
 from fairlead.cli.doctor import lease, secret, specs, tenancy
 from fairlead.cli.doctor.sharing import mps
 from fairlead.engine.podman import host as podman_host
@@ -130,14 +131,22 @@ def collect(call: invocation.Invocation) -> Seen:
         with connection.opened(call) as client:
             status = client.call("GET", "/v1/status", Status, timeout_s=_ANSWER_S)
             listing = client.call("GET", "/v1/gpus", GPUListing, timeout_s=_ANSWER_S)
-            kept = len(client.call("GET", "/v1/secrets", SecretList, timeout_s=_ANSWER_S).items)
+            kept = _count_secrets(client)
     except (errors.Unavailable, errors.ProtocolError) as error:
         return asyncio.run(_collect_below(config, errors.sentence(error)))
     return asyncio.run(_collect_service(call, config, status, listing, kept))
 
 
+def _count_secrets(client: Client) -> int | None:
+    """Return how many the service keeps; None: it is older than its route."""
+    try:
+        return len(client.call("GET", "/v1/secrets", SecretList, timeout_s=_ANSWER_S).items)
+    except errors.NotFound:
+        return None
+
+
 async def _collect_service(
-    call: invocation.Invocation, config: Settings, status: Status, listing: GPUListing, kept: int
+    call: invocation.Invocation, config: Settings, status: Status, listing: GPUListing, kept: int | None
 ) -> Seen:
     folder = Path(status.state_folder)
     engine = await _engine_now(config, status)

@@ -18,8 +18,8 @@ _OTHERS: Final = 0o077
 class Facts:
     """What was read."""
 
-    kept: int = 0
-    """Secrets that the service has."""
+    kept: int | None = 0
+    """Secrets that the service has; None: it is older than the question."""
     path: Path | None = None
     """The key's file; None: it was not looked at."""
     problem: str = ""
@@ -28,8 +28,8 @@ class Facts:
     """Permissions of the file."""
 
 
-def collect(folder: Path, kept: int) -> Facts:
-    """Read the key. Args: folder: of the state.   kept: how many Secrets the service has."""
+def collect(folder: Path, kept: int | None) -> Facts:
+    """Read the key. Args: folder: of the state.   kept: how many Secrets the service has; None: it cannot say."""
     if not kept or os.geteuid() != 0:
         return Facts(kept=kept)
     from fairlead.store import sealing  # it loads a large library
@@ -44,6 +44,11 @@ def collect(folder: Path, kept: int) -> Facts:
 
 def check(seen: Facts) -> Iterator[Finding]:
     """Yield a finding; none where no Secrets are kept."""
+    if seen.kept is None:
+        what = "not checked: the key of the service's secrets"
+        why = "the service that runs is older than this program, and says nothing of secrets"
+        yield Finding(check="secrets", level="skip", what=what, why=why, fix="start it anew with this version")
+        return
     if not seen.kept:
         return
     if seen.path is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -118,28 +118,31 @@ class LocalLifecycle:
 
     async def judge(
         self,
-        pod: core.Pod,
+        pods: Sequence[core.Pod],
         *,
         makes_namespace: bool = False,
-        written: Mapping[str, Any] | None = None,
+        written: Sequence[Mapping[str, Any]] | None = None,
         most_devices: int = 0,
         claims: Sequence[str] = (),
-    ) -> core.Pod:
-        """See `port.Lifecycle.judge`."""
-        admitted, rules = await self._admitted(pod, written, is_tenants=makes_namespace, most_devices=most_devices)
-        name, namespace = admitted.metadata.name, admitted.metadata.namespace
-        present = await self._present(namespace)
-        if name and any(isinstance(one, core.Pod) and one.metadata.name == name for one in present):
-            raise _taken(admitted, errors.Conflict(name, reason="AlreadyExists"))
-        made = (meta.ObjectMeta(name=one, namespace=namespace) for one in claims)
-        made_claims = (core.PersistentVolumeClaim(metadata=about) for about in made)
-        _check(_Listed((*present, *made_claims)), admitted, rules)
-        return admitted
+    ) -> tuple[core.Pod, ...]:
+        """See `port.Lifecycle.judge`; what is there is listed once for all of them."""
+        places = dict.fromkeys(pod.metadata.namespace for pod in pods)
+        seen = _Listed((*await self._present(*places), *_claims(claims, places)))
+        classes, judged = (await self.store.list(PriorityClass)).items, []
+        for pod, manifest in zip(pods, written or [None] * len(pods), strict=True):
+            await asyncio.sleep(0)  # a manifest has hundreds, and others ask meanwhile
+            admitted, rules = _admitted(pod, manifest, classes, is_tenants=makes_namespace, most_devices=most_devices)
+            name = admitted.metadata.name
+            if name and any(one.metadata.name == name for one in seen.list(core.Pod, admitted.metadata.namespace)):
+                raise _taken(admitted, errors.Conflict(name, reason="AlreadyExists"))
+            _check(seen, admitted, rules)
+            judged.append(admitted)
+        return tuple(judged)
 
-    async def _present(self, namespace: str) -> tuple[Object, ...]:
-        """Return what `_check` reads of a namespace."""
-        here = Selector(namespace=namespace)
-        within = [item for kind in _READ for item in (await self.store.list(kind, here)).items]
+    async def _present(self, *places: str) -> tuple[Object, ...]:
+        """Return what `_check` reads of namespaces."""
+        here = [Selector(namespace=name) for name in places]
+        within = [item for kind in _READ for one in here for item in (await self.store.list(kind, one)).items]
         everywhere = [item for kind in _READ_ALL for item in (await self.store.list(kind)).items]
         return (*everywhere, *within)
 
@@ -156,14 +159,7 @@ class LocalLifecycle:
     ) -> tuple[core.Pod, _Rules]:
         """Return the pod as it is stored, and what the transaction that stores it checks."""
         classes = (await self.store.list(PriorityClass)).items
-        admitted = admission.admit(priority.resolve(_with_local_claims(pod), classes))
-        rules = _Rules(
-            pod=msgspec.to_builtins(pod) if written is None else written,
-            # A request by tenancy comes from a tenant, also in a namespace that a quota made before.
-            bind=is_tenants,
-            most_devices=most_devices,
-        )
-        return _marked(admitted) if is_tenants else admitted, rules
+        return _admitted(pod, written, classes, is_tenants=is_tenants, most_devices=most_devices)
 
     async def stop(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
         """See `port.Lifecycle.stop`: the object stays. A pod that no node has yet ends at once.
@@ -226,15 +222,17 @@ class ClusterLifecycle:
 
     async def judge(
         self,
-        pod: core.Pod,
+        pods: Sequence[core.Pod],
         *,
         makes_namespace: bool = False,  # noqa: ARG002 as `submit`
-        written: Mapping[str, Any] | None = None,  # noqa: ARG002 as `submit`
+        written: Sequence[Mapping[str, Any]] | None = None,  # noqa: ARG002 as `submit`
         most_devices: int = 0,  # noqa: ARG002 as `submit`
         claims: Sequence[str] = (),  # noqa: ARG002 a server asks for a pod's claims when it is placed
-    ) -> core.Pod:
-        """See `port.Lifecycle.judge`: the server's own dry run, with its quotas and policies."""
-        pod = await self._with_users(_for_cluster(pod))
+    ) -> tuple[core.Pod, ...]:
+        """See `port.Lifecycle.judge`: the server's own dry run of each, with its quotas and policies."""
+        return tuple([await self._judged(await self._with_users(_for_cluster(pod))) for pod in pods])
+
+    async def _judged(self, pod: core.Pod) -> core.Pod:
         try:
             return await self.trial.judge(pod)
         except errors.Conflict as error:
@@ -341,15 +339,17 @@ _READ_ALL: Final[tuple[type[Object], ...]] = (core.Namespace, Tenancy)
 """Kinds of no namespace that `_check` reads."""
 
 
-@dataclass(frozen=True, slots=True)
 class _Listed:
-    """A `Reader` of objects that were listed beforehand: namespaces, and what is in one of them."""
+    """A `Reader` of objects that were listed beforehand: namespaces, and what is in some of them."""
 
-    items: tuple[Object, ...]
+    def __init__(self, items: Iterable[Object]) -> None:
+        self._found: dict[tuple[type[Object], str], list[Object]] = {}
+        for one in items:
+            self._found.setdefault((type(one), one.metadata.namespace), []).append(one)
 
     def list(self, kind: type[T], namespace: str) -> tuple[T, ...]:
         """See `Reader.list`."""
-        return tuple(one for one in self.items if isinstance(one, kind) and one.metadata.namespace == namespace)
+        return tuple(one for one in self._found.get((kind, namespace), ()) if isinstance(one, kind))
 
 
 def _check(seen: Reader, pod: core.Pod, rules: _Rules) -> None:
@@ -377,6 +377,32 @@ def _check(seen: Reader, pod: core.Pod, rules: _Rules) -> None:
     standing = userrule.quota(pod, rules.most_devices, quotas)
     if counted := [*quotas, *([standing] if standing else [])]:
         quota.check(pod, counted, seen.list(core.Pod, namespace))
+
+
+def _admitted(
+    pod: core.Pod,
+    written: Mapping[str, Any] | None,
+    classes: Sequence[PriorityClass],
+    *,
+    is_tenants: bool,
+    most_devices: int,
+) -> tuple[core.Pod, _Rules]:
+    """Return the pod as it is stored, and what is checked of it. Args: classes: all that there are."""
+    admitted = admission.admit(priority.resolve(_with_local_claims(pod), classes))
+    rules = _Rules(
+        pod=msgspec.to_builtins(pod) if written is None else written,
+        # A request by tenancy comes from a tenant, also in a namespace that a quota made before.
+        bind=is_tenants,
+        most_devices=most_devices,
+    )
+    return _marked(admitted) if is_tenants else admitted, rules
+
+
+def _claims(made: Sequence[str], places: Iterable[str]) -> Iterator[core.PersistentVolumeClaim]:
+    """Yield volumes of these names in each namespace, as if they were there."""
+    for place in places:
+        for name in made:
+            yield core.PersistentVolumeClaim(metadata=meta.ObjectMeta(name=name, namespace=place))
 
 
 def _with_local_claims(pod: core.Pod) -> core.Pod:

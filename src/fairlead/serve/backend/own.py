@@ -175,15 +175,15 @@ class OwnLifecycle:
 
     async def judge(
         self,
-        pod: core.Pod,
+        pods: Sequence[core.Pod],
         *,
         makes_namespace: bool = False,  # noqa: ARG002 as `submit`
-        written: Mapping[str, Any] | None = None,
+        written: Sequence[Mapping[str, Any]] | None = None,
         most_devices: int = 0,  # noqa: ARG002 as `submit`
         claims: Sequence[str] = (),
-    ) -> core.Pod:
+    ) -> tuple[core.Pod, ...]:
         """See `port.Lifecycle.judge`. Raises: as `submit`."""
-        own, makes = self.own(pod), self.user.makes_namespace
+        own, makes = [self.own(pod) for pod in pods], self.user.makes_namespace
         most = self.user.most_devices
         return await self.whole.judge(own, makes_namespace=makes, written=written, most_devices=most, claims=claims)
 

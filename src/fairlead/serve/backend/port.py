@@ -94,16 +94,17 @@ class Lifecycle(Protocol):
 
     async def judge(
         self,
-        pod: core.Pod,
+        pods: Sequence[core.Pod],
         *,
         makes_namespace: bool = False,
-        written: Mapping[str, Any] | None = None,
+        written: Sequence[Mapping[str, Any]] | None = None,
         most_devices: int = 0,
         claims: Sequence[str] = (),
-    ) -> core.Pod:
-        """Return a pod as `submit` would store it now, and store nothing.
+    ) -> tuple[core.Pod, ...]:
+        """Return pods as `submit` would store each now, if it were the only one, and store nothing.
 
-        Args:    claims: names of volumes that would be made beside it.   Others: as `submit`.
+        Args:    written: each pod's manifest.   claims: names of volumes that would be made beside them.
+                 Others: as `submit`.
         Raises:  as `submit`.
         """
         ...

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fairlead.cli.doctor import secret
+from fairlead import errors
+from fairlead.cli.core.client import Client
+from fairlead.cli.doctor import machine_facts, secret
 from fairlead.store.sealing import KEY_FILE, Seal
 
 
@@ -46,3 +49,13 @@ def test_who_may_not_read_it_is_told_so(key: Path, monkeypatch: pytest.MonkeyPat
 
 def test_without_secrets_nothing_is_said(tmp_path: Path) -> None:
     assert list(secret.check(secret.collect(tmp_path, 0))) == []
+
+
+def test_a_service_that_is_older_than_the_question_is_not_checked_and_ends_nothing(tmp_path: Path) -> None:
+    class Older(Client):
+        def call(self, method: str, path: str, *_: object, **__: object) -> Any:
+            raise errors.NotFound(f"there is no {method} {path}", reason="NotFound")
+
+    kept = machine_facts._count_secrets(Older.__new__(Older))
+    (found,) = secret.check(secret.collect(tmp_path, kept))
+    assert (found.level, "older" in found.why, "not checked" in found.what) == ("skip", True, True)

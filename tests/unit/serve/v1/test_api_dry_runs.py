@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.serve.v1.containers import waitview
+from fairlead.store import port as stores
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core
 from tests.unit.serve.v1.test_api_accounts import Lab, opened
@@ -152,11 +154,20 @@ async def test_a_manifest_of_many_is_judged_by_one_look_at_nodes_and_pods(
         looks.append(census(*args, **more))
         return looks[-1]
 
+    listed = list[tuple[str, str | None]]()
+
+    async def listing(self: Any, kind: Any, selector: stores.Selector = stores.EVERYTHING) -> Any:
+        listed.append((kind.KIND, selector.namespace))
+        return await one_list(self, kind, selector)
+
+    one_list = type(lab.world.store).list
     monkeypatch.setattr(waitview, "Census", looked)
+    monkeypatch.setattr(type(lab.world.store), "list", listing)
     pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: NAME}\nspec: {containers: [{name: main, image: demo}]}\n"
     many = "---\n".join(pod.replace("NAME", f"p{number}") for number in range(20))
     answer = await lab.ask("developer", "POST", "/v1/pods?dry_run=true", content=many)
     assert (len(answer.json()["items"]), len(looks)) == (20, 1)
+    assert max(collections.Counter(listed).values()) < 5, listed
 
 
 async def test_a_tenants_dry_run_is_judged_in_their_tenancy_and_by_their_role(lab: Lab) -> None:

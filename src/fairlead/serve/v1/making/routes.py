@@ -71,8 +71,8 @@ async def create_container(
     if dry_run:
         await budgets.check(services, namespace)
         lifecycle, claims = services.backend.lifecycle, [named.name for named in placed.volumes]
-        judged = await lifecycle.judge(pod, makes_namespace=bool(placed.tenancy), claims=claims)
-        return response.Response((await _foreseen(services, [judged]))[0], status_code=_OK)
+        judged = await lifecycle.judge([pod], makes_namespace=bool(placed.tenancy), claims=claims)
+        return response.Response((await _foreseen(services, judged))[0], status_code=_OK)
 
     async def store(once: idempotency.Once | None) -> core.Pod:
         await budgets.check(services, namespace)
@@ -204,10 +204,10 @@ async def create_pods(
         for one in wanted:
             await _judge_beside(services, one.item, namespace or "default")
         claims = [one.item.metadata.name for one in wanted if isinstance(one.item, core.PersistentVolumeClaim)]
-        judged = []
-        for pod, document in placed:
-            await budgets.check(services, pod.metadata.namespace)
-            judged.append(await lifecycle.judge(pod, written=document, claims=claims))
+        for where in dict.fromkeys(pod.metadata.namespace for pod, _ in placed):
+            await budgets.check(services, where)
+        pods_of, documents = [pod for pod, _ in placed], [document for _, document in placed]
+        judged = await lifecycle.judge(pods_of, written=documents, claims=claims)
         items = tuple(await _foreseen(services, judged))
         return response.Response(view.ContainerList(items=items, warnings=warnings), status_code=_OK)
     whole = idempotency.once(services.caller, key, namespace.encode() + b"\0" + body, answer=_answer)
