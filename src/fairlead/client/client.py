@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any, Final, Self, Unpack
 import msgspec
 
 from fairlead import errors
-from fairlead.client import answers, calls, place, record, runoptions
+from fairlead.client import answers, calls, place, record, runoptions, secret
 from fairlead.client.container import Container, moment
 
 _NAMES: Final = frozenset(runoptions.RunOptions.__annotations__)
@@ -166,19 +165,12 @@ class Client:
         Raises: Invalid: its name, or what it holds; Denied: a quota or a role.
         """
         given = {"value": values} if isinstance(values, str | bytes) else values
-        data = {key: base64.b64encode(_bytes(value)).decode() for key, value in given.items()}
-        where, body = namespace or self.namespace, {"values_base64": data}
-        try:
-            return self.calls.call("PUT", _secret(name), answers.SecretView, params={"namespace": where}, body=body)
-        except errors.NotFound as error:
-            if error.reason != "SecretNotFound":
-                raise
-        made = {"name": name, "namespace": where, **body}
-        return self.calls.call("POST", "/v1/secrets", answers.SecretView, body=made)
+        data = {key: value.encode() if isinstance(value, str) else value for key, value in given.items()}
+        return secret.replace(self.calls, name, namespace or self.namespace, data, answers.SecretView)
 
     def delete_secret(self, name: str, *, namespace: str | None = None) -> None:
         """Delete a secret; containers that run keep what they were given. Raises: NotFound."""
-        self.calls.call("DELETE", _secret(name), type(None), params={"namespace": namespace or self.namespace})
+        self.calls.call("DELETE", secret.path(name), type(None), params={"namespace": namespace or self.namespace})
 
     def quotas(self, *, namespace: str | None = None) -> record.Listing[answers.QuotaView]:
         """Return how much the containers of each namespace may ask for together, and do."""
@@ -245,14 +237,6 @@ class Client:
     def _found(self, tenancy: str) -> str:
         path = calls.item_path("/v1/tenancies", tenancy)
         return self.calls.call("GET", path, answers.TenancyView).namespace
-
-
-def _bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value
-
-
-def _secret(name: str) -> str:
-    return calls.item_path("/v1/secrets", name)
 
 
 def _ambiguous(tenancy: str, namespace: str) -> errors.Invalid:

@@ -13,9 +13,20 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Protocol
 
+from fairlead import errors
 from fairlead.model.output import LogQuery
 from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 from fairlead.wire.kubernetes import core
+
+
+def not_on_cluster(asked: str, instead: str, *, address: str = "") -> errors.RequestError:
+    """Return the refusal of what one machine offers and Kubernetes does not.
+
+    Args: asked: as a person names it.   instead: what does the same on a cluster.   address: of the cluster.
+    """
+    where = f"the cluster at {address}" if address else "a cluster"
+    message = f"{asked}: one machine that runs `fairlead up` offers it, {where} does not"
+    return errors.RequestError(message, reason="NotOnCluster", hint=instead)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ and audit logs of the host keep those.
 
 from __future__ import annotations
 
-import base64
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,8 +18,8 @@ from fairlead import errors, files
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
-from fairlead.client import calls
-from fairlead.serve.v1.secrets.view import SecretList, SecretRequest, SecretValues, SecretView
+from fairlead.client import secret as calls
+from fairlead.serve.v1.secrets.view import SecretList, SecretView
 
 _KEY: Final = "value"
 _LARGEST_BYTES: Final = 2 << 20
@@ -68,21 +67,8 @@ def create(client: Client, /, *, name: str, namespace: str, replace: bool, **giv
     """
     if given["literal"] or "=" in name:
         raise _on_command_line()
-    data = {key: base64.b64encode(value).decode() for key, value in _values(**given).items()}
-    shown = _sent(client, name, namespace, data, replace=replace)
-    plaintext.echo(shown.name)
-
-
-def _sent(client: Client, name: str, namespace: str, data: dict[str, str], *, replace: bool) -> SecretView:
-    if replace:
-        try:
-            body = SecretValues(values_base64=data)
-            return client.call("PUT", _path(name), SecretView, params={"namespace": namespace}, body=body)
-        except errors.NotFound as error:
-            if error.reason != "SecretNotFound":
-                raise
-    request = SecretRequest(name=name, namespace=namespace, values_base64=data)
-    return client.call("POST", "/v1/secrets", SecretView, body=request)
+    keep = calls.replace if replace else calls.create
+    plaintext.echo(keep(client, name, namespace, _values(**given), SecretView).name)
 
 
 def _values(
@@ -144,7 +130,7 @@ def list_secrets(client: Client, /, *, namespace: str | None, form: str) -> None
 def show(client: Client, /, *, names: tuple[str, ...], namespace: str, form: str) -> None:
     """Show all of secrets but their values."""
     params = {"namespace": namespace}
-    found = [client.call("GET", _path(name), SecretView, params=params) for name in names]
+    found = [client.call("GET", calls.path(name), SecretView, params=params) for name in names]
     if form != "text":
         output.show_value(found, form=form)
         return
@@ -167,13 +153,9 @@ def delete(client: Client, /, *, names: tuple[str, ...], namespace: str, force: 
     """Delete secrets; what runs keeps its values."""
     for name in names:
         try:
-            client.call("DELETE", _path(name), type(None), params={"namespace": namespace})
+            client.call("DELETE", calls.path(name), type(None), params={"namespace": namespace})
         except errors.NotFound:
             if not force:
                 raise
         else:
             plaintext.echo(name)
-
-
-def _path(name: str) -> str:
-    return calls.item_path("/v1/secrets", name)

@@ -32,17 +32,7 @@ def controller(config: settings.Settings) -> None:
         given = isolation.networks_of(config.control.tenancy_networks)
         networks = isolation.ClusterNetworks(store, enforcer=config.control.tenancy_enforcer, networks=given)
         possessions = isolation.ClusterPossessions(store)
-        control = config.control
-        kept = Tenancies(
-            store,
-            networks,
-            possessions,
-            resync_s=control.tenancy_resync_s,
-            most_pods=control.tenancy_pods,
-            most_volumes=control.tenancy_volumes,
-            follows_pods=False,
-        )
-        return (*nodes, kept)
+        return (*nodes, Tenancies(store, networks, possessions, control=config.control, follows_pods=False))
 
     needed = (*rights.CONTROLLER, *(rights.TENANCIES if config.control.tenancies else ()))
     asyncio.run(cluster.lead(config, "fairlead-controller", make, needed))

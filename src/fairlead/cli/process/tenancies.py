@@ -131,15 +131,5 @@ def compose(
     possessions = Possessions(
         store=store, volumes=volumes, registries=registries, exports=exports, unverified=unverified
     )
-    control = config.control
-    controller = tenancy.Tenancies(
-        store,
-        networks,
-        possessions,
-        resync_s=control.tenancy_resync_s,
-        most_pods=control.tenancy_pods,
-        most_volumes=control.tenancy_volumes,
-        gives_user_ids=True,
-    )
-
+    controller = tenancy.Tenancies(store, networks, possessions, control=config.control, gives_user_ids=True)
     return Kept(controller=controller, trial=tried, credentials=MachineCredentials(registries))

@@ -1,10 +1,10 @@
 """Brings each Tenancy to where its spec says: isolation before any workload, and nothing left after its end.
 
 Making: namespace, then network and packet filter, then quota; Ready says that all of them stand, and neither the API
-nor the node accepts a container before. All of it is looked at again every `resync_s`: rules that were flushed are
-written anew, and until then the tenancy is not Ready. Ending, in this order: containers, GPUs that must be verified,
-volumes, the namespace with what is in it, the network, registry credentials, and the object last. Every step is
-idempotent, so a death between any two is made up for by the next look.
+nor the node accepts a container before. All of it is looked at again every `control.tenancy_resync_s`: rules that were
+flushed are written anew, and until then the tenancy is not Ready. Ending, in this order: containers, GPUs that must be
+verified, volumes, the namespace with what is in it, the network, registry credentials, and the object last. Every step
+is idempotent, so a death between any two is made up for by the next look.
 
 A suspended tenancy keeps everything but its processes. Containers that were stopped for it are not started again.
 """
@@ -24,6 +24,7 @@ from fairlead.control.manager import Watch
 from fairlead.control.tenancy.port import Network, Possessions
 from fairlead.plan.pod import podstate
 from fairlead.plan.tenancy import baseline, userids
+from fairlead.settings import ControlSettings
 from fairlead.store import retry
 from fairlead.store.port import Change, ChangeKind, Selector, Store
 from fairlead.wire.fairlead import tenancy as kind
@@ -48,22 +49,19 @@ class Tenancies:
         network: Network,
         possessions: Possessions,
         *,
-        resync_s: float = 10.0,
-        most_pods: int = 0,
-        most_volumes: int = 0,
+        control: ControlSettings,
         follows_pods: bool = True,
         gives_user_ids: bool = False,
     ) -> None:
-        """Take the store, the place where containers run, and how often a tenancy that stands is looked at.
+        """Take the store, the place where containers run, and what it has.
 
-        Args: most_pods, most_volumes: of a tenancy whose quota does not count them; 0: any number.
+        Args: control: how often a tenancy that stands is looked at; what one has whose quota does not count it.
               follows_pods: hear of every pod there is; on a cluster they are too many, and its API server refuses pods
               of a tenancy that is not Ready.
               gives_user_ids: choose users of the host for each tenancy's user namespaces.
         """
         self._store, self._network, self._possessions = store, network, possessions
-        self._resync_s, self._follows_pods = resync_s, follows_pods
-        self._most_pods, self._most_volumes = most_pods, most_volumes
+        self._control, self._follows_pods = control, follows_pods
         self._tenancies: dict[str, Tenancy] = {}
         self._sweeps = backoff.Backoff(first_s=_SWEEP_S[0], last_s=_SWEEP_S[1])
         self._sweep_at = 0.0
@@ -109,7 +107,7 @@ class Tenancies:
         await self._stand(item)
         if item.spec.suspended:
             await self._stop_pods(baseline.namespace_name(item))
-        return self._resync_s
+        return self._control.tenancy_resync_s
 
     async def _sweep(self) -> None:
         """Remove once what ended tenancies left while we were away. It is closed until then, and holds up no other."""
@@ -142,7 +140,8 @@ class Tenancies:
                 network, problem = item.status.network, error
             good = "NoNetwork" if item.spec.network.mode == kind.NONE else "RulesInForce"
             found[kind.NETWORK_ISOLATED] = baseline.condition(item, kind.NETWORK_ISOLATED, problem, good=good)
-            limits = baseline.quota(item, pods=self._most_pods, volumes=self._most_volumes)
+            most = self._control
+            limits = baseline.quota(item, pods=most.tenancy_pods, volumes=most.tenancy_volumes)
             found[kind.QUOTA_APPLIED] = baseline.condition(
                 item, kind.QUOTA_APPLIED, await self._limits(item, limits), good="Applied" if limits else "NoQuota"
             )

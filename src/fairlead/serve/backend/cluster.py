@@ -56,8 +56,8 @@ def backend(*, store: Store, server: Server, pods: Pods, pricing: Pricing) -> po
     """Compose the backend over an API server."""
 
     def absent(asked: str, instead: str) -> port.Absent:
-        message = f"`{asked}` works on one machine that runs `fairlead up`, not on the cluster at {server.address}"
-        return port.Absent(message=message, reason="NotOnCluster", hint=instead)
+        refusal = subresource.not_on_cluster(f"`{asked}`", instead, address=server.address)
+        return port.Absent(message=refusal.message, reason=refusal.reason, hint=instead)
 
     living = lifecycle.ClusterLifecycle(store=store, placement=pods, trial=pods, recreation=pods)
     return port.Backend(

@@ -129,7 +129,8 @@ class LocalLifecycle:
         places = dict.fromkeys(pod.metadata.namespace for pod in pods)
         seen = _Listed((*await self._present(*places), *_claims(claims, places)))
         classes, judged = (await self.store.list(PriorityClass)).items, []
-        for pod, manifest in zip(pods, written or [None] * len(pods), strict=True):
+        manifests: list[Mapping[str, Any] | None] = [None] * len(pods) if written is None else [*written]
+        for pod, manifest in zip(pods, manifests, strict=True):
             await asyncio.sleep(0)  # a manifest has hundreds, and others ask meanwhile
             admitted, rules = _admitted(pod, manifest, classes, is_tenants=makes_namespace, most_devices=most_devices)
             name = admitted.metadata.name
@@ -308,8 +309,7 @@ def _refuse_machine(pod: core.Pod) -> None:
     wanted = pod.spec.machine or core.MachineOptions()
     for option, (asked, hint) in _ONE_MACHINE.items():
         if getattr(wanted, option) != getattr(core.MachineOptions(), option):
-            message = f"Kubernetes has no field for {asked}, which one machine offers"
-            raise errors.RequestError(message, reason="NotOnCluster", hint=hint)
+            raise subresource.not_on_cluster(asked, hint)
 
 
 async def _delete(store: Store, pod: core.Pod, grace_s: int | None) -> None:

@@ -21,7 +21,7 @@ from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 from fairlead.store import port
 from fairlead.store.kubernetes import channel, path, replacement
 from fairlead.store.kubernetes import client as http
-from fairlead.store.subresource import LogOptions
+from fairlead.store.subresource import LogOptions, not_on_cluster
 from fairlead.wire.kubernetes import api, core, meta
 from fairlead.wire.text import timestamp
 
@@ -123,11 +123,8 @@ class KubernetesPods:
     ) -> channel.ProcessStreams:
         """See `subresource.Streams.exec`; variables and a folder are set by the image's own `sh`."""
         if options.user:
-            message = (
-                f'Kubernetes runs a process of "{pod.metadata.name}" as the container\'s user, not as "{options.user}"'
-            )
             hint = "leave -u out; `kubectl debug` starts a container beside it with a user of its own"
-            raise errors.RequestError(message, reason="NotOnCluster", hint=hint)
+            raise not_on_cluster(f'a process of "{pod.metadata.name}" as user "{options.user}"', hint)
         asked = [("command", word) for word in _through_shell(argv, options)]
         socket = await self._connect(pod, "exec", [*asked, *_streams(container, tty=tty, stdin=stdin)])
         return channel.ProcessStreams(socket, what=f'exec in "{pod.metadata.name}"', tty=tty, stdin=stdin)

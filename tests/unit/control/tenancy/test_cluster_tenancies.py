@@ -11,6 +11,7 @@ from fairlead import errors
 from fairlead.control.tenancy import cluster
 from fairlead.control.tenancy.tenancy import Tenancies
 from fairlead.plan.tenancy import baseline, policy
+from fairlead.settings import ControlSettings
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import Tenancy
@@ -39,7 +40,8 @@ def store() -> Recorded:
 
 def keeper(store: Recorded, enforcer: str = "auto") -> Tenancies:
     networks = cluster.ClusterNetworks(store, enforcer=enforcer, networks=("10.96.0.0/12",))
-    return Tenancies(store, networks, cluster.ClusterPossessions(store), follows_pods=False)
+    limits = ControlSettings(tenancy_pods=0, tenancy_volumes=0)
+    return Tenancies(store, networks, cluster.ClusterPossessions(store), control=limits, follows_pods=False)
 
 
 async def made(store: Recorded, **spec: object) -> Tenancy:

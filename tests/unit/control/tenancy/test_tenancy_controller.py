@@ -14,6 +14,7 @@ from fairlead import errors
 from fairlead.control import manager
 from fairlead.control.tenancy.tenancy import Tenancies
 from fairlead.plan.tenancy import baseline
+from fairlead.settings import ControlSettings
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import NetworkStatus, Tenancy
@@ -86,6 +87,9 @@ class Place:
         return self.unverified
 
 
+_LIMITS = ControlSettings(tenancy_resync_s=0.05, tenancy_pods=7, tenancy_volumes=5)
+
+
 @pytest.fixture
 def store() -> MemoryStore:
     return MemoryStore()
@@ -99,7 +103,7 @@ def place() -> Place:
 @contextlib.asynccontextmanager
 async def _running(store: MemoryStore, place: Place) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as tasks:
-        keeper = Tenancies(store, place, place, resync_s=0.05, most_pods=7, most_volumes=5)
+        keeper = Tenancies(store, place, place, control=_LIMITS)
         task = tasks.create_task(manager.run_controllers(store, (keeper,)))
         yield
         task.cancel()
@@ -313,7 +317,7 @@ async def test_a_spec_that_changed_meanwhile_is_not_called_ready_by_an_older_loo
     store: MemoryStore, place: Place
 ) -> None:
     made = await _make(store)
-    keeper = Tenancies(store, place, place)
+    keeper = Tenancies(store, place, place, control=_LIMITS)
     await keeper.reconcile("alpha")
     fresh = await store.get(Tenancy, "alpha")
     changed = await store.update(
