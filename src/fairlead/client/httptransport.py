@@ -193,18 +193,33 @@ class HTTPTransport:
         except (OSError, TimeoutError, exceptions.WebSocketException) as error:
             raise self._unreachable(error) from error
         with connection, self._breakable(connection.socket):
-            yield _Session(connection)
+            session = _Session(connection)
+            try:
+                yield session
+            finally:
+                if session.is_sending:  # a good-bye would wait behind what nobody takes
+                    _break((connection.socket,))
 
     def _upgraded(self, target: str) -> ClientConnection:
+        """Open a WebSocket. Its pings wait for their answer as long as it takes: it stands behind our own frames."""
         from websockets.sync import client as websocket
 
         path = f"{self._url.path.rstrip('/')}{target}"
         if self._socket is not None:
             return websocket.unix_connect(
-                str(self._socket), f"ws://fairlead{path}", open_timeout=_UPGRADE_S, max_size=_LARGEST_FRAME
+                str(self._socket),
+                f"ws://fairlead{path}",
+                open_timeout=_UPGRADE_S,
+                max_size=_LARGEST_FRAME,
+                ping_timeout=None,
             )
         if self._url.scheme == "http":
-            return websocket.connect(f"ws://{self._url.netloc}{path}", open_timeout=_UPGRADE_S, max_size=_LARGEST_FRAME)
+            return websocket.connect(
+                f"ws://{self._url.netloc}{path}",
+                open_timeout=_UPGRADE_S,
+                max_size=_LARGEST_FRAME,
+                ping_timeout=None,
+            )
         # Opened and checked here, since the upgrade carries the key: to the library it is a socket as any other.
         opened, _ = self._connection()
         try:
@@ -217,6 +232,7 @@ class HTTPTransport:
                 additional_headers=self._authorization(),
                 open_timeout=_UPGRADE_S,
                 max_size=_LARGEST_FRAME,
+                ping_timeout=None,
             )
         except BaseException:
             opened.close()
@@ -303,6 +319,7 @@ class _Session:
     """See `transport.Session`."""
 
     connection: ClientConnection
+    is_sending: bool = False
 
     def frames(self) -> Iterator[bytes | str]:
         """See `transport.Session.frames`."""
@@ -315,8 +332,10 @@ class _Session:
         """See `transport.Session.send`."""
         from websockets import exceptions
 
+        self.is_sending = True
         with contextlib.suppress(exceptions.ConnectionClosed, OSError):
             self.connection.send(frame)
+        self.is_sending = False
 
 
 def _closed(path: Path) -> tuple[str, str]:

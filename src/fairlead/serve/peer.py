@@ -6,6 +6,7 @@ Source: ASGI specification, "Lifespan State".
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -16,8 +17,17 @@ KEY: Final = "peer"
 HANG_UP: Final = "hang_up"
 """Of the scope's state: cuts the connection, for who sends to a client that takes nothing in."""
 
+GONE: Final = "gone"
+"""Of a WebSocket's state: set once the connection is over."""
+
 
 def of_state(state: Mapping[str, Any]) -> Peer | None:
     """Return whom the server noted; None where it noted no caller."""
     found = state.get(KEY)
     return found if isinstance(found, Peer) else None
+
+
+def gone_of_state(state: Mapping[str, Any]) -> asyncio.Event | None:
+    """Return what is set once a WebSocket is over; None where the server does not say it."""
+    found = state.get(GONE)
+    return found if isinstance(found, asyncio.Event) else None

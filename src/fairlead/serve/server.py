@@ -20,12 +20,14 @@ from typing import Any, ClassVar, Final
 import h11
 import uvicorn
 from uvicorn.protocols.http import h11_impl
+from uvicorn.protocols.websockets import websockets_sansio_impl
 
 from fairlead.kernel import socketpeer
 from fairlead.serve import onelength, peer, sockets
 from fairlead.serve.limits import address as addresses
 
 _GRACE_S: Final = 2
+_PING_S = 20.0
 
 
 class _Connection(h11_impl.H11Protocol):
@@ -114,6 +116,19 @@ class _Connection(h11_impl.H11Protocol):
         self.transport.close()
 
 
+class _Session(websockets_sansio_impl.WebSocketsSansIOProtocol):
+    """One WebSocket, whose handler hears of its end while it waits for something else than the next frame."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._gone = asyncio.Event()
+        self.app_state = {**self.app_state, peer.GONE: self._gone}
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._gone.set()
+
+
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -167,7 +182,10 @@ async def _serve(
         access_log=False,
         proxy_headers=False,  # else who connects from this machine is who X-Forwarded-For says
         server_header=False,
-        ws="websockets-sansio",
+        ws=_Session,
+        # A ping that cannot be sent tells that a client is gone. Its answer stands behind frames that nobody takes yet.
+        ws_ping_interval=_PING_S,
+        ws_ping_timeout=None,
         timeout_graceful_shutdown=_GRACE_S,
     )
     server = _Server(config)

@@ -41,14 +41,15 @@ def fairlead(*argv: str, env: dict[str, str] | None = None, stdin: str | bytes |
 
 
 @contextlib.contextmanager
-def serving(folder: Path) -> Iterator[Service]:
-    """Serve for the length of a block."""
+def serving(folder: Path, prepare: Callable[[World], None] = lambda _world: None) -> Iterator[Service]:
+    """Serve for the length of a block. Args: prepare: changes the machine before it is served."""
     ready = threading.Event()
     holder: list[Service] = []
     stop: list[Callable[[], object]] = []
 
     async def serve() -> None:
         world = World(folder)
+        prepare(world)
         path = world.services.info.socket
         listening, ending = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()

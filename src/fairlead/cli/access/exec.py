@@ -10,6 +10,7 @@ from fairlead.cli.core import client as api
 from fairlead.cli.core import invocation, options
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.terminal import starting, streams
+from fairlead.client.session.standstill import Standstill
 
 
 @click.command("exec", context_settings={"allow_interspersed_args": False})
@@ -50,7 +51,8 @@ def execute(
     params += [(key, value) for key, value in where.items() if value]
     starting.await_running(client, name, where["namespace"], where["container"])
     with client.connect(f"{api.container_path(name)}/exec", params) as connection:
-        code = streams.carry(streams.Session(connection), stdin=stdin, terminal=terminal)
+        still = Standstill(streams.warn_of_standstill(client)) if stdin and not terminal else None
+        code = streams.carry(streams.Session(connection, still=still), stdin=stdin, terminal=terminal)
     if not stdin:
         streams.warn_of_unread_input()
     ctx.exit(code)

@@ -13,18 +13,18 @@ import os
 import queue
 import tarfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, BinaryIO, Final, cast
 
 from fairlead import errors
 from fairlead.client import calls, transport
-from fairlead.client.session import header, process
+from fairlead.client.session import header, process, standstill
 
 _CHUNK: Final = process.CHUNK
-_UNTOLD_S: Final = 15.0
-"""How long a program that has complained may take to end once it has all input, before it counts as ended."""
+_UNTOLD_S: Final = standstill.LIMIT_S
+"""How long a program that has complained may take no input and not end, before it counts as ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,25 +229,63 @@ def _own(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-class _Sent(io.RawIOBase):
-    """A file to write whose bytes go to a socket."""
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """What the far end said at last; None: it broke off."""
 
-    def __init__(self, connection: transport.Session) -> None:
-        self._connection = connection
+    word: dict[str, object] | None
+
+
+Ends = queue.SimpleQueue["bytes | _Last | BaseException"]
+"""What the far end says of errors, b"" where it took input, its last word; or why no more input can be read here."""
+
+
+class _Sent(io.RawIOBase):
+    """A file to write whose bytes go to a socket, from a thread of its own: a program that reads nothing holds it."""
+
+    def __init__(self, connection: transport.Session, ends: Ends) -> None:
+        self._connection, self._ends = connection, ends
+        self.is_waiting = False
+        """Whether the program is waited for: to take what is sent, or to end once it has all."""
+        self.is_over = False
+        """Whether nobody waits for the program any more."""
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: bytes) -> int:  # type: ignore[override]  # bytes are all that is written here
         for start in range(0, len(data), _CHUNK):
-            self._connection.send(bytes(data[start : start + _CHUNK]))
+            self._send(bytes(data[start : start + _CHUNK]))
+            self.is_waiting = False
         return len(data)
 
+    def end(self) -> None:
+        """Say that this is all."""
+        self._send(process.END_OF_INPUT)
 
-def copy_in(service: calls.Calls, source: str | BinaryIO, target: End, *, keeps_owners: bool = False) -> None:
+    def _send(self, frame: bytes | str) -> None:
+        if self.is_over:
+            raise _Over
+        self.is_waiting = True
+        self._connection.send(frame)
+        self._ends.put(b"")
+
+
+class _Over(Exception):
+    """Nobody waits for what is sent."""
+
+
+def copy_in(
+    service: calls.Calls,
+    source: str | BinaryIO,
+    target: End,
+    *,
+    keeps_owners: bool = False,
+    stands: Callable[[], None] = lambda: None,
+) -> None:
     """Copy a path of this machine, or a tar that an open file holds, to a path of a container.
 
-    Args:   keeps_owners: of what is copied; else it is root's.
+    Args:   keeps_owners: of what is copied; else it is root's.   stands: called once where nothing moves any more.
     Raises: Invalid (`CopyFailed`); what the service's problem says; Unavailable (`ServiceBrokeOff`).
     """
     what, folder, name = "a tar", target.path, ""
@@ -255,16 +293,26 @@ def copy_in(service: calls.Calls, source: str | BinaryIO, target: End, *, keeps_
         what = source
         folder, name = _placed(service, source, target)
     with _connected(service, target, path=folder, into=True) as connection:
-        ends: queue.SimpleQueue[bytes | _Last] = queue.SimpleQueue()
+        ends: Ends = queue.SimpleQueue()
+        sent = _Sent(connection, ends)
+
+        def send() -> None:
+            try:
+                if isinstance(source, str):
+                    _pack(source, name, sent, keeps_owners=keeps_owners)
+                else:
+                    while data := source.read(_CHUNK):
+                        sent.write(data)
+                sent.end()
+            except BaseException as error:  # noqa: BLE001 it is raised where the end is awaited
+                ends.put(error)
+
         threading.Thread(target=_hear, args=(connection, ends), name="copy", daemon=True).start()
-        sent = _Sent(connection)
-        if isinstance(source, str):
-            _pack(source, name, sent, keeps_owners=keeps_owners)
-        else:
-            while data := source.read(_CHUNK):
-                sent.write(data)
-        connection.send(process.END_OF_INPUT)
-        last, said = _await_last(ends)
+        threading.Thread(target=send, name="copy-input", daemon=True).start()
+        try:
+            last, said = _await_last(ends, sent, stands)
+        finally:
+            sent.is_over = True
     _check(last, said, f"{what} to {target.container}:{target.path}")
 
 
@@ -312,14 +360,7 @@ def _is_folder(service: calls.Calls, end: End) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class _Last:
-    """What the far end said at last; None: it broke off."""
-
-    word: dict[str, object] | None
-
-
-def _hear(connection: transport.Session, ends: queue.SimpleQueue[bytes | _Last]) -> None:
+def _hear(connection: transport.Session, ends: Ends) -> None:
     """Pass on what the far end says of errors, and its last word."""
     for frame in connection.frames():
         if isinstance(frame, str):
@@ -329,18 +370,27 @@ def _hear(connection: transport.Session, ends: queue.SimpleQueue[bytes | _Last])
     ends.put(_Last(None))
 
 
-def _await_last(ends: queue.SimpleQueue[bytes | _Last]) -> tuple[dict[str, object] | None, bytes]:
+def _await_last(ends: Ends, sent: _Sent, stands: Callable[[], None]) -> tuple[dict[str, object] | None, bytes]:
     """Return the last word and all that was said before it.
 
-    API servers do not tell the end of a program that left its input unread: one that complained and then says nothing
-    has ended, and not well.
+    API servers do not always tell the end of a program that left its input unread (`standstill`): one that complained,
+    and then neither takes input nor says anything, has ended, and not well. One that says nothing may be at work.
     """
-    said = b""
+    said, was_told = b"", False
     while True:
         try:
-            found = ends.get(timeout=_UNTOLD_S if said else None)
+            found = ends.get(timeout=_UNTOLD_S)
         except queue.Empty:
-            return {"exit_code": 1}, said.rstrip() + b" (how it ended was not told)"
-        if isinstance(found, _Last):
-            return found.word, said
-        said += found
+            if said and sent.is_waiting:
+                return {"exit_code": 1}, said.rstrip() + b" (how it ended was not told)"
+            if sent.is_waiting and not was_told:
+                stands()
+                was_told = True
+            continue
+        match found:
+            case _Last():
+                return found.word, said
+            case BaseException():
+                raise found
+            case _:
+                said += found

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import html
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,7 +50,8 @@ def run(service: calls.Calls, path: str, params: Sequence[tuple[str, str]], stdi
     """
     output, wrong = bytearray(), bytearray()
     last: Any = None
-    with service.connect(path, params) as session, _fed(session, stdin):
+    with service.connect(path, params) as session:
+        _feed(session, stdin)
         for frame in session.frames():
             if isinstance(frame, str):
                 last = json.loads(frame)
@@ -69,18 +69,15 @@ def exit_code(last: Any) -> int:
     return int(last["exit_code"])
 
 
-@contextlib.contextmanager
-def _fed(session: transport.Session, data: bytes) -> Iterator[None]:
-    """Send the input from a thread of its own: a process may write more than any buffer holds before it reads."""
+def _feed(session: transport.Session, data: bytes) -> None:
+    """Send the input from a thread of its own, which ends with the session.
+
+    A process may write more than any buffer holds before it reads, or read nothing at all.
+    """
 
     def feed() -> None:
         for start in range(0, len(data), CHUNK):
             session.send(data[start : start + CHUNK])
         session.send(END_OF_INPUT)
 
-    feeder = threading.Thread(target=feed, name="process-input", daemon=True)
-    feeder.start()
-    try:
-        yield
-    finally:
-        feeder.join()
+    threading.Thread(target=feed, name="process-input", daemon=True).start()

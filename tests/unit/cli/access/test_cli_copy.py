@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import os
-import queue
 import tarfile
 from pathlib import Path
 from typing import IO, cast
@@ -255,12 +254,3 @@ def test_a_pull_that_fails_says_why(service: Service) -> None:
     result = service.fairlead("pull", "nosuch")
     assert result.exit_code == 2
     assert "manifest unknown" in result.stderr
-
-
-def test_a_program_that_complained_and_whose_end_is_not_told_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "_UNTOLD_S", 0.05)
-    ends: queue.SimpleQueue[bytes | copying._Last] = queue.SimpleQueue()
-    ends.put(b"tar: no space left on device\n")
-    last, said = copying._await_last(ends)
-    assert last is not None
-    assert (last["exit_code"] != 0, b"no space left on device (how it ended was not told)" in said) == (True, True)

@@ -21,13 +21,16 @@ import sys
 import termios
 import threading
 import tty
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from fairlead import errors
 from fairlead.cli.core import plaintext
+from fairlead.cli.core.client import Client
 from fairlead.client import transport
 from fairlead.client.session import process
+from fairlead.client.session.standstill import LIMIT_S, Standstill
 
 _CHUNK: Final = 1 << 16
 _ENDED: Final = b"e"
@@ -44,6 +47,8 @@ class Session:
     """The service's closing frame."""
     failure: OSError | None = None
     """Why output could not be written, a closed pipe for one."""
+    still: Standstill | None = None
+    """Hears what moves, where it is to be said that nothing does."""
 
 
 def warn_of_unread_input() -> None:
@@ -66,7 +71,8 @@ def carry(session: Session, *, stdin: bool, terminal: bool) -> int:
     with _raw_terminal() if is_raw else contextlib.nullcontext():
         with _size_changes(session) if terminal and sys.stdout.isatty() else contextlib.nullcontext():
             reader.start()
-            _write(session, stdin=stdin)
+            with session.still.watched() if session.still is not None else contextlib.nullcontext():
+                _write(session, stdin=stdin)
         reader.join()
     for end in session.wakes:
         os.close(end)
@@ -75,9 +81,30 @@ def carry(session: Session, *, stdin: bool, terminal: bool) -> int:
     return process.exit_code(session.last)
 
 
+def warn_of_standstill(client: Client) -> Callable[[], None]:
+    """Return what says that a process neither takes input nor says anything, where its end may go untold."""
+
+    def say() -> None:
+        with contextlib.suppress(errors.FairleadError):
+            if client.status().node:
+                return  # one machine, which tells each end
+        plaintext.echo(_STANDS, err=True)
+
+    return say
+
+
+_STANDS: Final = (
+    f"note: for {LIMIT_S:.0f} s the process has taken no input and said nothing. It may be at\n"
+    "      work, or have ended: Kubernetes does not always tell the end of a program\n"
+    "      that left its input unread. Ctrl-C ends this wait."
+)
+
+
 def _read(session: Session) -> None:
     try:
         for frame in session.connection.frames():
+            if session.still is not None:
+                session.still.moved()
             if isinstance(frame, bytes):
                 write(frame)
             else:
@@ -110,8 +137,11 @@ def _write(session: Session, *, stdin: bool) -> None:
                 _send_size(session)
         elif keyboard is not None:
             data = os.read(keyboard, _CHUNK)
-            session.connection.send(data if data else process.END_OF_INPUT)
+            with session.still.sending() if session.still is not None else contextlib.nullcontext():
+                session.connection.send(data if data else process.END_OF_INPUT)
             keyboard = keyboard if data else None
+            if session.still is not None and not data:
+                session.still.sent()
 
 
 def _send_size(session: Session) -> None:

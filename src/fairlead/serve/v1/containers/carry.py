@@ -21,6 +21,7 @@ from litestar import exceptions
 
 from fairlead import errors
 from fairlead.model.output import ErrorOutput
+from fairlead.serve import peer
 from fairlead.store.subresource import Session
 from fairlead.wire.fairlead import problem
 from fairlead.wire.text import typedjson
@@ -69,9 +70,10 @@ async def _carry(socket: Socket, session: Session, *, is_split: bool) -> None:
     """Carry both directions; the process's end ends both, and so does the asker's leaving."""
     try:
         async with asyncio.TaskGroup() as group:
-            feeding = group.create_task(_feed(socket, session))
+            others = group.create_task(_feed(socket, session)), group.create_task(_notice_end(socket))
             last = await _drain(socket, session, is_split=is_split)
-            feeding.cancel()
+            for one in others:
+                one.cancel()
         await _finish(socket, last)
     except* exceptions.WebSocketDisconnect:
         pass  # the asker left: the caller closes the session, which kills the process
@@ -105,6 +107,14 @@ async def _feed(socket: Socket, session: Session) -> None:
             await session.write(data)
         elif isinstance(text, str):
             await _obey(text, session)
+
+
+async def _notice_end(socket: Socket) -> None:
+    """End the session where the asker is gone, which feeding does not hear while the process takes no input."""
+    gone = peer.gone_of_state(socket.scope.get("state") or {})
+    if gone is not None:
+        await gone.wait()
+        raise exceptions.WebSocketDisconnect(detail="the asker is gone")
 
 
 async def _obey(text: str, session: Session) -> None:
