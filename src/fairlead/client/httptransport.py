@@ -197,7 +197,7 @@ class HTTPTransport:
             try:
                 yield session
             finally:
-                if session.is_sending:  # a good-bye would wait behind what nobody takes
+                if session.is_sending:  # a good-bye would wait behind what is not taken
                     _break((connection.socket,))
 
     def _upgraded(self, target: str) -> ClientConnection:

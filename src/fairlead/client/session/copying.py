@@ -248,7 +248,7 @@ class _Sent(io.RawIOBase):
         self.is_waiting = False
         """Whether the program is waited for: to take what is sent, or to end once it has all."""
         self.is_over = False
-        """Whether nobody waits for the program any more."""
+        """Whether the program is not waited for any more."""
 
     def writable(self) -> bool:
         return True
@@ -272,7 +272,7 @@ class _Sent(io.RawIOBase):
 
 
 class _Over(Exception):
-    """Nobody waits for what is sent."""
+    """What is sent is not waited for any more."""
 
 
 def copy_in(

@@ -1,7 +1,7 @@
 """Notices that a process takes no input and says nothing: a cluster does not always tell that one has ended.
 
 A kubelet may pass on no more of a program that left its input unread, its end included. `kubectl` knows as little: it
-waits for the end of both outputs, and then for how it ended, without limit. So nobody can be sure; a person is told.
+waits for the end of both outputs, and then for how it ended, without limit. So it cannot be known; the person is told.
 Source: client-go tools/remotecommand v2.go (`stream`), v5.go; rancher/rke2 issue 10237.
 """
 

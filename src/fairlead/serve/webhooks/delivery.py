@@ -1,6 +1,6 @@
 """Sends what is in the outbox: to the address that was judged, never led elsewhere, again until it is taken.
 
-Each webhook has one event under way, the oldest, and waits for nobody else's: a receiver that never answers holds up
+Each webhook has one event under way, the oldest, and does not wait for others: a receiver that never answers holds up
 its own events alone. A name is looked up here and nowhere else: the addresses that `address` lets pass are the ones
 that are connected to, so that a name which changes its answer leads nowhere. What a receiver answers is not read.
 """
