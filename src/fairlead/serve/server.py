@@ -183,7 +183,7 @@ async def _serve(
         proxy_headers=False,  # else who connects from this machine is who X-Forwarded-For says
         server_header=False,
         ws=_Session,
-        # A ping that cannot be sent tells that a client is gone. Its answer stands behind frames that are not taken yet.
+        # A ping that cannot be sent tells that a client is gone; its answer stands behind frames that wait to be taken
         ws_ping_interval=_PING_S,
         ws_ping_timeout=None,
         timeout_graceful_shutdown=_GRACE_S,

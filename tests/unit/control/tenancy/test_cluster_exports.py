@@ -10,6 +10,7 @@ from fairlead.control.tenancy import cluster
 from fairlead.control.tenancy.tenancy import Tenancies
 from fairlead.plan.tenancy import baseline, exportvolume
 from fairlead.serve.backend.volumes import ClusterVolumes
+from fairlead.settings import ControlSettings
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import NFSExport, Tenancy, TenancySpec, TenancyStorage
@@ -25,7 +26,9 @@ class Place:
     def __init__(self) -> None:
         self.store = MemoryStore()
         networks = cluster.ClusterNetworks(self.store, enforcer="networkpolicy", networks=("10.96.0.0/12",))
-        self.keeper = Tenancies(self.store, networks, cluster.ClusterPossessions(self.store), follows_pods=False)
+        possessions = cluster.ClusterPossessions(self.store)
+        control = ControlSettings(tenancy_pods=0, tenancy_volumes=0)
+        self.keeper = Tenancies(self.store, networks, possessions, control=control, follows_pods=False)
 
     async def make(self, name: str = "red", found: NFSExport | None = _EXPORT) -> Tenancy:
         spec = TenancySpec(storage=TenancyStorage(nfs=found))
