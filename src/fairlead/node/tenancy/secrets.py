@@ -77,11 +77,19 @@ def write(folder: Path, wanted: tuple[secret.File, ...], *, user: int | None, fi
         path.unlink()
     owner = userids.shifted(user or 0, first_id)
     for one in wanted:
-        path, mode = folder / one.path, one.mode
-        if mode is None:
-            mode = _EVERYBODY if user is None else _ALONE
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists() or path.read_bytes() != one.data:
-            files.write_atomic(path, one.data, mode=mode, durable=False)
-        path.chmod(mode)
-        os.chown(path, owner, owner)
+        try:
+            _write(folder / one.path, one, mode=_EVERYBODY if user is None else _ALONE, owner=owner)
+        except OSError as error:
+            message = f'the file "{errors.readable(one.path)}" of a secret cannot be written: {error.strerror}'
+            hint = "may two items of the volume lie in each other's way?"
+            raise errors.Unavailable(message, reason="MemoryVolumeFailed", hint=hint) from error
+
+
+def _write(path: Path, wanted: secret.File, *, mode: int, owner: int) -> None:
+    """Write one file. Args: mode: where it names none."""
+    mode = mode if wanted.mode is None else wanted.mode
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_bytes() != wanted.data:
+        files.write_atomic(path, wanted.data, mode=mode, durable=False)
+    path.chmod(mode)
+    os.chown(path, owner, owner)

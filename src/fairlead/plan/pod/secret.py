@@ -7,8 +7,9 @@ Source: kubernetes pkg/apis/core/validation, ValidateEnvFrom, validateSecretVolu
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +21,10 @@ MISSING: Final = "CreateContainerConfigError"
 KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _KEY_RULE: Final = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
 _MODE_RULE: Final = "must be a number between 0 and 0777 (octal), both inclusive"
+_LENGTH_RULE: Final = "must be a path that a file system takes, each name of 255 bytes at most"
+_APART_RULE: Final = "must not be another item's path, nor a folder of one, nor lie below one"
 _MOST_MODE: Final = 0o777
+_LONGEST_NAME, _LONGEST_PATH = 255, 1024
 _LONGEST_LINE: Final = 60_000
 """Bytes of a variable and its name: podman reads lines of 64 KiB."""
 
@@ -99,6 +103,7 @@ def volume_problems(path: str, source: core.SecretVolume) -> Iterator[str]:
     """Yield what is wrong with a volume of a Secret."""
     if not source.secret_name:
         yield f"{path}.secretName: Required value"
+    taken: set[str] = set()
     if not _is_mode(source.default_mode):
         yield f"{path}.defaultMode: Invalid value: {source.default_mode}: {_MODE_RULE}"
     for index, one in enumerate(source.items):
@@ -108,8 +113,19 @@ def volume_problems(path: str, source: core.SecretVolume) -> Iterator[str]:
             yield f"{where}.path: Required value"
         elif not _is_inside(one.path) or one.path.startswith("..") or one.path.strip("/") in {"", "."}:
             yield f'{where}.path: Invalid value: "{one.path}": {_PATH_RULE}'
+        elif len(one.path) > _LONGEST_PATH or any(len(part.encode()) > _LONGEST_NAME for part in one.path.split("/")):
+            yield f'{where}.path: Invalid value: "{errors.readable(one.path[:80])}": {_LENGTH_RULE}'
+        elif not _is_apart(own := posixpath.normpath(one.path), taken):
+            yield f'{where}.path: Invalid value: "{one.path}": {_APART_RULE}'
+        else:
+            taken.add(own)
         if not _is_mode(one.mode):
             yield f"{where}.mode: Invalid value: {one.mode}: {_MODE_RULE}"
+
+
+def _is_apart(path: str, taken: Iterable[str]) -> bool:
+    """Return whether a file of this path can be beside the others: none is it, or a folder that the other is in."""
+    return not any(path == one or path.startswith(f"{one}/") or one.startswith(f"{path}/") for one in taken)
 
 
 def _is_mode(mode: int | None) -> bool:

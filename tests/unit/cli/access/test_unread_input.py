@@ -93,6 +93,20 @@ class Kubelet:
         carried.close = close  # type: ignore[method-assign]  # its connections are the test's
         return carried
 
+    async def port_forward(self, pod: core.Pod, port: int) -> Any:
+        """Return a connection to a server that reads nothing."""
+        del pod, port
+        never = asyncio.Event()
+
+        async def close() -> None:
+            self.closed.set()
+
+        async def wait(_data: bytes = b"") -> bytes:
+            await never.wait()
+            return b""
+
+        return SimpleNamespace(read=wait, write=wait, close=close)
+
 
 @pytest.fixture
 def kubelet() -> Kubelet:
@@ -173,3 +187,12 @@ def test_it_is_said_of_a_cluster_alone_with_the_way_out(
     said = capsys.readouterr().err
     assert (len(said.splitlines()), "Ctrl-C" in said) == (lines, bool(lines))
     assert max(map(len, said.splitlines()), default=0) <= 80
+
+
+def test_a_forwarded_port_whose_server_reads_nothing_ends_with_its_asker(service: Service, kubelet: Kubelet) -> None:
+    client = calls.Calls(httptransport.HTTPTransport(service.env["FAIRLEAD_URL"].removeprefix("http+unix://")))
+    with client.connect("/v1/containers/box/ports/80", [("namespace", "default")]) as connection:
+        for _ in range(4):
+            connection.send(b"x" * 1000)
+        client.close()
+    assert kubelet.closed.wait(10)

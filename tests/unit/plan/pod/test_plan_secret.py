@@ -155,6 +155,11 @@ def test_what_a_container_cannot_take_from_a_secret_is_named_by_its_path(item: d
         ({"secretName": "db", "items": [{"key": "", "path": "a"}]}, "items[0].key: Required value"),
         ({"secretName": "db", "items": [{"key": "k", "path": ""}]}, "items[0].path: Required value"),
         ({"secretName": "db", "items": [{"key": "k", "path": "../x"}]}, "items[0].path: Invalid value"),
+        ({"secretName": "db", "items": [{"key": "k", "path": "a" * 256}]}, "a file system takes"),
+        ({"secretName": "db", "items": [{"key": "k", "path": "a/" * 600 + "a"}]}, "a file system takes"),
+        ({"secretName": "db", "items": [{"key": "k", "path": "x"}, {"key": "l", "path": "x/y"}]}, "nor lie below one"),
+        ({"secretName": "db", "items": [{"key": "k", "path": "x/y"}, {"key": "l", "path": "x"}]}, "nor lie below one"),
+        ({"secretName": "db", "items": [{"key": "k", "path": "a/./b"}, {"key": "l", "path": "a/b"}]}, "another item's"),
     ],
 )
 def test_what_is_wrong_with_a_volume_of_a_secret_is_named_by_its_path(source: dict[str, object], words: str) -> None:

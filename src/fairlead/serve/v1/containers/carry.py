@@ -70,7 +70,7 @@ async def _carry(socket: Socket, session: Session, *, is_split: bool) -> None:
     """Carry both directions; the process's end ends both, and so does the asker's leaving."""
     try:
         async with asyncio.TaskGroup() as group:
-            others = group.create_task(_feed(socket, session)), group.create_task(_notice_end(socket))
+            others = group.create_task(_feed(socket, session)), group.create_task(notice_end(socket))
             last = await _drain(socket, session, is_split=is_split)
             for one in others:
                 one.cancel()
@@ -109,7 +109,7 @@ async def _feed(socket: Socket, session: Session) -> None:
             await _obey(text, session)
 
 
-async def _notice_end(socket: Socket) -> None:
+async def notice_end(socket: Socket) -> None:
     """End the session where the asker is gone, which feeding does not hear while the process takes no input."""
     gone = peer.gone_of_state(socket.scope.get("state") or {})
     if gone is not None:

@@ -17,7 +17,7 @@ from litestar import exceptions, params
 from fairlead import errors
 from fairlead.serve.backend import pods
 from fairlead.serve.backend.port import require
-from fairlead.serve.v1.containers.carry import Control, Socket
+from fairlead.serve.v1.containers.carry import Control, Socket, notice_end
 from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.store.subresource import Connection
 from fairlead.wire.fairlead import problem
@@ -57,9 +57,10 @@ async def _carry(socket: Socket, opening: Awaitable[Connection]) -> None:
         async with asyncio.TaskGroup() as group:
             feeding = group.create_task(_feed(socket, connection))
             draining = group.create_task(_drain(socket, connection))
+            leaving = group.create_task(notice_end(socket))
             await asyncio.wait((feeding, draining), return_when=asyncio.FIRST_COMPLETED)
-            feeding.cancel()
-            draining.cancel()
+            for one in (feeding, draining, leaving):
+                one.cancel()
         await socket.close()
     except* exceptions.WebSocketDisconnect:
         pass  # the asker left
