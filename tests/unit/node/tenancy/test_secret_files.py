@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors
+from fairlead.kernel import tmpfs
 from fairlead.node.tenancy import secrets
 from fairlead.plan.pod import secret
 
 
 def test_files_that_lie_in_each_others_way_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod that was stored by an older service may have them."""
-    monkeypatch.setattr(secrets.tmpfs, "mount", lambda *_, **__: None)
+    monkeypatch.setattr(tmpfs, "mount", lambda *_, **__: None)
     wanted = tuple(secret.File(path=path, data=b"rosebud", mode=None) for path in ("x", "x/y"))
     with pytest.raises(errors.Unavailable) as refused:
         secrets.write(tmp_path / "v", wanted, user=os.getuid(), first_id=0)
