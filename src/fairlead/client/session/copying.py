@@ -249,6 +249,8 @@ class _Sent(io.RawIOBase):
         """Whether the program is waited for: to take what is sent, or to end once it has all."""
         self.is_over = False
         """Whether the program is not waited for any more."""
+        self.failure: BaseException | None = None
+        """Why not all could be sent."""
 
     def writable(self) -> bool:
         return True
@@ -305,12 +307,18 @@ def copy_in(
                         sent.write(data)
                 sent.end()
             except BaseException as error:  # noqa: BLE001 it is raised where the end is awaited
+                sent.failure = error
                 ends.put(error)
 
         threading.Thread(target=_hear, args=(connection, ends), name="copy", daemon=True).start()
-        threading.Thread(target=send, name="copy-input", daemon=True).start()
+        sender = threading.Thread(target=send, name="copy-input", daemon=True)
+        sender.start()
         try:
             last, said = _await_last(ends, sent, stands)
+            if last is not None and not last.get("exit_code", 1):
+                sender.join()  # it is a copy only if all of it was read and sent
+                if sent.failure is not None:
+                    raise sent.failure
         finally:
             sent.is_over = True
     _check(last, said, f"{what} to {target.container}:{target.path}")
