@@ -130,6 +130,7 @@ BODIES: Final = (
     ("POST", "/v1/baselines:approve", (("approve", {"board": "233010de-16c110de-900"}),)),
     ("POST", "/v1/leases:quarantine", (("quarantine", {"gpu": "GPU-a", "why": "row remap failed"}),)),
     ("POST", "/v1/leases:release", (("release", {"gpu": "GPU-a", "why": "replaced"}),)),
+    ("POST", "/v1/baselines:forget", (("forget", {"board": "NVIDIA H100 80GB HBM3"}),)),
     ("POST", "/v1/images:pull", (("pull", {"name": "demo"}),)),
     ("POST", "/v1/images:tag", (("tag", {"name": "demo", "new": "demo:2"}),)),
     ("POST", "/v1/images:import", (("import", {"path": "/nonexistent", "name": "loot:1", "command": ["sh"]}),)),
