@@ -61,6 +61,13 @@ _PATHS: Final = (
 _UNCONFINED: Final = {"type": "Unconfined"}
 _GPU: Final = {"limits": {"nvidia.com/gpu": "1"}}
 
+
+def is_of_clusters(pod: Pod) -> bool:
+    """Return whether a pod has a volume that one machine does not offer, or a claim that nobody made there."""
+    kinds = {kind for volume in pod["spec"].get("volumes", []) for kind in volume}
+    return bool(kinds & {"nfs", "iscsi", "csi", "persistentVolumeClaim"})
+
+
 REFUSED: Final[tuple[tuple[Pod, str], ...]] = (
     *((path(text), f"hostPath {shown} leads to GPU devices") for text, shown in _PATHS),
     (secured(privileged=True), "container main is privileged"),

@@ -30,6 +30,8 @@ async def _submit(api: httpx.AsyncClient, pod: dict[str, Any], namespace: str) -
 
 async def test_a_tenants_manifest_is_refused_as_on_a_cluster(api: httpx.AsyncClient, acme: str) -> None:
     for pod, words in tenantpods.REFUSED:
+        if tenantpods.is_of_clusters(pod):
+            continue
         answer = await _submit(api, pod, acme)
         body = answer.json()
         assert (answer.status_code, body["reason"]) == (403, "TenantPodForbidden"), (pod, body)
@@ -38,8 +40,19 @@ async def test_a_tenants_manifest_is_refused_as_on_a_cluster(api: httpx.AsyncCli
     assert listed.json()["items"] == []
 
 
+async def test_volumes_that_only_a_cluster_has_are_refused_to_everybody(api: httpx.AsyncClient, acme: str) -> None:
+    pods = [
+        pod for pod in (*(pod for pod, _ in tenantpods.REFUSED), *tenantpods.TAKEN) if tenantpods.is_of_clusters(pod)
+    ]
+    assert len(pods) == 5
+    for pod in pods:
+        for namespace in (acme, "plain"):
+            answer = await _submit(api, pod, namespace)
+            assert (answer.status_code, answer.json()["reason"]) in {(422, "PodInvalid"), (422, "VolumeNotFound")}, pod
+
+
 async def test_a_tenants_plain_pod_is_taken(api: httpx.AsyncClient, acme: str) -> None:
-    for number, pod in enumerate(tenantpods.TAKEN):
+    for number, pod in enumerate(pod for pod in tenantpods.TAKEN if not tenantpods.is_of_clusters(pod)):
         about = {"metadata": {**pod.get("metadata", {}), "name": f"p{number}"}}
         answer = await _submit(api, {**pod, **about}, acme)
         assert answer.status_code == 201, (pod, answer.text)
