@@ -33,7 +33,7 @@ import killloop
 
 CHECKER = Path(__file__).with_name("churncheck.py")
 ENDED = {"succeeded", "failed", "stopped", "gone"}
-SETTINGS = {"FAIRLEAD_LEASE_LEDGER": "on", "FAIRLEAD_LEASE_REUSE": "verify"}
+SETTINGS = {"FAIRLEAD_LEASE_LEDGER": "on", "FAIRLEAD_LEASE_REUSE": "verify", "FAIRLEAD_LEASE_APPROVALS": "1"}
 KINDS = {"service": 3, "its processes": 4, "tree": 2, "at work": 3, "monitor": 2, "container": 4}
 """What is killed, and how often in proportion."""
 LISTEN = "nc -ll -p 7000 -e echo heard & exec sleep"

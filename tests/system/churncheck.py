@@ -10,8 +10,11 @@ saw and prints one JSON object; exit code 1 where anything is wrong.
 - The reports: each possession must name one that passed, of this GPU, and newer than the possession before.
 
     python tests/system/churncheck.py --state FOLDER --mark PREFIX --gpus UUID,UUID,… [--every SECONDS]
+                                      [--bundles FOLDER] [--without-packets]
 
-Containers are told apart by names `fl-PREFIX-TENANCY-…`; GPUs are given in the order of their minor numbers.
+Podman's containers are told apart by names `fl-PREFIX-TENANCY-…`. With `--bundles`, a folder of containerd's bundles,
+they are those of pods in namespaces that begin with PREFIX, each a tenancy. GPUs are given in the order of their minor
+numbers.
 """
 
 from __future__ import annotations
@@ -50,7 +53,12 @@ _CLONE_NEWNET = 0x40000000
 _LISTEN = "0A"
 """TCP_LISTEN of net/tcp_states.h, as /proc/net/tcp has it."""
 _KERNELS_OWN = {"proc", "sysfs", "cgroup", "cgroup2", "overlay"}
-_CONTAINER = re.compile(r"/libpod-([0-9a-f]{64})")
+_CONTAINER = re.compile(r"/(?:libpod-|kubepods/\S*)([0-9a-f]{64})\b")
+"""In the cgroup that podman, or a kubelet without systemd, makes for a container."""
+_OURS = (b"/fairlead/inject/", b"/fairlead/kernel/")
+"""The hook, and what joins a container's cgroup to try what its rules allow."""
+_BUNDLE = "io.kubernetes.cri"
+"""What containerd's annotations of a bundle begin with: pkg/cri/annotations of containerd."""
 _NODE = re.compile(r"nvidia([0-9]+)\Z")
 _FLAGS = re.compile(r"^flags:\s*([0-7]+)", re.MULTILINE)
 _RULE = re.compile(r"c 195:([0-9]+) [rwm]*r")
@@ -66,6 +74,7 @@ class Container:
     tenancy: str
     pid: int
     start: str
+    program: str = ""
     gpus: set[str] = field(default_factory=set)
     namespaces: dict[str, str] = field(default_factory=dict)
     mounts: set[str] = field(default_factory=set)
@@ -85,6 +94,7 @@ class Holding:
     tenancy: str
     first: float
     last: float
+    program: str = ""
 
 
 # the kernel
@@ -110,6 +120,19 @@ def tagged(mark: str) -> dict[str, tuple[str, str]]:
     return found
 
 
+def bundled(folder: Path, mark: str) -> dict[str, tuple[str, str]]:
+    """Return name and tenancy of each container of pods in marked namespaces, by id, from containerd's bundles."""
+    found = {}
+    for path in folder.glob("*/config.json"):
+        with contextlib.suppress(OSError, ValueError):  # written, or removed, meanwhile
+            said = json.loads(path.read_bytes())["annotations"]
+            space, pod = said[f"{_BUNDLE}.sandbox-namespace"], said[f"{_BUNDLE}.sandbox-name"]
+            kind = "sandbox-" if said[f"{_BUNDLE}.container-type"] == "sandbox" else ""
+            if space.startswith(mark):
+                found[path.parent.name] = (f"fl-{pod}-{kind}{path.parent.name[:8]}", space)
+    return found
+
+
 def containers(known: dict[str, tuple[str, str]]) -> dict[str, Container]:
     """Return the containers that have a process now, by id."""
     found: dict[str, Container] = {}
@@ -126,18 +149,32 @@ def containers(known: dict[str, tuple[str, str]]) -> dict[str, Container]:
                 name, tenancy = known[inside[1]]
                 found[inside[1]] = Container(inside[1], name, tenancy, pid, start)
     for one in found.values():
-        one.gpus = reach(one.pid)
+        one.program = program(one.pid)
         # A runtime that is still making the container has the host's namespaces; nothing of a tenant runs in it yet.
+        one.gpus = reach(one.pid)
         if not is_runtime(one.pid):
             one.namespaces, one.mounts = namespaces(one.pid), mounts(one.pid)
     return {key: one for key, one in found.items() if one.is_same}
 
 
-def is_runtime(pid: int) -> bool:
-    """Return whether a process is still the runtime's; one that is just ending has no words any more."""
+def has(one: Container, what: str) -> bool:
+    """Return whether a container still has a namespace or a mount: numbers of those that are gone are given again."""
+    return what in mounts(one.pid) | set(namespaces(one.pid).values()) and one.is_same
+
+
+def program(pid: int) -> str:
     with contextlib.suppress(OSError):
-        program = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
-        return not program or program.endswith((b"runc", b"crun"))
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:60]
+    return ""
+
+
+def is_runtime(pid: int) -> bool:
+    """Return whether a process is the runtime's or ours; one that is just ending has no words any more."""
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return (
+            not words[0] or words[0].endswith((b"runc", b"crun")) or any(one in word for word in words for one in _OURS)
+        )
     return True
 
 
@@ -360,8 +397,10 @@ def verdict_problem(row: dict[str, Any], reports: dict[str, Any], given: list[di
 class Checker:
     """What was seen, and what of it must not be."""
 
-    def __init__(self, state: Path, mark: str, gpus: list[str]) -> None:
-        self.mark, self.gpus = mark, gpus
+    def __init__(
+        self, state: Path, mark: str, gpus: list[str], bundles: Path | None = None, *, tries: bool = True
+    ) -> None:
+        self.mark, self.gpus, self.bundles, self.tries = mark, gpus, bundles, tries
         self.ledger = Ledger(state / "lease")
         self.known: dict[str, tuple[str, str]] = {}
         self.holdings: dict[tuple[str, str], Holding] = {}
@@ -380,7 +419,7 @@ class Checker:
 
     def look(self) -> None:
         """Look once at everything."""
-        self.known |= tagged(self.mark)
+        self.known |= bundled(self.bundles, self.mark) if self.bundles else tagged(self.mark)
         before = time.time()
         found = containers(self.known)
         self.counts["looks"] += 1
@@ -391,7 +430,7 @@ class Checker:
         self._hands(found, before, time.time())
         self._apart(found)
         self.ledger.read()
-        if not self.trying.is_alive():  # what is not answered takes seconds, in which hands change
+        if self.tries and not self.trying.is_alive():  # what is not answered takes seconds, in which hands change
             alone = [one for one in found.values() if "-sandbox-" not in one.name]
             self.trying = threading.Thread(target=self._packets, args=(alone,), daemon=True)
             self.trying.start()
@@ -403,19 +442,24 @@ class Checker:
                 other = held.setdefault(gpu, one)
                 if other is not one and other.is_same and one.is_same:
                     self.note("in two hands", f"GPU {gpu}: {other.name} and {one.name}")
-                seen = self.holdings.setdefault((gpu, one.identity), Holding(gpu, one.name, one.tenancy, after, before))
+                seen = self.holdings.setdefault(
+                    (gpu, one.identity), Holding(gpu, one.name, one.tenancy, after, before, one.program)
+                )
                 seen.last = max(seen.last, before)
             for gpu in opened(one.pid) - one.gpus:
                 self.note("open and not given", f"GPU {gpu}: {one.name}")
 
     def _apart(self, found: dict[str, Container]) -> None:
         """Namespaces and writable mounts of two tenancies never meet, nor with the host's."""
-        owner: dict[str, str] = {one: "the host" for one in namespaces(os.getpid()).values()}
+        hosts = set(namespaces(os.getpid()).values())
+        owner: dict[str, Container] = {}
         for one in found.values():
             for what in (*one.namespaces.values(), *one.mounts):
-                other = owner.setdefault(what, one.tenancy)
-                if other != one.tenancy:
-                    self.note("shared", f"{what}: {one.name} and {other}")
+                other = owner.setdefault(what, one)
+                if what in hosts:
+                    self.note("shared", f"{what}: {one.name} ({one.program}) and the host")
+                elif other.tenancy != one.tenancy and has(other, what) and has(one, what):
+                    self.note("shared", f"{what}: {one.name} ({one.program}) and {other.name} ({other.program})")
 
     def _packets(self, found: list[Container]) -> None:
         """Try one pair across tenancies and one within: packets in each family, and the other's name."""
@@ -468,7 +512,10 @@ class Checker:
                     self.note("handed on unverified", f"GPU {gpu}: {one.container} -> {following.container}")
             for one in order:
                 if not any(_covers(span, one) for span in possessions.get(uuid, [])):
-                    self.note("held past the ledger", f"GPU {gpu}: {one.container} {one.first:.2f} to {one.last:.2f}")
+                    near = [step for step in self.ledger.steps if step["row"]["key"] == uuid and _is_near(step, one)]
+                    told = ", ".join(f"{step['event']} {step['at']:.2f}" for step in near)
+                    seen = f"GPU {gpu}: {one.container} ({one.program}) {one.first:.2f} to {one.last:.2f}"
+                    self.note("held past the ledger", f"{seen}; the ledger: {told}")
         states = Counter(row["state"] for row in self.ledger.rows.values())
         return {
             "good": not self.wrong,
@@ -498,20 +545,28 @@ def _covers(span: dict[str, Any], one: Holding) -> bool:
     return is_its and span["from"] <= one.first and (span["until"] is None or one.last <= span["until"])
 
 
+def _is_near(step: dict[str, Any], one: Holding) -> bool:
+    return bool(one.first - 20 < step["at"] < one.last + 20)
+
+
 def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--state", type=Path, required=True)
     asked.add_argument("--mark", required=True)
     asked.add_argument("--gpus", required=True)
     asked.add_argument("--every", type=float, default=0.5)
+    asked.add_argument("--bundles", type=Path, help="containerd's, of its namespace k8s.io; else podman's storage")
+    asked.add_argument("--without-packets", action="store_true", help="where nothing enforces the policies")
     given = asked.parse_args()
     over: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: over.append(number))
-    checker = Checker(given.state, given.mark, given.gpus.split(","))
+    tries = not given.without_packets
+    checker = Checker(given.state, given.mark, given.gpus.split(","), given.bundles, tries=tries)
     while not over:
         checker.look()
         time.sleep(given.every)
-    checker.trying.join()
+    if checker.trying.ident:
+        checker.trying.join()
     found = checker.judge()
     sys.stdout.write(f"{json.dumps(found)}\n")
     return 0 if found["good"] else 1

@@ -291,9 +291,10 @@ def processes(number: int) -> list[Process]:
     """Return everything that runs in a machine, its pods' containers too; process 1 comes first."""
     found: set[int] = set()
     for folder in cgroup_folders(number):
-        for path in folder.rglob("cgroup.procs"):
-            with contextlib.suppress(OSError):
-                found.update(int(line) for line in path.read_text().split())
+        for place, _, names in os.walk(folder):  # passes over what is removed meanwhile
+            if "cgroup.procs" in names:
+                with contextlib.suppress(OSError):
+                    found.update(int(line) for line in Path(place, "cgroup.procs").read_text().split())
     alive = ((pid, _started(pid)) for pid in found)
     return sorted((Process(pid, when) for pid, when in alive if when is not None), key=lambda one: one.started)
 
