@@ -18,7 +18,7 @@ from tests.house import measure
 
 _LARGEST_FILE, _LARGEST_PORT, _MOST_MODULES = 400, 8, 15
 # How far a room may stay below its ceiling before the ceiling has to come down.
-_SLACK, _SLACK_LINES = 1.2, 400
+_SLACK, _SLACK_LINES = 0.08, 60
 # Papers that the authors share and the repository does not have; written so that this line is not one of its finds.
 _PRIVATE = re.compile(
     r"\breference/(?:caas|cdi-toolkit|cluster|device-plugin|dra|scheduling)[.]md|\b(?:DESIGN|MISSION|LAYOUT|STYLE)[.]md"
