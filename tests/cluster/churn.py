@@ -33,6 +33,9 @@ KINDS: Final = {"agent": 3, "scheduler": 2, "controller": 2, "kubelet": 2, "cont
 """What is killed, and how often in proportion."""
 _BUNDLES: Final = "io.containerd.runtime.v2.task/k8s.io"
 _ENDED: Final = {"Succeeded", "Failed"}
+_ENOUGH: Final = 24
+"""So many pods with GPUs must have run; the machine may be slow."""
+_MORE_S: Final = 240.0
 
 
 @dataclass
@@ -49,6 +52,8 @@ class Churn:
     """How the pods of the clients stood when they were last looked at."""
     seen: list[str] = field(default_factory=list)
     """What must not be, beside what the checker finds."""
+    ran: int = 0
+    """Pods with GPUs that were seen to run."""
     recycled: int = 0
     over: threading.Event = field(default_factory=threading.Event)
 
@@ -80,7 +85,7 @@ class Churn:
         for one in threads:
             one.start()
         try:
-            while time.monotonic() < deadline:
+            while time.monotonic() < deadline or (self.ran < _ENOUGH and time.monotonic() < deadline + _MORE_S):
                 time.sleep(chance.uniform(0.5, pause_s))
                 self.strike(chance)
         finally:
@@ -125,6 +130,7 @@ class Churn:
         while time.monotonic() < deadline and status.get("phase") not in {"Running", *_ENDED}:
             self.over.wait(0.3)
             status = server.get(f"{path}/{name}")["status"]
+        self.ran += bool(gpus) and status.get("phase") in {"Running", "Succeeded"}
         self.saw[f"{status.get('phase', 'nothing')} {status.get('reason', '')}".strip()] += 1
         self.over.wait(chance.uniform(0.0, 2.5))
         self.insist(lambda: server.delete(f"{path}/{name}"), errors.NotFound)
