@@ -363,6 +363,7 @@ _SECRET: Final = {
     "name": "db",
     "namespace": "default",
     "digests": {"a": "0123456789ab"},
+    "sizes": {"a": 7},
     "used_by": ["box"],
     "created_at": "2026-01-31T09:30:00Z",
     "updated_at": None,
