@@ -7,7 +7,7 @@ approval is a file that the agent looks at every few seconds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -139,8 +139,8 @@ def approve(config: settings.Settings, *, board: str, by: str | None) -> None:
     folder = config.lease_folder
     call = invocation.current(click.get_current_context())
     learned, who = baselines.read_learned(folder), person.name(call.env, claimed=by or "")
-    _change(folder, lambda now: baseline.approve(now, learned, board, by=who, at=time.time()))
-    found = baseline_view(board, learned, baselines.read_decided(folder))
+    decided = baselines.decide(folder, lambda known, now: baseline.approve(now, known, board, by=who, at=time.time()))
+    found = baseline_view(board, learned, decided)
     plaintext.echo(
         f"{board}: vbios {', '.join(found.vbios)}; inforom {', '.join(found.inforom)}; {found.link_width} lanes"
     )
@@ -153,9 +153,5 @@ def approve(config: settings.Settings, *, board: str, by: str | None) -> None:
 @options.settings_options("state", hidden=True)
 def forget(config: settings.Settings, *, board: str) -> None:
     """Take an approval back: GPUs of this board are not given away from their next verification on."""
-    _change(config.lease_folder, lambda now: baseline.forget(now, board))
+    baselines.decide(config.lease_folder, lambda _, now: baseline.forget(now, board))
     plaintext.echo(f"{board} has no baseline now")
-
-
-def _change(folder: Path, act: Callable[[baseline.Decided], baseline.Decided]) -> None:
-    baselines.write_decided(folder, act(baselines.read_decided(folder)))

@@ -1,11 +1,13 @@
 """Keeps what firmware was seen, what persons approved and what one of two proposed, in files beside the ledger.
 
-The agent writes what it learned, and only that; approvals are written by `fairlead lease baseline`, and only by it.
+The agent writes what it learned, and only that; approvals are written for persons, by `fairlead lease baseline` and by
+the API, one after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import fcntl
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -20,6 +22,7 @@ T = TypeVar("T")
 LEARNED: Final = "boards-seen.json"
 APPROVED: Final = "baselines.json"
 PROPOSED: Final = "baselines-proposed.json"
+LOCK: Final = "baselines.lock"
 
 
 def read_learned(folder: Path) -> Learned:
@@ -36,6 +39,25 @@ def write_learned(folder: Path, learned: Learned) -> None:
 def read_decided(folder: Path) -> Decided:
     """Return what persons decided. Raises: ProtocolError (`BaselineDamaged`)."""
     return Decided(approved=_by_board(folder / APPROVED), proposed=_by_board(folder / PROPOSED))
+
+
+def decide(folder: Path, act: Callable[[Learned, Decided], Decided]) -> Decided:
+    """Change what persons decided, and return it; another process that decides waits until that is written.
+
+    Raises: ProtocolError (`BaselineDamaged`); Unavailable: the disk refuses; what `act` refuses.
+    """
+    if not folder.is_dir():
+        return act(Learned(), Decided())  # nothing was seen here: it is for `act` to say so
+    try:
+        lock = (folder / LOCK).open("w")
+    except OSError as error:
+        message = f"{folder / LOCK} cannot be written: {error.strerror}"
+        raise errors.Unavailable(message, reason="BaselineUnwritable", hint="run as root") from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        decided = act(read_learned(folder), read_decided(folder))
+        write_decided(folder, decided)
+    return decided
 
 
 def write_decided(folder: Path, decided: Decided) -> None:

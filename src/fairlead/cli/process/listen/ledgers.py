@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.node.lease import baselines, door, ledgerfile
@@ -17,7 +17,6 @@ class NodeLedger:
     """A `serve.backend.port.Ledger` over the ledger of this machine's agent."""
 
     folder: Path
-    deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def rows(self) -> Mapping[str, Row]:
         """See `port.Ledger.rows`."""
@@ -35,11 +34,5 @@ class NodeLedger:
         )
 
     async def decide(self, act: Callable[[Learned, Decided], Decided]) -> None:
-        """See `port.Ledger.decide`; one after the other, for two persons may decide at once."""
-
-        def changed() -> None:
-            known, decided = baselines.read_learned(self.folder), baselines.read_decided(self.folder)
-            baselines.write_decided(self.folder, act(known, decided))
-
-        async with self.deciding:
-            await asyncio.to_thread(changed)
+        """See `port.Ledger.decide`."""
+        await asyncio.to_thread(baselines.decide, self.folder, act)
