@@ -53,6 +53,15 @@ _FIXES: Final[Mapping[str, str]] = {
     "MPSTooManyClients": "lower `replicas` in the configuration: `fairlead agent check FILE` says how far",
 }
 
+_LEDGERS: Final[Mapping[str, str]] = {
+    "VerifyBaselineMissing": "`fairlead lease baseline list` shows what was seen; if it is what you bought, approve it",
+    "VerifySecondApprovalMissing": "another person approves it; on a machine of one person set lease.approvals to 1",
+    "Verifying": "wait: `fairlead leases` shows how far it is",
+    "Verify": "`fairlead lease report` says what was found; once that is mended `fairlead lease release {uuid}`",
+    "Lease": "`fairlead lease history {uuid}` says who kept it back and why; `fairlead lease release {uuid}` ends it",
+    "DeviceStillOpen": "end the processes that have it open",
+}
+"""What mends a GPU that the ledger keeps back, by what its reason begins with, the first that fits."""
 _ELSEWHERE: Final = frozenset(
     {conflict.REASON, "CDISpecMissing", "HoldersUnknown", "HeldByOtherResource"}
     | {"MPSHeldOtherwise", "MPSDraining", "MPSTooManyClients", *_MPS}
@@ -96,7 +105,7 @@ def _finding(reason: str, what: str, view: GPUView, *, simulated: bool) -> Findi
         level="warn" if is_given or reason in _WARNED else "fail",
         what=what,
         why=why + (f"; {held} has it" if held else ""),
-        fix=_fix(reason, view.gpu.index, simulated=simulated),
+        fix=_fix(reason, view.gpu.index, str(view.gpu.uuid), simulated=simulated),
     )
 
 
@@ -106,11 +115,14 @@ def _unread(lost: UnreadableGPU, *, simulated: bool) -> Finding:
         level="fail",
         what=f"GPU {lost.index} ({lost.uuid or lost.pci_bus_id or 'address unknown'}) is {lost.reason}: {lost.message}",
         why="it is not advertised; the others work",
-        fix=_fix(lost.reason, lost.index, simulated=simulated),
+        fix=_fix(lost.reason, lost.index, str(lost.uuid or ""), simulated=simulated),
     )
 
 
-def _fix(reason: str, index: int, *, simulated: bool) -> str:
+def _fix(reason: str, index: int, uuid: str, *, simulated: bool) -> str:
+    for begin, step in _LEDGERS.items():
+        if reason.startswith(begin):
+            return step.format(uuid=uuid)
     fix = _FIXES.get(reason, _RESET).format(index=index)
     if reason in _ELSEWHERE:
         return fix

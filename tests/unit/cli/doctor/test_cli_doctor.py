@@ -213,6 +213,24 @@ def test_what_a_simulated_gpu_needs_is_the_command_that_recovers_it() -> None:
     assert "fairlead simulate fault recover -g 3" in item.fix
 
 
+@pytest.mark.parametrize(
+    ("reason", "step"),
+    [
+        ("VerifyBaselineMissing", "fairlead lease baseline list"),
+        ("VerifySecondApprovalMissing", "another person"),
+        ("VerifyFirmwareMismatch", "fairlead lease report"),
+        ("LeaseQuarantined", "fairlead lease release GPU-"),
+        ("DeviceStillOpen", "processes that have it open"),
+    ],
+)
+def test_a_gpu_that_the_ledger_keeps_back_needs_no_reset(reason: str, step: str) -> None:
+    seen = dataclasses.replace(_GOOD, gpus=msgspec.structs.replace(_ill(3, reason), is_simulated=True))
+    (item,) = (item for item in machine_checks.check(seen) if item.check == "gpus")
+    assert step in item.fix
+    assert "reset" not in item.fix
+    assert "simulate" not in item.fix
+
+
 def test_a_stopped_process_is_named_with_the_signal_that_lets_it_go_on() -> None:
     kubelet = machine_facts.Kubelet(socket=Path("/k"), peer=_STOPPED, problem="it has not answered for 3 s")
     frozen = dataclasses.replace(_GOOD, kubelet=kubelet)
