@@ -128,7 +128,7 @@ class Churn:
         deadline = time.monotonic() + chance.uniform(5.0, 30.0)
         status: api.Object = {}
         while time.monotonic() < deadline and status.get("phase") not in {"Running", *_ENDED}:
-            self.over.wait(0.3)
+            self.over.wait(1.0)
             status = server.get(f"{path}/{name}")["status"]
         self.ran += bool(gpus) and status.get("phase") in {"Running", "Succeeded"}
         self.saw[f"{status.get('phase', 'nothing')} {status.get('reason', '')}".strip()] += 1
@@ -170,7 +170,7 @@ class Churn:
             with contextlib.suppress(errors.FairleadError, KeyError):
                 if holds():
                     return True
-            time.sleep(0.2)
+            time.sleep(0.5)
         return False
 
     # what is killed
