@@ -46,6 +46,9 @@ def serving(cluster: home.Cluster, name: str) -> Iterator[str]:
         yield private
     finally:
         process.end(signal.SIGTERM, timeout_s=10)
+        # Both names are of one image: containerd's CRI part loses the first when the second goes and comes, and hears of
+        # it again by any change of it.
+        _ctr(cluster, "label", image.BUSYBOX, "fairlead.test=registry")
 
 
 def _push(cluster: home.Cluster, private: str) -> None:
