@@ -40,15 +40,20 @@ def serving(cluster: home.Cluster, name: str) -> Iterator[str]:
     process = cluster.host.start((str(PROGRAM), "serve", str(root / "config.yml")), cluster.log("docker-registry"))
     private = f"{ADDRESS}/{name}"
     try:
-        _ctr(cluster, "tag", "--force", image.BUSYBOX, private)
+        _load(cluster, private)
         _push(cluster, private)
         _ctr(cluster, "rm", private)
         yield private
     finally:
         process.end(signal.SIGTERM, timeout_s=10)
-        # Both names are of one image: containerd's CRI part loses the first when the second goes and comes, and hears of
-        # it again by any change of it.
-        _ctr(cluster, "label", image.BUSYBOX, "fairlead.test=registry")
+
+
+def _load(cluster: home.Cluster, private: str) -> None:
+    """Give the node an image of its own: of two names of one, containerd forgets the other with the first."""
+    path = cluster.folder / "private.tar"
+    image.write_busybox(path, private, extra={"etc/private": b"yes\n"})
+    cluster.load_image(path)
+    path.unlink()
 
 
 def _push(cluster: home.Cluster, private: str) -> None:
