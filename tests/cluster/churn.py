@@ -33,9 +33,9 @@ KINDS: Final = {"agent": 3, "scheduler": 2, "controller": 2, "kubelet": 2, "cont
 """What is killed, and how often in proportion."""
 _BUNDLES: Final = "io.containerd.runtime.v2.task/k8s.io"
 _ENDED: Final = {"Succeeded", "Failed"}
-_ENOUGH: Final = 24
+_ENOUGH: Final = 8
 """So many pods with GPUs must have run; the machine may be slow."""
-_MORE_S: Final = 240.0
+_MORE_S: Final = 120.0
 
 
 @dataclass
