@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,6 +29,8 @@ _LONGEST_LINE: Final = 60_000
 """Bytes of a variable and its name: podman reads lines of 64 KiB."""
 
 Values = Mapping[str, bytes]
+_Folder = dict[str, "_Folder | None"]
+"""What is in a folder by name: folders, and None for a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,7 @@ def volume_problems(path: str, source: core.SecretVolume) -> Iterator[str]:
     """Yield what is wrong with a volume of a Secret."""
     if not source.secret_name:
         yield f"{path}.secretName: Required value"
-    taken: set[str] = set()
+    taken: _Folder = {}
     if not _is_mode(source.default_mode):
         yield f"{path}.defaultMode: Invalid value: {source.default_mode}: {_MODE_RULE}"
     for index, one in enumerate(source.items):
@@ -115,17 +117,24 @@ def volume_problems(path: str, source: core.SecretVolume) -> Iterator[str]:
             yield f'{where}.path: Invalid value: "{one.path}": {_PATH_RULE}'
         elif len(one.path) > _LONGEST_PATH or any(len(part.encode()) > _LONGEST_NAME for part in one.path.split("/")):
             yield f'{where}.path: Invalid value: "{errors.readable(one.path[:80])}": {_LENGTH_RULE}'
-        elif not _is_apart(own := posixpath.normpath(one.path), taken):
+        elif not _is_claimed(posixpath.normpath(one.path), taken):
             yield f'{where}.path: Invalid value: "{one.path}": {_APART_RULE}'
-        else:
-            taken.add(own)
         if not _is_mode(one.mode):
             yield f"{where}.mode: Invalid value: {one.mode}: {_MODE_RULE}"
 
 
-def _is_apart(path: str, taken: Iterable[str]) -> bool:
-    """Return whether a file of this path can be beside the others: none is it, or a folder that the other is in."""
-    return not any(path == one or path.startswith(f"{one}/") or one.startswith(f"{path}/") for one in taken)
+def _is_claimed(path: str, folder: _Folder) -> bool:
+    """Take a path for a file and return True; False: another file is it, or a folder of it, or lies below it."""
+    *folders, name = path.split("/")
+    for part in folders:
+        inner = folder.setdefault(part, {})
+        if inner is None:
+            return False
+        folder = inner
+    if name in folder:
+        return False
+    folder[name] = None
+    return True
 
 
 def _is_mode(mode: int | None) -> bool:

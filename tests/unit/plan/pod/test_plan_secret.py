@@ -188,3 +188,12 @@ def test_what_a_volume_of_a_secret_lacks_is_named_by_its_field() -> None:
     for field in ("v.secretName", "v.defaultMode", "items[0].key", "items[0].path", "items[1].key", "items[1].path"):
         assert field in found
     assert "v.items[1].mode" in found
+
+
+def test_a_volume_of_many_items_is_judged_in_one_walk() -> None:
+    items = tuple(core.KeyToPath(key="k", path=f"{n % 50}/{n}") for n in range(100_000))
+    twice = core.SecretVolume(secret_name="s", items=(*items, core.KeyToPath(key="k", path="7"), items[3]))
+    assert [one.partition(":")[0] for one in secret.volume_problems("v", twice)] == [
+        "v.items[100000].path",
+        "v.items[100001].path",
+    ]
