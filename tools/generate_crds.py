@@ -23,7 +23,7 @@ import msgspec
 import yaml
 
 from fairlead.plan.tenancy import baseline
-from fairlead.wire.fairlead import tenancy
+from fairlead.wire.fairlead import firmwarebaseline, tenancy
 from fairlead.wire.kubernetes import gpudevice, gpulease, meta
 from fairlead.wire.kubernetes.scheduling import queue
 
@@ -109,6 +109,24 @@ KINDS = (
             Column(name="Epoch", path=".spec.epoch", type="integer", is_wide=True),
             Column(name="Verified", path=".status.verifiedAt", type="date", is_wide=True),
             Column(name="Report", path=".status.report", is_wide=True),
+        ),
+    ),
+    Kind(
+        type=firmwarebaseline.FirmwareBaseline,
+        short_names=("fwb",),
+        selectable=(".spec.nodeName", ".status.state"),
+        is_spec_fixed=True,
+        columns=(
+            Column(name="Node", path=".spec.nodeName"),
+            Column(name="Board", path=".spec.board"),
+            Column(name="State", path=".status.state"),
+            Column(name="Approved-By", path=".status.approvedBy"),
+            Column(name="Proposed-By", path=".status.proposedBy"),
+            Column(name="Not-Approved", path=".status.unapprovedVersions"),
+            Column(name="VBIOS", path=".status.vbios", is_wide=True),
+            Column(name="InfoROM", path=".status.inforom", is_wide=True),
+            Column(name="Lanes", path=".status.linkWidth", type="integer", is_wide=True),
+            Column(name="Approved", path=".status.approvedAt", type="date", is_wide=True),
         ),
     ),
     Kind(

@@ -28,6 +28,7 @@ from tools.cluster import api, component, home, image
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
 _SPACE = "gpus"
+_KINDS = ("firmwarebaselines", "gpudevices", "gpuleases", "queues", "tenancies")
 _TENANT = {"fairlead.dev/tenancy": "acme"}
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
@@ -127,7 +128,7 @@ def test_a_release_is_installed_changed_rolled_back_and_removed_without_a_trace(
     node.until_allocatable(server, cluster.node, 0)
     _remove_space(tools, server)
     assert [path.name for path in cluster.cdi.iterdir() if path.name.startswith("fairlead-")] == []
-    kinds = tuple(f"{name}.fairlead.dev" for name in ("gpudevices", "gpuleases", "queues", "tenancies"))
+    kinds = tuple(f"{name}.fairlead.dev" for name in _KINDS)
     definitions = {f"CustomResourceDefinition <no value>/{kind}" for kind in kinds}  # helm leaves definitions alone
     left = tools.objects()
     assert definitions <= left
@@ -349,6 +350,7 @@ _ALLOWED = [
     ("scheduler", "list", "fairlead.dev/gpudevices", "", ""),
     ("agent", "create", "fairlead.dev/gpuleases", "", ""),
     ("agent", "update", "fairlead.dev/gpuleases", "status", ""),
+    ("agent", "update", "fairlead.dev/firmwarebaselines", "status", ""),
     ("controller", "delete", "fairlead.dev/gpudevices", "", ""),
     ("controller", "delete", "fairlead.dev/gpuleases", "", ""),
     ("controller", "get", "coordination.k8s.io/leases/fairlead-controller", "", _SPACE),
@@ -375,6 +377,8 @@ _DENIED = [
     ("scheduler", "patch", "fairlead.dev/gpudevices", "", ""),
     ("scheduler", "list", "fairlead.dev/gpuleases", "", ""),
     ("agent", "patch", "fairlead.dev/gpuleases", "", ""),
+    ("agent", "patch", "fairlead.dev/firmwarebaselines", "", ""),
+    ("controller", "list", "fairlead.dev/firmwarebaselines", "", ""),
     ("controller", "create", "pods", "binding", "acme"),
     ("controller", "update", "pods", "status", "acme"),
     ("controller", "patch", "nodes", "", ""),

@@ -125,3 +125,46 @@ def test_a_lease_says_what_happened_while_the_agent_was_away_and_its_spec_never_
     (after,) = until_leases(server, "one", ["Verified"])
     assert after["metadata"]["uid"] == lease["metadata"]["uid"]
     assert after["spec"] == lease["spec"]
+
+
+def test_firmware_that_waits_for_a_second_person_is_seen_with_kubectl(
+    cluster: home.Cluster, server: api.API, tmp_path: Path
+) -> None:
+    node.define(cluster, "gpudevices", "gpuleases", "firmwarebaselines")
+    folder = (f"--state-folder={tmp_path}", f"--state-run={tmp_path}/run")
+    verifying = ("--lease-ledger=on", "--lease-reuse=verify", f"--cluster-kubeconfig={cluster.kubeconfig}")
+    arguments = (*node.PRODUCT, *verifying, f"--node-name={cluster.node}", *folder)
+    listed = "/apis/fairlead.dev/v1alpha1/firmwarebaselines"
+
+    def stands(state: str) -> api.Object:
+        def reached(items: list[api.Object]) -> api.Object | None:
+            return next((one for one in items if one.get("status", {}).get("state") == state), None)
+
+        return server.until(listed, reached, what=f"a baseline is {state}")
+
+    def approve(who: str, board: str) -> None:
+        line = (sys.executable, "-m", "fairlead.cli.main", "lease", "baseline", "approve", board, "--by", who)
+        subprocess.run((*line, *folder[:1]), check=True, timeout=60)
+
+    agent = node.Agent(cluster, arguments)
+    agent.start()
+    try:
+        board = stands("Seen")["spec"]["board"]
+        approve("ann", board)
+        assert stands("Proposed")["status"]["proposedBy"] == "ann"
+        header, row = node.kubectl(cluster, "get", "firmwarebaselines").splitlines()
+        assert header.split() == ["NAME", "NODE", "BOARD", "STATE", "APPROVED-BY", "PROPOSED-BY", "NOT-APPROVED"]
+        assert row.split()[1:] == [cluster.node, board, "Proposed", "ann"]
+        node.kubectl(cluster, "delete", "firmwarebaselines", "--all")  # takes no approval back
+        approve("bob", board)
+        status = stands("Approved")["status"]
+        assert (status["approvers"], status["approvals"]) == (["ann", "bob"], 2)
+        node.until_allocatable(server, cluster.node, 8)
+        change = ("patch", "fwb", "--all", "--type=merge", "-p", '{"spec":{"board":"another"}}')
+        done = subprocess.run(cluster.kubectl(*change), capture_output=True, text=True, check=False, timeout=60)
+        assert "the spec of a FirmwareBaseline never changes" in done.stderr
+    finally:
+        agent.stop(signal.SIGTERM)
+    node.until_allocatable(server, cluster.node, 0)
+    for path in (listed, _LEASES, "/apis/fairlead.dev/v1alpha1/gpudevices"):
+        server.delete(path)

@@ -154,4 +154,5 @@ def test_what_other_pages_mark_for_a_cluster_works_as_printed(
         tools.kubectl("delete", "namespace", "team", "--ignore-not-found", "--wait=true")
         tools.helm("uninstall", "fairlead", "-n", "fairlead", "--wait", "--ignore-not-found")
         tools.kubectl("delete", "namespace", "fairlead", "--ignore-not-found", "--wait=true")
-        tools.kubectl("delete", "crd", "gpudevices.fairlead.dev", "gpuleases.fairlead.dev", "--ignore-not-found")
+        kinds = (f"{name}.fairlead.dev" for name in ("gpudevices", "gpuleases", "firmwarebaselines"))
+        tools.kubectl("delete", "crd", *kinds, "--ignore-not-found")

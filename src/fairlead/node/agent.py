@@ -98,8 +98,7 @@ class _Agent:
         *,
         around: Surroundings,
     ) -> None:
-        self._meter = meter
-        self._tasks, self._ready = tasks, ready
+        self._meter, self._tasks, self._ready = meter, tasks, ready
         self._guards = {row.name: part.Guard(row.name, meter=meter) for row in PARTS if not row.is_core}
         self.settings, self.node = settings, node_name(settings)
         self.journal = nodeevents.NodeEvents(self.node, store)
@@ -492,6 +491,7 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
     _of_store("conditions", lambda found: found.conditions.run),
     _of_store("node conditions", lambda found: found.tell_health),
     _of_store("leases", lambda found: found.leases.run if found.leases is not None else None),
+    _of_store("baselines", lambda found: found.baselines.run if found.baselines is not None else None),
     _of_store("trace", lambda found: found.trace.run if found.trace is not None else None),
 )
 """What the agent is made of. Names stand in its log (`role`) and in `fairlead_part_failures_total`."""

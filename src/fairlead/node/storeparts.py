@@ -20,13 +20,15 @@ from fairlead.node.publish import devicetaint, features, nodecondition, objects,
 from fairlead.node.trace import foreignkubelet, watchclient
 from fairlead.plan.gpu import advertise, attribution
 from fairlead.plan.gpu import health as rules
+from fairlead.plan.lease import verification
 from fairlead.settings import Settings
 from fairlead.silicon import firmware
 from fairlead.store.port import Store
+from fairlead.wire.kubernetes import core
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 if TYPE_CHECKING:
-    from fairlead.node.publish import leases
+    from fairlead.node.publish import baselines, leases
 
 
 class StoreParts:
@@ -67,6 +69,7 @@ class StoreParts:
         self.pods = pods.Pods(node, store)
         self._holdings = holdings
         self.leases = _leases(settings, node, store, snapshots, self.pods)
+        self.baselines = _baselines(settings, store, self.publisher.node)
         self.conditions = podcondition.PodConditions(
             node=node,
             store=store,
@@ -128,6 +131,15 @@ def _leases(
     loaded: Any = importlib.import_module("fairlead.node.publish.leases")
     file, keep_days = settings.lease_folder / ledgerpath.NAME, settings.lease.keep_days
     made: leases.Leases = loaded.Leases(node, store, file, snapshots=snapshots, pods=known, keep_days=keep_days)
+    return made
+
+
+def _baselines(settings: Settings, store: Store, node: latest.Latest[core.Node | None]) -> baselines.Baselines | None:
+    """Return what publishes firmware baselines, None where nothing is verified against any."""
+    if settings.lease.ledger != "on" or settings.lease.reuse == verification.Reuse.LOOK.value:
+        return None
+    loaded: Any = importlib.import_module("fairlead.node.publish.baselines")
+    made: baselines.Baselines = loaded.Baselines(store, settings.lease_folder, node)
     return made
 
 

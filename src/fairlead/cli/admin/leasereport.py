@@ -140,7 +140,7 @@ def approve(config: settings.Settings, *, board: str, by: str | None) -> None:
     call = invocation.current(click.get_current_context())
     learned, who = baselines.read_learned(folder), person.name(call.env, claimed=by or "")
     decided = baselines.decide(folder, lambda known, now: baseline.approve(now, known, board, by=who, at=time.time()))
-    found = baseline_view(board, learned, decided)
+    found = baseline_view(baseline.standing(board, learned, decided))
     plaintext.echo(
         f"{board}: vbios {', '.join(found.vbios)}; inforom {', '.join(found.inforom)}; {found.link_width} lanes"
     )

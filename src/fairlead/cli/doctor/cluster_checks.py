@@ -14,9 +14,6 @@ from fairlead.cli.core import output
 from fairlead.cli.doctor import cluster_kinds, cluster_safety, unchecked
 from fairlead.cli.doctor.cluster_facts import LEADERS, POOLS, Facts
 from fairlead.cli.doctor.finding import Finding
-from fairlead.plan.cdi import conflict
-from fairlead.plan.gpu import clash
-from fairlead.plan.gpu import gpudevice as planner
 from fairlead.plan.pod import admission, podstate
 from fairlead.plan.schedule import waiting as diagnosis
 from fairlead.plan.schedule.shard import running
@@ -60,7 +57,9 @@ def check(seen: Facts) -> Iterator[Finding]:
     yield from _nodes(seen)
     yield from cluster_safety.check_user_namespaces(seen.no_user_namespaces, seen.pods or ())
     yield from cluster_safety.check_rivals(seen.gpus or ())
-    yield from _gpus(seen)
+    if seen.gpus is not None:
+        yield from cluster_safety.check_gpus(seen.gpus, seen.pods or ())
+    yield from cluster_safety.check_baselines(seen.baselines or (), seen.pods or ())
     yield from _leaders(seen)
     yield from _runtime_class(seen)
     yield from _pods(seen)
@@ -194,40 +193,6 @@ def _node(seen: Facts, node: core.Node, gpus: Sequence[gpudevice.GPUDevice]) -> 
 
 def _many(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-_MENDING: Final = {
-    gpudevice.LOST: "look for its Xid in the node's `dmesg`; a reset or a reboot brings most back, else replace it",
-    conflict.REASON: "run the commands named there on that node; until then engines refuse what both files define",
-    clash.REASON: "wait until that pod has ended, or end it; one name a GPU: change `resource` on drained nodes",
-    clash.UNKNOWN: "see whether the kubelet runs, and whether `paths.podResources` is where it has its socket",
-    planner.AGENT_GONE: "bring its agent back: `kubectl get pods -A -o wide -l app.kubernetes.io/component=agent`",
-    gpudevice.UNKNOWN: "bring its node back; the agent there says anew how it is",
-}
-
-
-def _gpus(seen: Facts) -> Iterator[Finding]:
-    if seen.gpus is None:
-        return
-    ill = [gpu for gpu in seen.gpus if gpu.status.health not in {gpudevice.HEALTHY, ""}]
-    for gpu in ill:
-        spec, status = gpu.spec, gpu.status
-        said = ": ".join(part for part in (status.reason, status.message) if part)
-        held = ", ".join(f"{one.namespace}/{one.pod}" for one in status.holders)
-        yield Finding(
-            check="gpus",
-            level="fail" if status.reason == conflict.REASON else "warn",
-            what=f"GPU {spec.index} of node {spec.node_name} is {status.health}" + (f" ({said})" if said else ""),
-            why="no pod is given it" + (f"; {held} still has it" if held else ""),
-            fix=_MENDING.get(
-                status.reason if status.reason in _MENDING else status.health,
-                f"on the node: `nvidia-smi -q -i {spec.index}`; a reset clears most faults",
-            ),
-        )
-    if not ill and seen.gpus:
-        simulated = sum(gpu.spec.simulated for gpu in seen.gpus)
-        note = f", {simulated} of them SIMULATED" if simulated else ""
-        yield Finding(check="gpus", level="ok", what=f"{_many(len(seen.gpus), 'GPU')}, all healthy{note}")
 
 
 def _leaders(seen: Facts) -> Iterator[Finding]:

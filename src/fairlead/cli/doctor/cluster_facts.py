@@ -19,6 +19,7 @@ from fairlead.cli.doctor import cluster_kinds
 from fairlead.store import port
 from fairlead.store.kubernetes import client, credentials, rights, server, store
 from fairlead.store.kubernetes.rights import Right
+from fairlead.wire.fairlead.firmwarebaseline import FirmwareBaseline
 from fairlead.wire.kubernetes import api, coordination, core, gpudevice, meta, workload
 from fairlead.wire.kubernetes.node.noderuntimes import NodeRuntimes
 
@@ -39,6 +40,7 @@ NEEDS: Final = (
     Right(verb="list", resource="nodes"),
     Right(verb="list", resource="events"),
     Right(verb="list", resource="gpudevices", group="fairlead.dev"),
+    Right(verb="list", resource="firmwarebaselines", group="fairlead.dev"),
     Right(verb="list", resource="daemonsets", group="apps"),
     Right(verb="list", resource="deployments", group="apps"),
     Right(verb="list", resource="leases", group="coordination.k8s.io"),
@@ -96,6 +98,7 @@ class Facts:
     no_user_namespaces: frozenset[str] = frozenset()
     """Nodes on which pods cannot have user namespaces, as they say."""
     gpus: tuple[gpudevice.GPUDevice, ...] | None = None
+    baselines: tuple[FirmwareBaseline, ...] | None = None
     pods: tuple[core.Pod, ...] | None = None
     leases: tuple[coordination.Lease, ...] | None = None
     runtime_classes: frozenset[str] | None = None
@@ -150,6 +153,7 @@ async def read_facts(store: port.Store, server: Asked, config: settings.Settings
             one.metadata.name for one in await _items(store, NodeRuntimes) or () if one.lacks_user_namespaces
         ),
         gpus=await _items(store, gpudevice.GPUDevice),
+        baselines=await _items(store, FirmwareBaseline),
         pods=await _items(store, core.Pod),
         leases=await _leases(store, homes),
         runtime_classes=None if classes is None else frozenset(item.metadata.name for item in classes),

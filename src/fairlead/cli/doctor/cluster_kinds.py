@@ -15,7 +15,7 @@ import msgspec
 from fairlead import errors
 from fairlead.cli.doctor.finding import Finding
 from fairlead.store import port
-from fairlead.wire.fairlead import tenancy
+from fairlead.wire.fairlead import firmwarebaseline, tenancy
 from fairlead.wire.kubernetes import gpudevice, gpulease, meta, workload
 from fairlead.wire.kubernetes.scheduling import queue
 
@@ -25,6 +25,10 @@ KINDS: Final[Mapping[type[meta.Object], tuple[str, str]]] = {
         "agents cannot publish GPUs: `fairlead gpus` and `kubectl get gpu` have nothing to show",
     ),
     gpulease.GPULease: ("warn", "agents that keep a ledger (lease.ledger=on) cannot publish who had which GPU"),
+    firmwarebaseline.FirmwareBaseline: (
+        "warn",
+        "agents that verify GPUs (lease.reuse) cannot publish which firmware waits for approval",
+    ),
     tenancy.Tenancy: ("warn", "`fairlead tenancy` has nothing to keep tenancies in"),
     queue.Queue: ("warn", "the scheduler knows no queues, and shares nothing out by them"),
 }

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from fairlead import errors
+from fairlead.cli.doctor import gpu_checks
 from fairlead.cli.doctor.finding import Finding
+from fairlead.node.lease import asked
+from fairlead.plan.cdi import conflict
 from fairlead.plan.gpu import clash
 from fairlead.plan.gpu import gpudevice as planner
 from fairlead.store.kubernetes.rights import Right
+from fairlead.wire.fairlead.firmwarebaseline import FirmwareBaseline
 from fairlead.wire.kubernetes import core, gpudevice, quantity
 
 RESERVED: Final = "reserved-names"
 _NOT_MADE: Final = frozenset({"CreateContainerError", "CreateContainerConfigError", "RunContainerError"})
 _LISTED: Final = 10
+_AGENT: Final = {"app.kubernetes.io/part-of": "fairlead", "app.kubernetes.io/component": "agent"}
 
 
 def check_rivals(gpus: Iterable[gpudevice.GPUDevice]) -> Iterator[Finding]:
@@ -32,6 +39,75 @@ def check_rivals(gpus: Iterable[gpudevice.GPUDevice]) -> Iterator[Finding]:
             fix=f"end one, `kubectl delete pod -n {second.namespace} {second.pod}`; then offer each GPU under one name:"
             " one device plugin a node, and change `resource` on drained nodes",
         )
+
+
+_MENDING: Final = {
+    gpudevice.LOST: "look for its Xid in the node's `dmesg`; a reset or a reboot brings most back, else replace it",
+    conflict.REASON: "run the commands named there on that node; until then engines refuse what both files define",
+    clash.REASON: "wait until that pod has ended, or end it; one name a GPU: change `resource` on drained nodes",
+    clash.UNKNOWN: "see whether the kubelet runs, and whether `paths.podResources` is where it has its socket",
+    asked.REASON: "empty `spec.quarantine` of its GPUDevice, which says why",
+    planner.AGENT_GONE: "bring its agent back: `kubectl get pods -A -o wide -l app.kubernetes.io/component=agent`",
+    gpudevice.UNKNOWN: "bring its node back; the agent there says anew how it is",
+}
+
+
+def check_gpus(gpus: Sequence[gpudevice.GPUDevice], pods: Iterable[core.Pod]) -> Iterator[Finding]:
+    """Yield a finding for each GPU that pods do not get, or one that says that all are well."""
+    ill = [gpu for gpu in gpus if gpu.status.health not in {gpudevice.HEALTHY, ""}]
+    agents = _agents(pods)
+    for gpu in ill:
+        spec, status = gpu.spec, gpu.status
+        said = ": ".join(part for part in (status.reason, status.message) if part)
+        held = ", ".join(f"{one.namespace}/{one.pod}" for one in status.holders)
+        kept = gpu_checks.find_ledgers_fix(status.reason, spec.uuid)
+        yield Finding(
+            check="gpus",
+            level="fail" if status.reason == conflict.REASON else "warn",
+            what=f"GPU {spec.index} of node {spec.node_name} is {status.health}" + (f" ({said})" if said else ""),
+            why="no pod is given it" + (f"; {held} still has it" if held else ""),
+            fix=_on_node(kept, agents.get(spec.node_name))
+            or _MENDING.get(
+                status.reason if status.reason in _MENDING else status.health,
+                f"on the node: `nvidia-smi -q -i {spec.index}`; a reset clears most faults",
+            ),
+        )
+    if not ill and gpus:
+        simulated = sum(gpu.spec.simulated for gpu in gpus)
+        note = f", {simulated} of them SIMULATED" if simulated else ""
+        many = f"{len(gpus)} GPU" + ("" if len(gpus) == 1 else "s")
+        yield Finding(check="gpus", level="ok", what=f"{many}, all healthy{note}")
+
+
+def check_baselines(found: Iterable[FirmwareBaseline], pods: Iterable[core.Pod]) -> Iterator[Finding]:
+    """Warn of firmware that waits for a second person; what is not approved at all is said of each GPU."""
+    agents = _agents(pods)
+    for one in found:
+        if not one.status.proposed_by:
+            continue
+        node, board = one.spec.node_name, errors.readable(one.spec.board)
+        step = f"`fairlead lease baseline approve --by YOU {shlex.quote(board)}`"
+        yield Finding(
+            check="baselines",
+            level="warn",
+            what=f"node {node}: firmware of board {board} is proposed by {errors.readable(one.status.proposed_by)}"
+            " alone",
+            why=f"{one.status.approvals} persons must approve it before GPUs that have it are given away",
+            fix=_on_node(step, agents.get(node)) + "; `kubectl get firmwarebaselines -o wide` shows what it is",
+        )
+
+
+def _agents(pods: Iterable[core.Pod]) -> dict[str, core.Pod]:
+    """Return the agent's pod of each node."""
+    return {pod.spec.node_name: pod for pod in pods if _AGENT.items() <= pod.metadata.labels.items()}
+
+
+def _on_node(step: str, agent: core.Pod | None) -> str:
+    """Return a step with its commands as they are run from anywhere, where the node's agent is a pod."""
+    if agent is None:
+        return f"{step} (on its node)" if step else ""
+    about = agent.metadata
+    return step.replace("`fairlead ", f"`kubectl -n {about.namespace} exec {about.name} -- fairlead ")
 
 
 def check_rights(lacking: Mapping[str, tuple[Right, ...]]) -> Iterator[Finding]:
@@ -91,9 +167,7 @@ def check_policies(policies: frozenset[str]) -> Iterator[Finding]:
 
 def check_agents(gpus: Iterable[gpudevice.GPUDevice], pods: Iterable[core.Pod]) -> Iterator[Finding]:
     """Fail for every node whose GPUs are published and that has no agent at all; those not ready are named."""
-    labels = {"app.kubernetes.io/part-of": "fairlead", "app.kubernetes.io/component": "agent"}
-    there = {pod.spec.node_name for pod in pods if labels.items() <= pod.metadata.labels.items()}
-    for name in sorted({gpu.spec.node_name for gpu in gpus} - there):
+    for name in sorted({gpu.spec.node_name for gpu in gpus} - _agents(pods).keys()):
         yield Finding(
             check="agent",
             level="fail",

@@ -119,10 +119,14 @@ def _unread(lost: UnreadableGPU, *, simulated: bool) -> Finding:
     )
 
 
+def find_ledgers_fix(reason: str, uuid: str) -> str:
+    """Return what mends a GPU that the ledger keeps back; empty: it is not the ledger that does."""
+    return next((step.format(uuid=uuid) for begin, step in _LEDGERS.items() if reason.startswith(begin)), "")
+
+
 def _fix(reason: str, index: int, uuid: str, *, simulated: bool) -> str:
-    for begin, step in _LEDGERS.items():
-        if reason.startswith(begin):
-            return step.format(uuid=uuid)
+    if kept := find_ledgers_fix(reason, uuid):
+        return kept
     fix = _FIXES.get(reason, _RESET).format(index=index)
     if reason in _ELSEWHERE:
         return fix

@@ -1,8 +1,8 @@
-"""Takes back what agents published in a cluster: GPUDevices, DeviceTaintRules, labels, condition and taint of Nodes.
+"""Takes back what agents published in a cluster: GPUDevices, baselines, taint rules, and what is on Nodes.
 
 An agent that ends leaves its publications: a rolling update looks to it like the end of Fairlead on its cluster.
-An operator who removes Fairlead runs this afterwards. Labels are given up as their field manager, so that a label which
-others set as well stays.
+An operator who removes Fairlead runs this afterwards. GPULeases stay, the record of who had which GPU. Labels are given
+up as their field manager, so that a label which others set as well stays.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from fairlead.plan.dra import devicetaint
 from fairlead.plan.gpu import label, nodecondition
 from fairlead.store import retry
 from fairlead.store.port import ChangeKind, Selector, Store
+from fairlead.wire.fairlead.firmwarebaseline import FirmwareBaseline
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 from fairlead.wire.kubernetes.node import nodefeature
@@ -65,6 +66,9 @@ async def withdraw(store: Store) -> Withdrawn:
     for device in devices:
         with contextlib.suppress(errors.NotFound):
             await store.delete(GPUDevice, device.metadata.name)
+    with contextlib.suppress(errors.NotFound, errors.Denied):  # no such kind, or a role from before there was one
+        for baseline in (await store.list(FirmwareBaseline)).items:
+            await store.delete(FirmwareBaseline, baseline.metadata.name)
     with contextlib.suppress(errors.NotFound, errors.Denied):  # no node feature discovery, or none that we may write to
         for one in (await store.list(nodefeature.NodeFeature)).items:
             if one.metadata.name == nodefeature.object_name(one.metadata.labels.get(nodefeature.NODE_LABEL, "")):

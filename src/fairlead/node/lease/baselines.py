@@ -66,9 +66,10 @@ def write_decided(folder: Path, decided: Decided) -> None:
     files.write_atomic(folder / PROPOSED, msgspec.json.encode(decided.proposed), mode=0o600)
 
 
-def stamp(folder: Path) -> tuple[tuple[int, int] | None, ...]:
-    """Return what differs once persons decided something."""
-    return tuple(_written(folder / name) for name in (APPROVED, PROPOSED))
+def stamp(folder: Path, *, is_whole: bool = False) -> tuple[tuple[int, int] | None, ...]:
+    """Return what differs once persons decided something; `is_whole`: or something new was seen."""
+    names = (LEARNED, APPROVED, PROPOSED) if is_whole else (APPROVED, PROPOSED)
+    return tuple(_written(folder / name) for name in names)
 
 
 def _written(path: Path) -> tuple[int, int] | None:

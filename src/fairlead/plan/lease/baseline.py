@@ -70,6 +70,30 @@ class Decided:
     """Approved by one person, of two."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How one kind of board stands on a machine."""
+
+    board: str
+    allowed: Baseline | None
+    """What is in force."""
+    proposed: Baseline | None
+    """What one person approved and another one must."""
+    unapproved: tuple[str, ...]
+    """Versions that were seen and are in neither."""
+    approvals: int
+
+    @property
+    def baseline(self) -> Baseline:
+        """What is shown: what is in force, else what is proposed, else nothing."""
+        return self.allowed or self.proposed or Baseline(board=self.board)
+
+    @property
+    def approvers(self) -> tuple[str, ...]:
+        """Who approved what is proposed, or else what is in force."""
+        return (self.proposed or self.baseline).approvers
+
+
 def in_force(decided: Decided, board: str, approvals: int) -> Baseline | None:
     """Return what is allowed on a kind of board; None: not enough persons approved anything."""
     found = decided.approved.get(board)
@@ -81,6 +105,25 @@ def waiting(decided: Decided, board: str, approvals: int) -> Baseline | None:
     if proposed := decided.proposed.get(board):
         return proposed
     return decided.approved.get(board) if in_force(decided, board, approvals) is None else None
+
+
+def standings(known: Learned, decided: Decided) -> tuple[Standing, ...]:
+    """Return how every kind of board stands that was seen or decided on, in order."""
+    names = known.boards.keys() | decided.approved.keys() | decided.proposed.keys()
+    return tuple(standing(name, known, decided) for name in sorted(names))
+
+
+def standing(board: str, known: Learned, decided: Decided) -> Standing:
+    """Return how one kind of board stands."""
+    seen = known.boards.get(board, Baseline(board=board))
+    allowed = in_force(decided, board, known.approvals)
+    proposed = waiting(decided, board, known.approvals)
+    shown = allowed or proposed or Baseline(board=board)
+    unapproved = (
+        *(one for one in seen.vbios if one not in shown.vbios),
+        *(one for one in seen.inforom if one not in shown.inforom),
+    )
+    return Standing(board=board, allowed=allowed, proposed=proposed, unapproved=unapproved, approvals=known.approvals)
 
 
 def learn(known: Learned, seen: Evidence) -> Learned:

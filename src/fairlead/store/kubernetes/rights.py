@@ -61,8 +61,10 @@ AGENT: Final = (
 LEASING: Final = (
     *_verbs("get list create delete", "gpuleases", group=_GPUS),
     *_verbs("update", "gpuleases", group=_GPUS, part="status"),
+    *_verbs("get list create delete", "firmwarebaselines", group=_GPUS),
+    *_verbs("update", "firmwarebaselines", group=_GPUS, part="status"),
 )
-"""With which an agent publishes possessions, where `lease.ledger` is on."""
+"""With which an agent publishes possessions and firmware baselines, where `lease.ledger` is on."""
 TAINTING: Final = _verbs("update", "nodes")
 """With which an agent taints its node, where `health.node_taint` asks for that."""
 TAINTING_DEVICES: Final = (

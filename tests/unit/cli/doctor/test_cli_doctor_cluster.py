@@ -18,6 +18,7 @@ from fairlead.cli.doctor.cluster_facts import Facts
 from fairlead.cli.doctor.cluster_kinds import Served
 from fairlead.store.embedded import memory
 from fairlead.store.kubernetes import rights
+from fairlead.wire.fairlead.firmwarebaseline import FirmwareBaseline, FirmwareBaselineSpec, FirmwareBaselineStatus
 from fairlead.wire.kubernetes import api, coordination, core, gpudevice, meta, workload
 from fairlead.wire.kubernetes.node.noderuntimes import NodeRuntimes
 from tests import gpus
@@ -132,6 +133,7 @@ GOOD: Final = Facts(
     deployments=(deployment("scheduler"), deployment("controller")),
     nodes=(node(), node("b", capacity="")),
     gpus=(gpu(0), gpu(1)),
+    baselines=(),
     pods=(RUNS, AGENT_POD),
     leases=(lease("scheduler"), lease("controller")),
     runtime_classes=frozenset(),
@@ -146,6 +148,10 @@ def alone(one: core.Pod) -> core.Pod:
     return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, host_users=False))
 
 
+PROPOSED: Final = FirmwareBaseline(
+    spec=FirmwareBaselineSpec(node_name="a", board="233010de"),
+    status=FirmwareBaselineStatus(state="Proposed", approvals=2, proposed_by="ann"),
+)
 NO_CLASS: Final = 'pods "x" is forbidden: pod rejected: RuntimeClass "fairlead" not found'
 
 
@@ -242,6 +248,12 @@ def test_a_good_cluster_has_one_good_word_for_every_layer() -> None:
         ),
         ({"gpus": (gpu(0), gpu(1, gpudevice.UNHEALTHY, "HeldByOtherResource"))}, "gpus", "warn", "HeldByOtherResource"),
         ({"gpus": (gpu(0), gpu(1), gpu(0, where="b"))}, "agent", "fail", "node b has GPUs and no agent"),
+        (
+            {"baselines": (PROPOSED,)},
+            "baselines",
+            "warn",
+            "node a: firmware of board 233010de is proposed by ann alone",
+        ),
         ({"policies": frozenset({"fairlead-own-node"})}, "policies", "warn", "no admission policy keeps labels"),
         (
             {"no_user_namespaces": frozenset({"a"}), "pods": (alone(pod("shut", where="a")), AGENT_POD)},
@@ -287,6 +299,23 @@ def test_gpus_and_pods_are_looked_for_under_the_names_that_gpus_are_offered_by()
     half = gpudevice.MIGSlice(uuid="MIG-1", profile="3g.40gb", start=0, size=4, resource="nvidia.com/mig-3g.40gb")
     found = said(half.resource, "1", gpus.spec("a", 0, mig_mode="Enabled", mig_devices=(half,)))
     assert found["nodes"] == "ok 1 node with GPUs, 1 nvidia.com/mig-3g.40gb offered"
+
+
+@pytest.mark.parametrize(
+    ("reason", "fix"),
+    [
+        ("LeaseQuarantined", "kubectl -n fairlead exec fairlead-agent-a -- fairlead lease release GPU-"),
+        ("VerifyBaselineMissing", "`kubectl -n fairlead exec fairlead-agent-a -- fairlead lease baseline list` shows"),
+        ("QuarantineAsked", "empty `spec.quarantine` of its GPUDevice"),
+    ],
+)
+def test_a_gpu_that_is_kept_back_needs_no_reset_and_its_fix_runs_from_anywhere(reason: str, fix: str) -> None:
+    ill = gpu(1, gpudevice.UNHEALTHY, reason)
+    (found,) = [one for one in cluster_checks.check(changed(gpus=(gpu(0), ill))) if one.level == "warn"]
+    assert fix in found.fix
+    assert "reset" not in found.fix
+    (away,) = [one for one in cluster_checks.check(changed(gpus=(ill,), pods=(RUNS,))) if one.level == "warn"]
+    assert away.fix.endswith("(on its node)") is (reason != "QuarantineAsked")
 
 
 def test_pods_of_the_agent_that_are_not_ready_are_named_with_their_reason() -> None:

@@ -11,6 +11,7 @@ from fairlead.control.node import withdraw
 from fairlead.plan.gpu import label
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.port import Selector
+from fairlead.wire.fairlead.firmwarebaseline import FirmwareBaseline, FirmwareBaselineSpec
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice, GPUDeviceSpec
 
@@ -32,11 +33,14 @@ async def test_objects_and_labels_go_and_what_others_set_stays() -> None:
     for node in ("one", "two"):
         await _publish(store, node)
     await store.create(core.Node(metadata=meta.ObjectMeta(name="plain", labels={"kubernetes.io/os": "linux"})))
+    spec = FirmwareBaselineSpec(node_name="one", board="233010de")
+    await store.create(FirmwareBaseline(metadata=meta.ObjectMeta(name="one.1"), spec=spec))
 
     done = await withdraw.withdraw(store)
 
     assert done == withdraw.Withdrawn(devices=("one-gpu-1", "two-gpu-1"), nodes=("one", "two"))
-    assert (await store.list(GPUDevice)).items == ()
+    assert not (await store.list(GPUDevice)).items
+    assert not (await store.list(FirmwareBaseline)).items
     for found in (await store.list(core.Node)).items:
         assert found.metadata.labels == {"kubernetes.io/os": "linux"}
     assert await withdraw.withdraw(store) == withdraw.Withdrawn()

@@ -103,7 +103,7 @@ async def _decided(
 ) -> BaselineView:
     ledger = require(services.backend.ledger)
     await ledger.decide(act)
-    return baseline_view(data.board, *await ledger.baselines())
+    return baseline_view(baseline.standing(data.board, *await ledger.baselines()))
 
 
 async def _asked(services: Services, verb: str, data: LeaseRequest) -> LeaseView:

@@ -72,29 +72,22 @@ class BaselineRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 def baseline_views(learned: baseline.Learned, decided: baseline.Decided) -> tuple[BaselineView, ...]:
     """Return every kind of board that was seen or decided on, in order."""
-    names = learned.boards.keys() | decided.approved.keys() | decided.proposed.keys()
-    return tuple(baseline_view(name, learned, decided) for name in sorted(names))
+    return tuple(map(baseline_view, baseline.standings(learned, decided)))
 
 
-def baseline_view(board: str, learned: baseline.Learned, decided: baseline.Decided) -> BaselineView:
+def baseline_view(found: baseline.Standing) -> BaselineView:
     """Return one kind of board as it is shown."""
-    seen = learned.boards.get(board, baseline.Baseline(board=board))
-    allowed = baseline.in_force(decided, board, learned.approvals)
-    half = baseline.waiting(decided, board, learned.approvals)
-    has = allowed or half or baseline.Baseline(board=board)
+    shown = found.baseline
     return BaselineView(
-        board=board,
-        approved=allowed is not None,
-        by=has.by,
-        approvers=(half or has).approvers,
-        waits=half is not None,
-        vbios=has.vbios,
-        inforom=has.inforom,
-        link_width=has.link_width,
-        seen_only=(
-            *(one for one in seen.vbios if one not in has.vbios),
-            *(one for one in seen.inforom if one not in has.inforom),
-        ),
+        board=found.board,
+        approved=found.allowed is not None,
+        by=shown.by,
+        approvers=found.approvers,
+        waits=found.proposed is not None,
+        vbios=shown.vbios,
+        inforom=shown.inforom,
+        link_width=shown.link_width,
+        seen_only=found.unapproved,
     )
 
 
