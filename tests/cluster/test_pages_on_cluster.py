@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,21 @@ def test_the_part_without_helm_works_as_printed(cluster: home.Cluster, server: a
         tools.kubectl("label", "node", cluster.node, "accelerator-")
 
 
+def _give_back(tools: Tools, server: api.API, cluster: home.Cluster) -> None:
+    """Take back the page's quarantine; a release goes for nothing while the agent still has it asked for."""
+    devices = "/apis/fairlead.dev/v1alpha1/gpudevices"
+    (asked,) = (one for one in server.get(devices)["items"] if one["spec"].get("quarantine"))
+    name = asked["metadata"]["name"]
+    tools.kubectl("patch", "gpudevice", name, "--type=merge", "-p", '{"spec":{"quarantine":null}}')
+    release = ("exec", "-n", "fairlead", "ds/fairlead-agent", "--", "fairlead", "lease", "release")
+    deadline = time.monotonic() + 60
+    while server.get(f"{devices}/{name}")["status"]["health"] != "Healthy":
+        assert time.monotonic() < deadline, server.get(f"{devices}/{name}")["status"]
+        tools.kubectl(*release, asked["spec"]["uuid"], check=False)
+        time.sleep(1)
+    node.until_allocatable(server, cluster.node, 8)
+
+
 def test_what_other_pages_mark_for_a_cluster_works_as_printed(
     cluster: home.Cluster, server: api.API, reader: Reader
 ) -> None:
@@ -144,6 +160,7 @@ def test_what_other_pages_mark_for_a_cluster_works_as_printed(
         tools.kubectl("apply", "-f", "-", stdin=_POD)
         tools.kubectl("wait", "-n", "team", "pod/train", "--for=condition=Ready", "--timeout=60s")
         reader.follow_marked("keep-gpus-back.md")
+        _give_back(tools, server, cluster)
         reader.follow_marked("scheduling.md", NAMESPACE="team", POD="train")
         tools.kubectl("delete", "namespace", "team", "--wait=true")
         reader.follow_marked("simulate-faults.md", gpu_1=cluster.node)

@@ -360,8 +360,12 @@ def test_an_export_is_bound_to_its_tenancys_claim_to_no_others_and_goes_with_the
             )
 
         server.until(volumes, anew, what="the export is made anew and bound", timeout_s=60)
-        states = {one["metadata"]["namespace"]: one["status"]["phase"] for one in server.get(claims)["items"]}
-        assert (states[space], states[other]) == ("Bound", "Pending")
+
+        def settled(items: list[api.Object]) -> bool | None:
+            states = {one["metadata"]["namespace"]: one["status"]["phase"] for one in items}
+            return True if (states.get(space), states.get(other)) == ("Bound", "Pending") else None
+
+        server.until(claims, settled, what="its own claim has it, and no other")
 
         server.delete(f"{_TENANCIES}/red")
         until_gone(server, _TENANCIES, "red")
