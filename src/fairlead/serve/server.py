@@ -22,7 +22,7 @@ import uvicorn
 from uvicorn.protocols.http import h11_impl
 from uvicorn.protocols.websockets import websockets_sansio_impl
 
-from fairlead.kernel import socketpeer
+from fairlead.kernel import heap, socketpeer
 from fairlead.serve import onelength, peer, sockets
 from fairlead.serve.limits import address as addresses
 
@@ -161,6 +161,7 @@ async def serve_tls(
 
     Args: context: a server's; what is loaded into it later holds for later connections.
     """
+    heap.return_large()  # each connection has 256 KiB to read into (asyncio.sslproto)
     with contextlib.closing(listener):
         await _serve(app, listener, limits=limits, context=context)
 
