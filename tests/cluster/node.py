@@ -36,6 +36,7 @@ def define(cluster: home.Cluster, *plurals: str) -> None:
     for plural in plurals:
         kubectl(cluster, "apply", "-f", str(_DEFINITIONS / f"{plural}.yaml"))
         kubectl(cluster, "wait", "--for=condition=Established", f"crd/{plural}.fairlead.dev", "--timeout=30s")
+        kubectl(cluster, "get", plural)  # it waits while the server's storage of them is being made, and asks again
 
 
 @dataclass

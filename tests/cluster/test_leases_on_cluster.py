@@ -160,7 +160,8 @@ def test_firmware_that_waits_for_a_second_person_is_seen_with_kubectl(
         status = stands("Approved")["status"]
         assert (status["approvers"], status["approvals"]) == (["ann", "bob"], 2)
         node.until_allocatable(server, cluster.node, 8)
-        change = ("patch", "fwb", "--all", "--type=merge", "-p", '{"spec":{"board":"another"}}')
+        one = node.kubectl(cluster, "get", "fwb", "-o", "name").strip()
+        change = ("patch", one, "--type=merge", "-p", '{"spec":{"board":"another"}}')
         done = subprocess.run(cluster.kubectl(*change), capture_output=True, text=True, check=False, timeout=60)
         assert "the spec of a FirmwareBaseline never changes" in done.stderr
     finally:
