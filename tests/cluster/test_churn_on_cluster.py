@@ -48,7 +48,7 @@ def state(cluster: home.Cluster) -> Path:
 @pytest.fixture
 def agent(applied: None, cluster: home.Cluster, server: api.API, state: Path) -> Iterator[node.Agent]:  # noqa: F811
     """An agent that keeps a ledger and verifies each GPU between two pods; its boards' firmware is approved."""
-    node.define(cluster, "gpudevices", "gpuleases")
+    node.define(cluster, "gpudevices", "gpuleases", "firmwarebaselines")
     arguments = (
         *node.PRODUCT,
         "--lease-ledger=on",
@@ -66,8 +66,8 @@ def agent(applied: None, cluster: home.Cluster, server: api.API, state: Path) ->
     yield one
     one.stop(signal.SIGTERM)
     node.until_allocatable(server, cluster.node, 0)
-    for path in ("/apis/fairlead.dev/v1alpha1/gpuleases", churn.DEVICES):
-        server.delete(path)
+    for kind in ("gpuleases", "firmwarebaselines", "gpudevices"):
+        server.delete(f"/apis/fairlead.dev/v1alpha1/{kind}")
 
 
 def approve(state: Path) -> None:
