@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -32,6 +32,8 @@ from fairlead.workqueue import WorkQueue
 _FIRST_WAIT_S: Final = 0.5
 _LAST_WAIT_S: Final = 30.0
 _AGAIN_S: Final = 1.0
+_SOON_S: Final = 0.25
+"""After this the holders of a GPU are named: not while the container starts that was just given it."""
 _POD, _GPU = "pod/", "gpu/"
 
 
@@ -97,11 +99,13 @@ class PodConditions:
         for pod in self._pods.all():
             if (pod.metadata.namespace, pod.metadata.name) in held:
                 self._queue.add(f"{_POD}{pod.metadata.uid}")
-        for gpu in self._gpus():
-            self._queue.add(f"{_GPU}{gpu}")
+        wanted = self._holders(holdings)
+        for gpu in self._snapshots.value.known:
+            if self._written.get(gpu) != wanted.get(gpu, ()):
+                self._queue.add(f"{_GPU}{gpu}", after_s=_SOON_S)
 
-    def _gpus(self) -> Iterable[GPUUUID]:
-        return self._snapshots.value.known
+    def _holders(self, holdings: tuple[attribution.Holding, ...]) -> Mapping[GPUUUID, tuple[Holder, ...]]:
+        return podcondition.plan_holders(holdings, table=self._table(), pods=self._pods.all())
 
     async def _work(self, key: str) -> float | None:
         holdings = self._holdings.latest.value
@@ -157,7 +161,7 @@ class PodConditions:
     # GPUs
 
     async def _name_holders(self, gpu: GPUUUID, holdings: tuple[attribution.Holding, ...]) -> float | None:
-        wanted = podcondition.plan_holders(holdings, table=self._table(), pods=self._pods.all()).get(gpu, ())
+        wanted = self._holders(holdings).get(gpu, ())
         if self._written.get(gpu) == wanted:
             return None
 

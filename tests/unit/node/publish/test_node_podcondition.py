@@ -195,3 +195,19 @@ async def test_holders_wait_for_an_object_that_is_made_later(node: Node) -> None
     async with node.agent():
         await node.make_device()
         await node.until_holders("train")
+
+
+async def test_a_gpu_that_goes_from_hand_to_hand_is_named_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(podcondition, "_SOON_S", 1.0)
+    await node.make_device()
+    named: list[tuple[str, ...]] = []
+    async with node.agent():
+        node.hold("one")
+        await asyncio.sleep(0.02)
+        node.hold("two")
+        async with asyncio.timeout(PATIENCE_S):
+            async for change in node.store.watch(GPUDevice):
+                named.append(tuple(one.pod for one in change.object.status.holders))
+                if any(named):
+                    break
+    assert named[-1] == ("two",)
