@@ -31,7 +31,7 @@ demo: setup        ## start Fairlead on this machine, run the articles' pod, pri
 	@tools/demo.sh
 
 test: setup-tests  ## house, unit, contract and system rings
-	@$(PY) -m pytest $(QUICK) -n 3 $(MACHINES) $(IN_ORDER)
+	@$(PY) -m pytest $(QUICK) -n 4 $(MACHINES) $(IN_ORDER)
 
 smoke: setup-tests ## the steady few of the slow and cluster rings that .ci/run adds
 	@tests/cluster/setup.sh
