@@ -86,7 +86,7 @@ def check_baselines(found: Iterable[FirmwareBaseline], pods: Iterable[core.Pod])
         if not one.status.proposed_by:
             continue
         node, board = one.spec.node_name, errors.readable(one.spec.board)
-        step = f"`fairlead lease baseline approve --by YOU {shlex.quote(board)}`"
+        step = f"`fairlead lease baseline approve --by YOU -- {shlex.quote(board)}`"
         yield Finding(
             check="baselines",
             level="warn",

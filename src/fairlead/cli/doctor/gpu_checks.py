@@ -6,9 +6,11 @@ next occasion, is a warning. Each finding names the GPU, since when, who has it 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from fairlead import errors
 from fairlead.cli.core import output
 from fairlead.cli.doctor.finding import Finding
 from fairlead.model.gpu import GPU, UnreadableGPU
@@ -121,7 +123,8 @@ def _unread(lost: UnreadableGPU, *, simulated: bool) -> Finding:
 
 def find_ledgers_fix(reason: str, uuid: str) -> str:
     """Return what mends a GPU that the ledger keeps back; empty: it is not the ledger that does."""
-    return next((step.format(uuid=uuid) for begin, step in _LEDGERS.items() if reason.startswith(begin)), "")
+    gpu = shlex.quote(errors.readable(uuid))  # on a cluster an object says it, and a person may paste the line
+    return next((step.format(uuid=gpu) for begin, step in _LEDGERS.items() if reason.startswith(begin)), "")
 
 
 def _fix(reason: str, index: int, uuid: str, *, simulated: bool) -> str:

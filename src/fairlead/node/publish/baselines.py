@@ -62,14 +62,16 @@ class Baselines:
         found = await asyncio.to_thread(self._standings)
         wanted = {one.metadata.name: one for one in (baselineobject.show(node, item) for item in found)}
         listing = await self._store.list(FirmwareBaseline, Selector(fields={"spec.nodeName": node.metadata.name}))
-        there = {one.metadata.name: one for one in listing.items}
-        for name, one in there.items():
-            if name not in wanted or one.metadata.owner_references != wanted[name].metadata.owner_references:
-                with contextlib.suppress(errors.NotFound, errors.Conflict):  # gone, or another object by now
-                    await self._store.delete(FirmwareBaseline, name, uid=one.metadata.uid)
-                there = {key: other for key, other in there.items() if key != name}
+        kept: dict[str, FirmwareBaseline] = {}
+        for one in listing.items:
+            own = wanted.get(one.metadata.name)
+            if own is not None and own.metadata.owner_references == one.metadata.owner_references:
+                kept[one.metadata.name] = one
+                continue
+            with contextlib.suppress(errors.NotFound, errors.Conflict):  # gone, or another object by now
+                await self._store.delete(FirmwareBaseline, one.metadata.name, uid=one.metadata.uid)
         for name, one in wanted.items():
-            await self._keep(one, there.get(name))
+            await self._keep(one, kept.get(name))
         return _AGAIN_S
 
     async def _keep(self, wanted: FirmwareBaseline, there: FirmwareBaseline | None) -> None:

@@ -45,11 +45,7 @@ def _status(found: baseline.Standing) -> wire.FirmwareBaselineStatus:
         approvals=found.approvals,
         approvers=approvers,
         approved_by=",".join(approvers),
-        approved_at=_time(allowed.second_at or allowed.at) if allowed else "",
+        approved_at=meta.emit_known(allowed.second_at or allowed.at) if allowed else "",
         proposed_by=proposed.by if proposed else "",
-        proposed_at=_time(proposed.at) if proposed else "",
+        proposed_at=meta.emit_known(proposed.at) if proposed else "",
     )
-
-
-def _time(at: float) -> str:
-    return meta.emit_time(at) if at else ""

@@ -149,9 +149,9 @@ def show(possession: Possession, *, name: str, device: str, node: str) -> GPULea
             state=possession.state,
             holders=holders,
             held_by=gpudevice.name_pods(holders),
-            released_at=_time(possession.released),
-            ended_at=_time(possession.ended),
-            verified_at=_time(possession.verified),
+            released_at=meta.emit_known(possession.released),
+            ended_at=meta.emit_known(possession.ended),
+            verified_at=meta.emit_known(possession.verified),
             report=possession.report,
             reason=possession.reason,
             message=possession.message,
@@ -177,7 +177,7 @@ def lose(found: GPULease, *, at: float, reason: str, message: str) -> GPULease |
     if found.status.state in gpulease.ENDED:
         return None
     status = msgspec.structs.replace(
-        found.status, state=gpulease.LOST, ended_at=_time(at), reason=reason, message=message
+        found.status, state=gpulease.LOST, ended_at=meta.emit_known(at), reason=reason, message=message
     )
     return msgspec.structs.replace(found, status=status)
 
@@ -189,7 +189,3 @@ def find_old(leases: Iterable[GPULease], *, before: float) -> tuple[GPULease, ..
         for one in leases
         if one.status.state in gpulease.ENDED and (timestamp.parse(one.status.ended_at) or before) < before
     )
-
-
-def _time(at: float) -> str:
-    return meta.emit_time(at) if at else ""

@@ -132,6 +132,11 @@ def emit_time(at: float) -> str:
     return dt.datetime.fromtimestamp(at, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+def emit_known(at: float) -> str:
+    """Return a time as `emit_time` does; empty: it is 0, not known."""
+    return emit_time(at) if at else ""
+
+
 def timestamp(text: str | None) -> float | None:
     """Return an RFC 3339 time as Unix seconds; None stays None."""
     return None if text is None else dt.datetime.fromisoformat(text).timestamp()

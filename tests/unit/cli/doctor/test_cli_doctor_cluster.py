@@ -318,6 +318,16 @@ def test_a_gpu_that_is_kept_back_needs_no_reset_and_its_fix_runs_from_anywhere(r
     assert away.fix.endswith("(on its node)") is (reason != "QuarantineAsked")
 
 
+def test_a_line_to_paste_holds_what_an_object_says_as_one_word() -> None:
+    ill = gpu(1, gpudevice.UNHEALTHY, "LeaseQuarantined")
+    lying = msgspec.structs.replace(ill, spec=msgspec.structs.replace(ill.spec, uuid="x; reboot"))
+    board = msgspec.structs.replace(PROPOSED, spec=FirmwareBaselineSpec(node_name="a", board="--by=eve; reboot"))
+    facts = changed(gpus=(gpu(0), lying), baselines=(board,))
+    said = {one.check: one.fix for one in cluster_checks.check(facts) if one.level == "warn"}
+    assert "lease release 'x; reboot'`" in said["gpus"]
+    assert "approve --by YOU -- '--by=eve; reboot'`" in said["baselines"]
+
+
 def test_pods_of_the_agent_that_are_not_ready_are_named_with_their_reason() -> None:
     stuck = msgspec.structs.replace(
         pod("fairlead-agent-x", where="a", status=STARTING), metadata=about("fairlead-agent-x", "agent")
