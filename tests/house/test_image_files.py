@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,9 @@ def test_the_image_has_what_the_tests_ran_with(root: Path, name: str) -> None:
 
 
 def test_the_image_has_every_dependency_and_no_tool_of_the_tests(root: Path) -> None:
-    project = (root / "pyproject.toml").read_text().partition("dependencies = [")[2].partition("]")[0]
-    wanted = {re.split(r"[><=]", name)[0] for name in re.findall(r'"([^"]+)"', project)}
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    packages = (*project["dependencies"], *project["optional-dependencies"]["server"])
+    wanted = {re.split(r"[\[><=]", name)[0] for name in packages}
     mine = _pins(root / "tools" / "image" / "runtime.lock")
     assert wanted - {"fairlead-cdi"} <= mine.keys(), "run `make lock`"  # its wheel is built beside ours
     assert mine.keys() & {"pytest", "mypy", "ruff", "grpcio-tools", "hatchling", "setuptools", "pip"} == set()

@@ -45,6 +45,7 @@ export PIPX_HOME=/tmp/pipx PIPX_BIN_DIR=/tmp/pipx/bin
 {_PAGES.replace("--plain ", "")} {_UNIT} --skip 'apt remove' docs/how-to/install.md
 for program in /usr/bin/fairlead /tmp/uv/bin/fairlead /tmp/pipx/bin/fairlead .cache/venv/bin/fairlead; do
   $program --version
+  $program up --help > /dev/null
 done
 test ! -e /usr/local/bin/fairlead
 dpkg -L fairlead | grep -F -e /usr/lib/systemd/system/fairlead.service

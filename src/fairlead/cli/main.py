@@ -79,6 +79,8 @@ def invoke(argv: Sequence[str] | None = None, *, env: Mapping[str, str] | None =
         return _INTERRUPTED
     except OSError as error:
         return _report_system(error, is_plain=is_plain)
+    except ModuleNotFoundError as error:
+        return _report(lazygroup.package_missing(error), is_plain=is_plain)
     except Exception as error:  # noqa: BLE001 the edge of the process: a bug is shown whole and ends it
         return _report_bug(error)
     return result if isinstance(result, int) else 0

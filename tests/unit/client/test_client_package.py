@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import click
@@ -140,46 +143,48 @@ def test_a_notebooks_tables_hold_no_markup_of_others() -> None:
     assert (many.count("<tr>"), "100 more" in many) == (201, True)
 
 
-_ALONE = (
-    "click",
-    "msgspec",
-    "websockets",
-    "cryptography",
-    "cffi",
-    "_cffi_backend",
-    "yaml",
-    "_yaml",
-    "typing_extensions",
-)
+_ALONE = {
+    "click": ("click",),
+    "cryptography": ("cryptography", "cffi", "_cffi_backend"),
+    "fairlead-cdi": (),
+    "msgspec": ("msgspec",),
+    "nvidia-ml-py": ("pynvml",),
+    "pyyaml": ("yaml", "_yaml"),
+    "websockets": ("websockets",),
+}
 _VERBS = """
 import importlib, json, sys
 sys.path[:0] = sys.argv[1:]
-from fairlead import AsyncClient, Client, errors
+from fairlead import AsyncClient, Client
 from fairlead.cli import main, verbs
 from fairlead.cli.core import lazygroup
 missing = []
 for name, verb in verbs.VERBS.items():
     try:
         lazygroup.load(verb.target)
-    except errors.Unavailable as error:
-        missing.append([name, error.reason])
-print(json.dumps([missing, main.invoke(["up", "--help"], env={}), main.invoke(["ps"], env={"FAIRLEAD_URL": "/none"})]))
+    except ModuleNotFoundError as error:
+        missing.append([name, lazygroup.package_missing(error).reason])
+asked = (["up", "--help"], ["doctor"], ["scheduler"], ["ps"])
+print(json.dumps([missing, *(main.invoke(words, env={"FAIRLEAD_URL": "/none"}) for words in asked)]))
 """
 
 
 def test_client_and_verbs_work_where_the_servers_packages_are_not_installed(tmp_path: Path) -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    assert {re.split("[><=]", one)[0] for one in project["dependencies"]} == _ALONE.keys()
     site = Path(click.__file__).parents[1]
-    for name in _ALONE:
+    for name in itertools.chain(*_ALONE.values()):
         for found in site.glob(f"{name}*"):
             if not found.name.endswith(("-info", ".pth")):
                 (tmp_path / found.name).symlink_to(found)
     sources = Path(fairlead.__file__).parents[1]
     argv = (sys.executable, "-I", "-S", "-c", _VERBS, str(tmp_path), str(sources), str(sources / "fairlead_cdi/src"))
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    missing, up, ps = json.loads(done.stdout)
+    missing, *codes = json.loads(done.stdout)
     assert dict(missing) == dict.fromkeys(
         ("sharing", "up", "agent", "kubelet", "runtime", "isolate", "mig"), "PackageMissing"
     )
-    unavailable = errors.TABLE[errors.Unavailable].exit
-    assert (up, ps) == (unavailable, unavailable)
-    assert "needs the Python package that has asyncinotify" in done.stderr
+    assert codes == [errors.TABLE[errors.Unavailable].exit] * 4
+    for name in ("asyncinotify", "structlog", "aiohttp"):
+        assert f"needs the Python package that has {name}, and it is not installed" in done.stderr
+    assert done.stderr.count("install Fairlead's wheel with its extra: fairlead[server]") == 3

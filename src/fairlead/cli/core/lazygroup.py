@@ -30,18 +30,19 @@ class Verb(NamedTuple):
 def load(target: str) -> click.Command:
     """Import the command at `module:attribute` below `fairlead.cli`."""
     module, _, attribute = target.partition(":")
-    try:
-        loaded = importlib.import_module(f"fairlead.cli.{module}")
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] in {"fairlead", "fairlead_cdi"}:
-            raise  # a bug
-        message = f"this verb needs the Python package that has {error.name}, and it is not installed"
-        hint = "this is the client alone; `pip install` Fairlead's wheels without --no-deps for the rest"
-        raise errors.Unavailable(message, reason="PackageMissing", hint=hint) from error
-    command = getattr(loaded, attribute)
+    command = getattr(importlib.import_module(f"fairlead.cli.{module}"), attribute)
     if not isinstance(command, click.Command):
         raise TypeError(f"{target} is not a command")
     return command
+
+
+def package_missing(error: ModuleNotFoundError) -> Exception:
+    """Return what to report where a package is not installed; of a module of our own the error itself, a bug."""
+    if error.name is None or error.name.partition(".")[0] in {"fairlead", "fairlead_cdi"}:
+        return error
+    message = f"this verb needs the Python package that has {error.name}, and it is not installed"
+    hint = "this is the client alone; install Fairlead's wheel with its extra: fairlead[server]"
+    return errors.Unavailable(message, reason="PackageMissing", hint=hint)
 
 
 class LazyGroup(click.Group):

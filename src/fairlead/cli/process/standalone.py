@@ -212,7 +212,7 @@ async def _public_door(config: settings.Settings) -> AsyncIterator[PublicDoor | 
         from fairlead.cli.process.listen import publicdoor
     except ModuleNotFoundError as error:
         message = f"api.listen needs the database of accounts, and this installation is without {error.name}"
-        hint = f"install it: pip install {error.name}"
+        hint = "install Fairlead's wheel with its extra: fairlead[server]"
         raise errors.Invalid(message, reason="DatabaseNotInstalled", hint=hint) from error
     async with publicdoor.opened(config) as found:
         yield found
