@@ -70,7 +70,7 @@ def invoke(argv: Sequence[str] | None = None, *, env: Mapping[str, str] | None =
     is_plain = invocation.Invocation(env=env).is_plain
     try:
         result = root.main(args=argv, prog_name="fairlead", standalone_mode=False, obj=env)
-    except (errors.FairleadError, BaseExceptionGroup, UnicodeEncodeError) as error:
+    except (errors.FairleadError, BaseExceptionGroup, UnicodeEncodeError, ModuleNotFoundError) as error:
         return _report(_blamed(error, sys.argv[1:] if argv is None else argv), is_plain=is_plain)
     except click.ClickException as error:
         _show(error)
@@ -79,15 +79,15 @@ def invoke(argv: Sequence[str] | None = None, *, env: Mapping[str, str] | None =
         return _INTERRUPTED
     except OSError as error:
         return _report_system(error, is_plain=is_plain)
-    except ModuleNotFoundError as error:
-        return _report(lazygroup.package_missing(error), is_plain=is_plain)
     except Exception as error:  # noqa: BLE001 the edge of the process: a bug is shown whole and ends it
         return _report_bug(error)
     return result if isinstance(result, int) else 0
 
 
 def _blamed(error: BaseException, argv: Sequence[str]) -> BaseException:
-    """Return what to report: of a word that cannot be sent or written, the word; else the error itself."""
+    """Return what to report: the word that cannot be sent or written, the package that lacks; else the error itself."""
+    if isinstance(error, ModuleNotFoundError):
+        return lazygroup.package_missing(error)
     word = next((word for word in argv if not _is_utf8(word)), None)
     if word is None or not isinstance(error, UnicodeEncodeError):
         return error
