@@ -30,7 +30,7 @@ def library() -> Any:
         import pyarrow.parquet
     except ImportError as error:
         message = "Parquet needs a library that is not installed"
-        hint = "pip install 'fairlead[parquet]', or write CSV: --focus FILE"
+        hint = "pip install pyarrow (the extra fairlead[parquet] is the same), or write CSV: --focus FILE"
         raise errors.Unavailable(message, reason="ParquetNotInstalled", hint=hint) from error
     return pyarrow
 
