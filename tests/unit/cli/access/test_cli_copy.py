@@ -203,7 +203,8 @@ def test_stats_and_top_show_a_running_container(service: Service) -> None:
     assert service.fairlead("wait", "a", "--state", "started").exit_code == 0
     shown = service.fairlead("stats", "--no-stream")
     assert shown.stdout.splitlines()[0].split()[:2] == ["NAME", "CPU"]
-    assert "10.0%" in shown.stdout
+    share = float(shown.stdout.splitlines()[1].split()[1].removesuffix("%"))
+    assert 8 < share < 12  # of a container that uses a tenth of a processor, as two looks at the clock find it
     assert "1 MiB" in service.fairlead("stats", "--no-stream", "--format", "{{.Name}} {{.MemUsage}}", "a").stdout
     assert "sleep 60" in service.fairlead("top", "a").stdout
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -126,10 +127,20 @@ async def test_a_provisioner_that_fails_has_another_node_chosen() -> None:
         node = await plane.store.get(core.Node, "a")
         closed = msgspec.structs.replace(node.spec, unschedulable=True)
         await plane.store.update(msgspec.structs.replace(node, spec=closed))
-        claim = await plane.store.get(core.PersistentVolumeClaim, "data", "default")
-        bare = msgspec.structs.replace(claim.metadata, annotations={})
-        await plane.store.update(msgspec.structs.replace(claim, metadata=bare))
+        # Again and again: where the scheduler hears of the claim first, it chooses the closed node once more.
+        while (chosen := await _chosen(plane)) != "b":
+            if chosen == "a":
+                claim = await plane.store.get(core.PersistentVolumeClaim, "data", "default")
+                bare = msgspec.structs.replace(claim.metadata, annotations={})
+                await plane.store.update(msgspec.structs.replace(claim, metadata=bare))
+            await asyncio.sleep(0.02)
         await plane.until_said("p", "room is held on b")
+
+
+async def _chosen(plane: Plane) -> str:
+    """Return the node that the provisioner is told."""
+    claim = await plane.store.get(core.PersistentVolumeClaim, "data", "default")
+    return claim.metadata.annotations.get(storage.SELECTED_NODE, "")
 
 
 async def test_a_claim_of_one_pod_alone_is_waited_for_until_that_pod_is_gone() -> None:
