@@ -206,8 +206,6 @@ async def test_a_local_volume_is_given_to_its_claim_and_the_pod_goes_where_it_is
         await plane.until_said("r", "room is held on a")
 
 
-# Slow until the product is mended: where a claim's end is heard of before its volume, the group's room is given away.
-@pytest.mark.slow
 async def test_a_group_is_bound_once_the_claims_of_all_have_their_volumes_and_holds_its_room_until_then() -> None:
     plane = await _prepare()
     for name in ("data-0", "data-1"):

@@ -110,6 +110,22 @@ def test_what_keeps_a_pod_from_its_claim_is_said_in_the_clusters_words(found: cl
     assert why in said.why
 
 
+@pytest.mark.parametrize(("phase", "waits_on"), [("Pending", "a"), ("Bound", "a"), ("", "a"), ("Lost", None)])
+def test_a_claim_heard_of_before_the_volume_made_for_it_keeps_its_node_unless_the_volume_is_lost(
+    phase: str, waits_on: str | None
+) -> None:
+    made = claim("data", "v", annotations={**_BOUND, storage.SELECTED_NODE: "a"})
+    made = msgspec.structs.replace(made, status=core.ClaimStatus(phase=phase))
+    found = known(made, _LATE)
+    said = found.look_up(pod("p", "data"))
+    if waits_on is None:
+        assert said == claims.Refusal('persistentvolumeclaim "data" bound to non-existent persistentvolume "v"')
+    else:
+        assert said == (wanted.Unbound("data", node=waits_on),)
+    found.note(volume("v"))
+    assert found.look_up(pod("p", "data")) == (wanted.Bound(core.NodeAffinity(), ()),)
+
+
 def test_a_claim_of_one_pod_alone_is_in_use_while_another_has_it() -> None:
     alone = claim("data")
     alone = msgspec.structs.replace(alone, spec=msgspec.structs.replace(alone.spec, access_modes=("ReadWriteOncePod",)))

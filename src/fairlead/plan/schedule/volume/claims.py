@@ -30,6 +30,8 @@ _ZONES: Final = (
 )
 _IN_USE: Final = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
 _ONE_POD: Final = "ReadWriteOncePod"
+_LOST: Final = "Lost"
+"""The phase of a claim whose volume is gone."""
 
 Object = core.PersistentVolumeClaim | storage.PersistentVolume | storage.StorageClass | storage.CSINode
 
@@ -141,10 +143,14 @@ class Claims:
         others = (one for one in self._users(pod.metadata.namespace) if one.metadata.uid != pod.metadata.uid)
         return any(name in {used for used, _ in _names(one)} for one in others)
 
-    def _bound(self, claim: core.PersistentVolumeClaim) -> wanted.Bound | Refusal:
+    def _bound(self, claim: core.PersistentVolumeClaim) -> wanted.Bound | wanted.Unbound | Refusal:
         volume = self._volume(claim.spec.volume_name)
         if volume is None:
             name, gone = claim.metadata.name, claim.spec.volume_name
+            node = claim.metadata.annotations.get(storage.SELECTED_NODE, "")
+            if node and claim.status.phase != _LOST:
+                # Kinds are watched apart: a claim can be heard of before the volume that was made for it.
+                return wanted.Unbound(name, volumes=(), is_made=True, node=node)
             return Refusal(f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{gone}"')
         labels = volume.metadata.labels
         zones = tuple((key, frozenset(labels[key].split("__"))) for key in _ZONES if key in labels)
