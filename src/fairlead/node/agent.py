@@ -193,7 +193,7 @@ class _Agent:
         )
         self.plugins.before_start = mpsparts.StartCheck(settings.pod_resources).check
         self.plugins.answer_by(self._way(), self._gate.problem)
-        beside = leaseparts.Around(node=self.node, silicon=silicon, boot_id=boot_id)
+        beside = leaseparts.Around(self.node, silicon, boot_id, is_kubelet_foreign=around.is_kubelet_foreign)
         self.lease = leaseparts.LeasePart(settings, self.specs, self.of_store, self.holdings, beside)
         self.lease.listen(
             self._offer_again, lambda one: self._note(self.journal.gpu_kept_back, one), self._guards["leases"].tell

@@ -34,13 +34,14 @@ _SETTLED: Final = frozenset({State.FREE, State.QUARANTINED, State.MAINTENANCE})
 """States in which nothing of a GPU is still to be done for its last tenant."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Around:
     """What a report names, and what is verified."""
 
     node: str
     silicon: object
     boot_id: str
+    is_kubelet_foreign: bool = False
 
 
 Shield = Callable[[Callable[[Change], None], Change], object]
@@ -68,6 +69,7 @@ class LeasePart:
         self.shield: Shield = lambda tell, one: tell(one)
         """Calls what publishes possessions, and keeps its failures from the ledger."""
         self._objects = of_store.leases if of_store is not None else None
+        self._pods = of_store.pods if of_store is not None else None
         self._quarantines: latest.Latest[Mapping[str, str]] = (
             of_store.publisher.quarantines if of_store is not None else latest.Latest({})
         )
@@ -76,7 +78,7 @@ class LeasePart:
             return
         seen = sight.Sight(
             self._list,
-            known=of_store.pods if of_store is not None else None,
+            known=self._pods,
             find_openers=sight.openers_below(settings.silicon.root),
         )
         specs.hide()
@@ -90,9 +92,10 @@ class LeasePart:
             boot_id=around.boot_id,
             verifier=made,
             told=self._tell,
+            is_kubelet_foreign=around.is_kubelet_foreign,
         )
-        if of_store is not None:
-            of_store.pods.listen(lambda *_: found.poke())
+        if self._pods is not None:
+            self._pods.listen(lambda *_: found.poke())
         if self._objects is not None:
             self._objects.opened = found.opened
 
@@ -138,6 +141,10 @@ class LeasePart:
             poke = self.gate.poke
             tasks.create_task(self._holdings.latest.follow(lambda _: poke()), name="ledger: kubelet")
             tasks.create_task(self.gate.problems.follow(lambda _: self.changed()), name="ledger: kept back")
+            if self._pods is not None:
+                # A list without pods tells no listener, and lets go of what was held until it came.
+                await self._pods.listed.wait()
+                poke()
 
 
 def _verifier(settings: Settings, seen: sight.Sight, around: Around) -> verifier.Verifier | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -22,7 +23,13 @@ class Pods:
         self._store = store
         self._pods: dict[str, core.Pod] = {}
         self._listeners: list[Listener] = []
-        self.is_listed = False
+        self.listed: Final = asyncio.Event()
+        """Set once the store has said which pods there are, be it none."""
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the store has said which pods there are."""
+        return self.listed.is_set()
 
     def listen(self, listener: Listener) -> None:
         """Have every change reported to a listener; before `run`."""
@@ -42,7 +49,7 @@ class Pods:
 
     def _listed(self, pods: tuple[core.Pod, ...]) -> None:
         before, self._pods = self._pods, {pod.metadata.uid: pod for pod in pods}
-        self.is_listed = True
+        self.listed.set()
         for uid, pod in before.items():
             if uid not in self._pods:
                 self._tell(pod, is_gone=True)

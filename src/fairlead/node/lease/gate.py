@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +34,9 @@ from fairlead.plan.lease.table import Event
 from fairlead.plan.lease.verification import Reuse
 
 ASKED_S: Final = 2.0
+NEWS_S: Final = 0.8
+"""So long Allocate waits for the store to say that a pod has ended whose GPU is asked for."""
+_NEWS_GAP_S: Final = 0.02
 """Longest that Allocate looks for what became of a GPU: a kubelet admits no other pod meanwhile."""
 SLOW_S: Final = 5.0
 NAMED_S: Final = 1.0
@@ -61,12 +64,16 @@ class Gate:
         clock: Callable[[], float] = time.time,
         verifier: verifiers.Verifier | None = None,
         told: Callable[[Change], None] = lambda _: None,
+        is_kubelet_foreign: bool = False,
     ) -> None:
         """Open nothing yet.
 
         Args: folder: of the ledger.   boot_id: of the running kernel.   verifier: what verifies a GPU where its
               readings are not enough; None: they are.   told: called with every transition, once it is on disk.
+              is_kubelet_foreign: it may ask for what it has given already. Ours does so for a container alone that is
+              given one device more or less, or whose answer was lost.
         """
+        self._is_kubelet_foreign = is_kubelet_foreign
         self._folder, self._sight, self._specs = folder, sight, specs
         self._boot_id, self._clock, self._told = boot_id, clock, told
         self._ledger: ledgers.Ledger | None = None
@@ -115,13 +122,31 @@ class Gate:
             telemetry.log.debug("gpu is not free, the kubelet is asked", reason=error.reason, error=error.message)
         else:
             return
+        living = await self._until_ended([ask.key for ask in asks]) if self._is_kubelet_foreign else frozenset()
         async with self._settling:
             listed = await self._sight.list_holdings()
             ids = frozenset(name for one in listed for name in one.ids)
-            # What the kubelet still lists is asked for again by the pod that has it; the rest it has forgotten.
-            forgotten = frozenset(claim.device for ask in asks for claim in ask.claims) - ids
+            # What our kubelet still lists is asked for again by the pod that has it; the rest it has forgotten.
+            forgotten = frozenset(claim.device for ask in asks for claim in ask.claims) - ids - living
             await self._settle([ask.key for ask in asks], listed, asked=forgotten)
-        await self._act(lambda rows: change.plan_hold(rows, asks, facts=facts, listed=ids))
+        # The real one names init containers in no list, and asks for no device of another container a second time.
+        again = frozenset[str]() if self._is_kubelet_foreign else ids
+        await self._act(lambda rows: change.plan_hold(rows, asks, facts=facts, listed=again))
+
+    async def _until_ended(self, keys: Collection[str]) -> frozenset[str]:
+        """Give the store a moment to say that pods have ended; return the devices of those that live even then.
+
+        A kubelet may know of a pod's end first. It may also ask for what a living pod has: it regenerates what is in
+        use while it waits for our answer, or while it takes in its pods anew, and forgets those it has yet to note.
+        Source: kubernetes pkg/kubelet/cm/devicemanager (UpdateAllocatedDevices, which every List calls).
+        """
+        rows = self._opened().rows.value
+        deadline = asyncio.get_running_loop().time() + NEWS_S
+        while living := self._sight.living([rows[key] for key in keys if key in rows]):
+            if asyncio.get_running_loop().time() > deadline:
+                break
+            await asyncio.sleep(_NEWS_GAP_S)
+        return living
 
     def problem(self, device: Device) -> tuple[str, str] | None:
         """Return reason and message why a device must not be advertised as healthy, None where it may.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -102,7 +102,7 @@ class Sight:
             number for row in rows if row.state in _CLOSING for number in self._numbers.get(row.key, ())
         )
         openers = await asyncio.to_thread(self._find_openers, numbers) if numbers else ()
-        alive = None if self._pods is None or not self._pods.is_listed else _alive(self._pods)
+        alive = self._alive()
         return {
             row.key: Seen(
                 claims=claims.get(row.key, ()),
@@ -112,11 +112,7 @@ class Sight:
                     if self._numbers.get(row.key, frozenset()) & set(one.devices) and not self._is_monitor(one, listed)
                 ),
                 asked=asked,
-                living=frozenset(
-                    claim.device
-                    for claim in row.claims
-                    if alive is not None and claim.is_seen and (claim.namespace, claim.pod) in alive
-                ),
+                living=self._living(row.claims, alive),
             )
             for row in rows
         }
@@ -136,6 +132,30 @@ class Sight:
                     )
                     found.setdefault(str(part.gpu), {})[name] = claim
         return {key: tuple(claims.values()) for key, claims in found.items()}
+
+    def living(self, rows: Collection[Row]) -> frozenset[str]:
+        """Return the devices that the ledger has under a pod's name, of pods that are not known to have ended."""
+        return self._living((claim for row in rows for claim in row.claims if claim.is_seen), self._alive())
+
+    def _alive(self) -> frozenset[tuple[str, str]] | None:
+        """Return the pods that live; None: the store has not said it yet."""
+        if self._pods is None:
+            return frozenset()
+        if not self._pods.is_listed:
+            return None
+        living = (pod.metadata for pod in self._pods.all() if pod.status.phase not in core.ENDED_PHASES)
+        return frozenset((about.namespace, about.name) for about in living)
+
+    @staticmethod
+    def _living(claims: Iterable[Claim], alive: frozenset[tuple[str, str]] | None) -> frozenset[str]:
+        """Return the devices of claims whose pod is not known to have ended.
+
+        A kubelet that began anew lists no pod until the API server has told it of one. Until we heard from that server
+        ourselves nothing says that its list is whole, so every pod counts as alive.
+        """
+        if alive is None:
+            return frozenset(one.device for one in claims)
+        return frozenset(one.device for one in claims if one.is_seen and (one.namespace, one.pod) in alive)
 
     def _is_monitor(self, one: openfiles.Opener, listed: Listed) -> bool:
         # The first in a path is the pod's own; below it a container may name cgroups as it likes.
@@ -158,12 +178,6 @@ def pod_asks(pod: core.Pod) -> bool:
     """Return whether a pod asks for any extended resource: then what it has open may be of the kubelet's giving."""
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     return any("/" in name for one in containers for name in one.resources.limits)
-
-
-def _alive(known: pods.Pods) -> frozenset[tuple[str, str]]:
-    return frozenset(
-        (pod.metadata.namespace, pod.metadata.name) for pod in known.all() if pod.status.phase not in core.ENDED_PHASES
-    )
 
 
 def openers_below(root: Path) -> FindOpeners:

@@ -25,13 +25,15 @@ from fairlead.model.driver import DeviceNode, DriverFiles
 from fairlead.model.gpu import GPU, Driver, GPUHealth, Inventory, Vendor
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.node.cdi import specfile, specfiles
-from fairlead.node.inventory import monitor
+from fairlead.node.inventory import monitor, pods
 from fairlead.node.lease import gate as gates
 from fairlead.node.lease import ledger, ledgerfile, sight
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.lease import change, settle
 from fairlead.plan.lease.row import Claim, Row, State
 from fairlead.settings import NodeSettings
+from fairlead.store.embedded.memory import MemoryStore
+from fairlead.wire.kubernetes import core, meta
 
 RESOURCE = "nvidia.com/gpu"
 UUIDS = tuple(f"GPU-0000000{number}-0000-0000-0000-000000000000" for number in range(4))
@@ -78,6 +80,9 @@ class Node:
     is_kubelet_there: bool = True
     is_slow: bool = False
     before_list: Callable[[], None] = lambda: None
+    pods: pods.Pods | None = None
+    """What the store says; None: the agent has no store."""
+    is_kubelet_foreign: bool = False
     gate: gates.Gate = field(init=False)
     specs: specfiles.SpecFiles = field(init=False)
 
@@ -103,12 +108,14 @@ class Node:
     async def agent(self, found: monitor.Snapshot | None = None) -> AsyncIterator[gates.Gate]:
         """Run the part of the agent that keeps the ledger."""
         known = found or snapshot()
-        seen = sight.Sight(self.list_holdings, known=None, find_openers=self.find_openers)
+        seen = sight.Sight(self.list_holdings, known=self.pods, find_openers=self.find_openers)
         recipe = specfile.allocation_recipe_of(NodeSettings())
         self.specs = specfiles.SpecFiles(self.folder / "cdi", recipe=recipe, stamping="none")
         self.specs.hide()
         await self.specs.ensure(known.inventory, known.drivers)
-        self.gate = gates.Gate(self.folder / "lease", seen, self.specs, boot_id=self.boot)
+        self.gate = gates.Gate(
+            self.folder / "lease", seen, self.specs, boot_id=self.boot, is_kubelet_foreign=self.is_kubelet_foreign
+        )
         self.gate.update(known)
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(self.gate.run())
@@ -333,6 +340,95 @@ async def test_w13_a_ledger_that_is_lost_frees_nothing_that_a_container_has(node
         await node.until(0, State.HELD)
         await node.until(1, State.FREE)
         assert [claim.pod for claim in node.row(0).claims] == ["a"]
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+async def test_w15_an_agent_and_a_kubelet_that_both_began_anew_give_nothing_back_before_the_pods_are_known(
+    node: Node, monkeypatch: pytest.MonkeyPatch, is_named: bool
+) -> None:
+    monkeypatch.setattr(settle, "ORPHAN_S", -1.0)
+    store = MemoryStore()
+    node.pods = pods.Pods("node-1", store)
+    async with node.agent():
+        await node.give(0, is_recorded=is_named)
+        if is_named:
+            await node.until_named(0)
+        node.holders.clear()
+    node.pods = pods.Pods("node-1", store)  # its server does not answer
+    async with node.agent(), asyncio.TaskGroup() as tasks:
+        for _ in range(3):
+            await node.gate._round()
+        assert node.state(0) is State.HELD
+        assert node.published() == {UUIDS[0], "0"}
+        await store.create(
+            core.Pod(
+                metadata=meta.ObjectMeta(name="a", namespace="team"),
+                spec=core.PodSpec(node_name="node-1", containers=(core.Container(name="main"),)),
+            )
+        )
+        following = tasks.create_task(node.pods.run())
+        await node.pods.listed.wait()
+        if is_named:
+            for _ in range(3):
+                await node.gate._round()
+            assert node.state(0) is State.HELD
+            await store.delete(core.Pod, "a", "team", grace_s=0)
+        await node.until(0, State.FREE)
+        following.cancel()
+
+
+@contextlib.asynccontextmanager
+async def foreign(node: Node, *names: str) -> AsyncIterator[MemoryStore]:
+    """Run an agent beside a kubelet that is not ours, in a cluster that has these pods."""
+    store = MemoryStore()
+    node.pods, node.is_kubelet_foreign = pods.Pods("node-1", store), True
+    for name in names:
+        container = core.Container(name="main")
+        about, spec = (
+            meta.ObjectMeta(name=name, namespace="team"),
+            core.PodSpec(node_name="node-1", containers=(container,)),
+        )
+        await store.create(core.Pod(metadata=about, spec=spec))
+    async with node.agent(), asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(node.pods.run())
+        await node.pods.listed.wait()
+        yield store
+        following.cancel()
+
+
+async def test_w16_a_kubelet_that_asks_for_what_another_pod_has_is_refused(node: Node) -> None:
+    async with foreign(node, "a"):
+        await node.give(0)
+        await node.until_named(0)
+        epoch = node.row(0).epoch
+        for is_listed in (True, False):  # it has lost count of what it gave; it began anew and has yet to see the pod
+            if not is_listed:
+                node.forget(0)
+            with pytest.raises(errors.Conflict) as caught:
+                await node.give(0, pod="b", is_recorded=False)
+            assert caught.value.reason == change.HELD
+            assert (node.state(0), node.row(0).epoch) == (State.HELD, epoch)
+
+
+async def test_w16_a_pod_whose_end_the_store_tells_a_moment_later_is_waited_for(node: Node) -> None:
+    async with foreign(node, "a") as store, asyncio.TaskGroup() as tasks:
+        await node.give(0)
+        await node.until_named(0)
+        node.forget(0)
+        asking = tasks.create_task(node.give(0, pod="b"))
+        await asyncio.sleep(0.1)
+        assert not asking.done()
+        await store.delete(core.Pod, "a", "team", grace_s=0)
+        await asking
+        assert "released" in node.history(0)
+        assert node.state(0) is State.HELD
+
+
+async def test_w16_the_gpus_of_an_init_container_which_no_list_names_go_to_the_pods_next_one(node: Node) -> None:
+    async with foreign(node, "a"):
+        await node.give(0, is_recorded=False)
+        await node.give(0)
+        await node.until_named(0)
 
 
 async def test_a_machine_that_upgrades_adopts_what_runs_and_gives_it_on_once_it_ended(node: Node) -> None:
