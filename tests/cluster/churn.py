@@ -6,6 +6,7 @@ shares nothing with the product; the ring's network enforces no policies, so no 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fairlead import errors
+from fairlead.node.deviceplugin import podresources
 from tests.cluster import node, pods, verb
 from tools.cluster import api, home, image
 
@@ -55,6 +57,8 @@ class Churn:
     ran: int = 0
     """Pods with GPUs that were seen to run."""
     recycled: int = 0
+    lists: int = 0
+    """How often the kubelet's list was read beside the agent."""
     over: threading.Event = field(default_factory=threading.Event)
 
     def play(self, *, tenancies: int, containers: int, seconds: float, pause_s: float, recycle_s: float) -> Any:
@@ -81,6 +85,7 @@ class Churn:
         lives = [(name, number) for name in names for number in range(containers)]
         threads = [threading.Thread(target=self.live, args=one) for one in lives]
         threads.append(threading.Thread(target=self.recycle, args=(names, recycle_s)))
+        threads.append(threading.Thread(target=lambda: asyncio.run(self.list_all())))
         chance, deadline = random.Random(self.seed), time.monotonic() + seconds
         for one in threads:
             one.start()
@@ -134,6 +139,16 @@ class Churn:
         self.saw[f"{status.get('phase', 'nothing')} {status.get('reason', '')}".strip()] += 1
         self.over.wait(chance.uniform(0.0, 2.5))
         self.insist(lambda: server.delete(f"{path}/{name}"), errors.NotFound)
+
+    async def list_all(self) -> None:
+        """Read the kubelet's list all the time, as monitors do: it loses count of what it gives away meanwhile."""
+        client = podresources.Client(self.cluster.device_plugins.parent / "pod-resources" / "kubelet.sock")
+        while not self.over.is_set():
+            with contextlib.suppress(errors.FairleadError):  # it is killed too, and may be asked too often
+                await client.list_holdings()
+                self.lists += 1
+            await asyncio.sleep(0.02)
+        await client.close()
 
     def recycle(self, names: list[str], every_s: float) -> None:
         """Delete a tenancy with what runs in it and make it again under its name."""
@@ -223,6 +238,7 @@ class Churn:
             "kills": dict(self.kills),
             "clients saw": dict(self.saw),
             "recycled": self.recycled,
+            "lists": self.lists,
             "seen": self.seen,
             "left": [*left, *spaces(server)],
             "kept back": kept,

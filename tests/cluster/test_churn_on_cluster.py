@@ -106,6 +106,7 @@ def test_tenancies_churn_and_are_killed_and_no_gpu_is_in_two_hands_lost_or_unver
     assert checker["good"], found
     assert [*found["seen"], *found["left"], *found["kept back"]] == [], found
     assert found["recycled"]
+    assert found["lists"] > 100, found
     assert sum(found["kills"].values()) >= 10
     assert checker["possessions"] >= 10, found
     assert checker["counts"]["handed to another tenancy"] >= 1, found
