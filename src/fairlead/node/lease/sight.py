@@ -134,17 +134,21 @@ class Sight:
         return {key: tuple(claims.values()) for key, claims in found.items()}
 
     def living(self, rows: Collection[Row]) -> frozenset[str]:
-        """Return the devices that the ledger has under a pod's name, of pods that are not known to have ended."""
-        return self._living((claim for row in rows for claim in row.claims if claim.is_seen), self._alive())
+        """Return the devices that the ledger has under the name of a pod that began and is not known to have ended.
 
-    def _alive(self) -> frozenset[tuple[str, str]] | None:
+        A pod that has not begun may be the one that asks: a StatefulSet's has the name of the one before it.
+        """
+        named = (claim for row in rows for claim in row.claims if claim.is_seen)
+        return self._living(named, self._alive(lambda pod: pod.status.start_time is not None))
+
+    def _alive(self, counts: Callable[[core.Pod], bool] = lambda _: True) -> frozenset[tuple[str, str]] | None:
         """Return the pods that live; None: the store has not said it yet."""
         if self._pods is None:
             return frozenset()
         if not self._pods.is_listed:
             return None
-        living = (pod.metadata for pod in self._pods.all() if pod.status.phase not in core.ENDED_PHASES)
-        return frozenset((about.namespace, about.name) for about in living)
+        living = (pod for pod in self._pods.all() if pod.status.phase not in core.ENDED_PHASES and counts(pod))
+        return frozenset((pod.metadata.namespace, pod.metadata.name) for pod in living)
 
     @staticmethod
     def _living(claims: Iterable[Claim], alive: frozenset[tuple[str, str]] | None) -> frozenset[str]:

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fairlead import errors
@@ -360,12 +361,7 @@ async def test_w15_an_agent_and_a_kubelet_that_both_began_anew_give_nothing_back
             await node.gate._round()
         assert node.state(0) is State.HELD
         assert node.published() == {UUIDS[0], "0"}
-        await store.create(
-            core.Pod(
-                metadata=meta.ObjectMeta(name="a", namespace="team"),
-                spec=core.PodSpec(node_name="node-1", containers=(core.Container(name="main"),)),
-            )
-        )
+        await create(store, "a")
         following = tasks.create_task(node.pods.run())
         await node.pods.listed.wait()
         if is_named:
@@ -377,18 +373,24 @@ async def test_w15_an_agent_and_a_kubelet_that_both_began_anew_give_nothing_back
         following.cancel()
 
 
+async def create(store: MemoryStore, name: str, started: str | None = None) -> None:
+    """Add a pod of the node; a kubelet that took it in says when."""
+    pod = core.Pod(
+        metadata=meta.ObjectMeta(name=name, namespace="team"),
+        spec=core.PodSpec(node_name="node-1", containers=(core.Container(name="main"),)),
+    )
+    made = await store.create(pod)
+    if started is not None:
+        await store.update_status(msgspec.structs.replace(made, status=core.PodStatus(start_time=started)))
+
+
 @contextlib.asynccontextmanager
 async def foreign(node: Node, *names: str) -> AsyncIterator[MemoryStore]:
     """Run an agent beside a kubelet that is not ours, in a cluster that has these pods."""
     store = MemoryStore()
     node.pods, node.is_kubelet_foreign = pods.Pods("node-1", store), True
     for name in names:
-        container = core.Container(name="main")
-        about, spec = (
-            meta.ObjectMeta(name=name, namespace="team"),
-            core.PodSpec(node_name="node-1", containers=(container,)),
-        )
-        await store.create(core.Pod(metadata=about, spec=spec))
+        await create(store, name, "2026-01-01T00:00:00Z")
     async with node.agent(), asyncio.TaskGroup() as tasks:
         following = tasks.create_task(node.pods.run())
         await node.pods.listed.wait()
@@ -410,7 +412,11 @@ async def test_w16_a_kubelet_that_asks_for_what_another_pod_has_is_refused(node:
             assert (node.state(0), node.row(0).epoch) == (State.HELD, epoch)
 
 
-async def test_w16_a_pod_whose_end_the_store_tells_a_moment_later_is_waited_for(node: Node) -> None:
+async def test_w16_a_pod_whose_end_the_store_tells_a_moment_later_is_waited_for(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gates, "ASKED_S", 60.0)
+    monkeypatch.setattr(gates, "NEWS_S", 50.0)
     async with foreign(node, "a") as store, asyncio.TaskGroup() as tasks:
         await node.give(0)
         await node.until_named(0)
@@ -422,6 +428,20 @@ async def test_w16_a_pod_whose_end_the_store_tells_a_moment_later_is_waited_for(
         await asking
         assert "released" in node.history(0)
         assert node.state(0) is State.HELD
+
+
+async def test_w16_the_next_pod_of_the_same_name_is_given_what_the_last_one_had(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gates, "NEWS_S", 600.0)
+    async with foreign(node, "a") as store:
+        await node.give(0)
+        await node.until_named(0)
+        await store.delete(core.Pod, "a", "team", grace_s=0)
+        await create(store, "a")
+        node.forget(0)
+        await node.give(0)
+        assert "released" in node.history(0)
 
 
 async def test_w16_the_gpus_of_an_init_container_which_no_list_names_go_to_the_pods_next_one(node: Node) -> None:
