@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -122,27 +122,28 @@ class Gate:
             telemetry.log.debug("gpu is not free, the kubelet is asked", reason=error.reason, error=error.message)
         else:
             return
-        living = await self._until_ended([ask.key for ask in asks]) if self._is_kubelet_foreign else frozenset()
+        wanted = frozenset(claim.device for ask in asks for claim in ask.claims)
+        living = await self._until_ended(asks, wanted) if self._is_kubelet_foreign else frozenset()
         async with self._settling:
             listed = await self._sight.list_holdings()
             ids = frozenset(name for one in listed for name in one.ids)
             # What our kubelet still lists is asked for again by the pod that has it; the rest it has forgotten.
-            forgotten = frozenset(claim.device for ask in asks for claim in ask.claims) - ids - living
-            await self._settle([ask.key for ask in asks], listed, asked=forgotten)
+            await self._settle([ask.key for ask in asks], listed, asked=wanted - ids - living)
         # The real one names init containers in no list, and asks for no device of another container a second time.
         again = frozenset[str]() if self._is_kubelet_foreign else ids
         await self._act(lambda rows: change.plan_hold(rows, asks, facts=facts, listed=again))
 
-    async def _until_ended(self, keys: Collection[str]) -> frozenset[str]:
-        """Give the store a moment to say that pods have ended; return the devices of those that live even then.
+    async def _until_ended(self, asks: Iterable[change.Ask], wanted: frozenset[str]) -> frozenset[str]:
+        """Give the store a moment to say that who has wanted devices has ended; return those whose pod lives even then.
 
         A kubelet may know of a pod's end first. It may also ask for what a living pod has: it regenerates what is in
         use while it waits for our answer, or while it takes in its pods anew, and forgets those it has yet to note.
         Source: kubernetes pkg/kubelet/cm/devicemanager (UpdateAllocatedDevices, which every List calls).
         """
-        rows = self._opened().rows.value
+        known = self._opened().rows.value
+        rows = [known[ask.key] for ask in asks if ask.key in known]
         deadline = asyncio.get_running_loop().time() + NEWS_S
-        while living := self._sight.living([rows[key] for key in keys if key in rows]):
+        while living := self._sight.living(rows) & wanted:
             if asyncio.get_running_loop().time() > deadline:
                 break
             await asyncio.sleep(_NEWS_GAP_S)

@@ -444,6 +444,24 @@ async def test_w16_the_next_pod_of_the_same_name_is_given_what_the_last_one_had(
         assert "released" in node.history(0)
 
 
+async def test_w16_a_replica_is_given_on_without_a_wait_while_another_pod_has_its_sibling(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gates, "NEWS_S", 600.0)
+    first, second = device(0, part=0), device(0, part=1)
+    async with foreign(node, "a", "b") as store:
+        for one, pod in ((first, "a"), (second, "b")):
+            await node.gate.hold(RESOURCE, [one])
+            node.holders[one.id] = pod
+        await node.until_named(0)
+        await store.delete(core.Pod, "a", "team", grace_s=0)
+        del node.holders[first.id]
+        await node.gate.hold(RESOURCE, [first])
+        node.holders[first.id] = "c"
+        await node.until_named(0)
+        assert {claim.pod for claim in node.row(0).claims} == {"b", "c"}
+
+
 async def test_w16_the_gpus_of_an_init_container_which_no_list_names_go_to_the_pods_next_one(node: Node) -> None:
     async with foreign(node, "a"):
         await node.give(0, is_recorded=False)
