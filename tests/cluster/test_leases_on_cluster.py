@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fairlead.node.deviceplugin import podresources
 from tests.cluster import node, pods
 from tools.cluster import api, home
 
@@ -19,6 +24,7 @@ pytestmark = [
     pytest.mark.skipif("195 nvidia" in Path("/proc/devices").read_text(), reason="a real driver has these numbers"),
 ]
 
+_TURNS = 6
 _LEASES = "/apis/fairlead.dev/v1alpha1/gpuleases"
 
 
@@ -125,6 +131,53 @@ def test_a_lease_says_what_happened_while_the_agent_was_away_and_its_spec_never_
     (after,) = until_leases(server, "one", ["Verified"])
     assert after["metadata"]["uid"] == lease["metadata"]["uid"]
     assert after["spec"] == lease["spec"]
+
+
+def test_a_gpu_that_the_kubelet_gives_to_two_pods_is_one_pods(
+    agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
+) -> None:
+    """It forgets what an Allocate gives if a pod with a GPU ends meanwhile, and its list is read."""
+    ending = [f"ending-{number}" for number in range(8)]
+    for name in ending:
+        space.start_looking(name, gpus=1)
+    has = {next(iter(space.sight(name).nodes)): name for name in ending}
+    assert has.keys() == pods.ALL
+    space.delete(has[0])  # ties fall to the lower number: the slow pod gets this one, and the next would too
+    until_leases(server, has[0], ["Verified"])
+    for turn in range(_TURNS):
+        slow, after = f"slow-{turn}", f"after-{turn}"
+        give_slowly(cluster, server, space, slow, while_ends=has[7])
+        assert space.sight(slow).nodes == {0}
+        space.start_looking(after, gpus=1)
+        assert space.sight(after).nodes == {7}
+        if "devices offered twice" in agent.log():
+            return
+        has[7] = after
+        space.delete(slow)
+        until_leases(server, slow, ["Verified"])
+    pytest.skip(f"the kubelet did not forget in {_TURNS} turns")
+
+
+def give_slowly(cluster: home.Cluster, server: api.API, space: pods.Space, name: str, *, while_ends: str) -> None:
+    """Start a pod with a GPU whose Allocate takes longer than another pod takes to end; read the list meanwhile."""
+    ledger = cluster.folder / "lease-state" / "lease" / "ledger.db"
+    with contextlib.closing(sqlite3.connect(ledger, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")  # the agent cannot write, so Allocate has no answer yet
+        server.delete(f"{space.path}/{while_ends}", grace_s=2)  # no kubelet gives less, and its shell takes it all
+        time.sleep(1.4)
+        space.start_looking(name, gpus=1)
+        asyncio.run(read_lists(cluster.device_plugins.parent / "pod-resources" / "kubelet.sock", 1.7))
+        other.execute("ROLLBACK")
+
+
+async def read_lists(socket: Path, seconds: float) -> None:
+    """Read the kubelet's list again and again, as monitors do."""
+    client = podresources.Client(socket)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        await client.list_holdings()
+        await asyncio.sleep(0.05)
+    await client.close()
 
 
 def test_firmware_that_waits_for_a_second_person_is_seen_with_kubectl(

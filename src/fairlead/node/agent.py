@@ -198,7 +198,7 @@ class _Agent:
         self.lease.listen(
             self._offer_again, lambda one: self._note(self.journal.gpu_kept_back, one), self._guards["leases"].tell
         )
-        self.plugins.gate = self.lease.gate
+        self.plugins.gate, self.plugins.taken = self.lease.gate, self.lease.taken
         if self.of_store is not None:
             self.of_store.pods.listen(self._pod_changed)
 

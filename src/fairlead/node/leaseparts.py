@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from fairlead.model.device import Device
 from fairlead.node import storeparts
 from fairlead.node.cdi import specfiles
 from fairlead.node.deviceplugin import podresources
+from fairlead.node.deviceplugin import taken as takens
 from fairlead.node.inventory import latest, monitor
 from fairlead.node.lease import asked, ledgerpath, sight
 from fairlead.plan.gpu.attribution import Holding
@@ -70,6 +72,12 @@ class LeasePart:
         """Calls what publishes possessions, and keeps its failures from the ledger."""
         self._objects = of_store.leases if of_store is not None else None
         self._pods = of_store.pods if of_store is not None else None
+        self.taken: Final = (
+            takens.Taken(holdings, self._pods, clock=time.monotonic)
+            if self._pods is not None and around.is_kubelet_foreign
+            else None
+        )
+        """What is preferred last, with and without a ledger; None: the kubelet is ours and does not lose count."""
         self._quarantines: latest.Latest[Mapping[str, str]] = (
             of_store.publisher.quarantines if of_store is not None else latest.Latest({})
         )

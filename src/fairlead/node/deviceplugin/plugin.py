@@ -28,6 +28,7 @@ from fairlead.model.device import Device
 from fairlead.model.driver import DeviceNode
 from fairlead.model.gpu import Vendor
 from fairlead.model.ids import GPUUUID, DeviceID
+from fairlead.node.deviceplugin import taken as takens
 from fairlead.node.inventory import latest
 from fairlead.plan.gpu import advertise, answer, attribution, choose
 from fairlead.plan.sharing import amounts, mps
@@ -88,6 +89,8 @@ class Plugin:
         self._streams = 0
         self.gate: Gate | None = None
         """What must agree before a device is given away; None: there is no ledger."""
+        self.taken: takens.Taken | None = None
+        """What containers have; None: the kubelet's count is relied upon."""
         self.refusal: errors.Unavailable | None = None
         """Why no Allocate is answered now: the engine would, or may, start containers without their devices."""
         self.pairing = amounts.Pairing()
@@ -186,6 +189,10 @@ class Plugin:
             if self.gate is not None:
                 wanted = [DeviceID(item) for r in request.container_requests for item in r.devices_ids]
                 await self.gate.hold(self.resource, [self._offer.devices[item] for item in wanted])
+        if self.taken is not None:
+            self.taken.give(
+                self.resource, (DeviceID(item) for r in request.container_requests for item in r.devices_ids)
+            )
         self._meter.observe(telemetry.ALLOCATE, timing.duration_s, self.resource)
         telemetry.log.info("devices allocated", resource=self.resource, count=len(answers))
         self._tell(request, answers, timing.duration_s)
@@ -228,16 +235,27 @@ class Plugin:
         return pb.PreStartContainerResponse()
 
     def _prefer(self, request: pb.ContainerPreferredAllocationRequest) -> pb.ContainerPreferredAllocationResponse:
+        available = tuple(map(DeviceID, request.available_deviceIDs))
+        needed = tuple(map(DeviceID, request.must_include_deviceIDs))
         chosen = choose.choose_devices(
-            tuple(map(DeviceID, request.available_deviceIDs)),
-            tuple(map(DeviceID, request.must_include_deviceIDs)),
+            available,
+            needed,
             request.allocation_size,
             devices=self._offer.devices,
             topology=self._offer.topology,
             rule=self._offer.rule,
             near=self.pairing.near(self.resource, time.monotonic()),
+            taken=self._taken_of(frozenset(available).difference(needed)),
         )
         return pb.ContainerPreferredAllocationResponse(deviceIDs=chosen)
+
+    def _taken_of(self, offered: frozenset[DeviceID]) -> frozenset[DeviceID]:
+        found = self.taken.find(self.resource) & offered if self.taken is not None else frozenset[DeviceID]()
+        if found:
+            devices = ", ".join(sorted(found))
+            why = "the kubelet offers what a pod that lives has, or was given a moment ago; others are preferred"
+            telemetry.log.info("devices offered twice", resource=self.resource, device=devices, error=why)
+        return found
 
     def _give(self, ids: tuple[DeviceID, ...]) -> pb.ContainerAllocateResponse:
         offer = self._offer

@@ -17,6 +17,7 @@ from fairlead.model.driver import DeviceNode
 from fairlead.model.ids import DeviceID
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.deviceplugin import registration
+from fairlead.node.deviceplugin import taken as takens
 from fairlead.node.inventory import folderwatch, latest
 from fairlead.plan.gpu import advertise, answer, attribution, choose
 from fairlead.plan.sharing import amounts
@@ -51,6 +52,8 @@ class PluginSet:
         self._pairing = amounts.Pairing()
         self.gate: deviceplugin.Gate | None = None
         """What every plugin asks before it gives a device away; set before the first offer."""
+        self.taken: takens.Taken | None = None
+        """What every plugin prefers no device of; set before the first offer."""
         self._tasks, self._folder, self._meter, self._told = tasks, folder, meter, told
         self._first_wait_s = first_wait_s
         self._on_registered, self._before_return, self._before_end = on_registered, before_return, before_end
@@ -84,7 +87,7 @@ class PluginSet:
             return found
         made = deviceplugin.Plugin(resource, way=self.way, told=self._told, meter=self._meter)
         made.refusal, made.before_start, made.pairing = self.refusal, self.before_start, self._pairing
-        made.gate = self.gate
+        made.gate, made.taken = self.gate, self.taken
         self._plugins[resource] = made
         before = self._serving.get(resource)
         self._serving[resource] = self._tasks.create_task(self._serve(made, before), name=f"plugin {resource}")

@@ -102,16 +102,20 @@ def choose_devices(
     topology: Topology,
     rule: SharingRule = UNSHARED,
     near: str | None = None,
+    taken: frozenset[DeviceID] = frozenset(),
 ) -> tuple[DeviceID, ...]:
     """Choose `size` of `available` for one container, `must_include` among them.
 
     Args:    available: free ids, any order.   must_include: a subset of them.   devices: all advertised, in order.
              rule: how replicas are given away.   near: the GPU to take them of, where it has enough.
+             taken: what a container has, whatever `available` says; chosen last.
     Returns: `size` ids in advertised order; the same for the same sets.
     Raises:  Insufficient: fewer than `size` are free.   RequestError: `must_include` does not fit in.
     """
     free, needed = tuple(dict.fromkeys(available)), frozenset(must_include)
     _check(free, needed, size)
+    if taken and not rule.needs_one_gpu:
+        free, needed = _taken_last(free, needed, size, taken)
     if rule.needs_one_gpu:
         free = _on_one_gpu(free, needed, size, devices, packs=rule.packs, near=near)
     if rule.packs and size > len(needed):
@@ -127,6 +131,14 @@ def choose_devices(
     by_rank = {row: item for item, row in rank.items()}
     rows = choose_rows(sorted(by_rank), frozenset(rank[item] for item in needed), size, topology)
     return _in_order([by_rank[row] for row in rows], devices)
+
+
+def _taken_last(
+    free: tuple[DeviceID, ...], needed: frozenset[DeviceID], size: int, taken: frozenset[DeviceID]
+) -> tuple[tuple[DeviceID, ...], frozenset[DeviceID]]:
+    """Return what to choose of and what must be chosen, so that nothing taken is while something else is there."""
+    rest = tuple(item for item in free if item in needed or item not in taken)
+    return (rest, needed) if len(rest) >= size else (free, frozenset(rest))
 
 
 def _check(free: Sequence[DeviceID], needed: frozenset[DeviceID], size: int) -> None:

@@ -130,6 +130,26 @@ def test_choice_depends_on_the_sets_only(
     assert pick(inventory, free, size, must) == pick(inventory, shuffled, size, must)
 
 
+@given(problem=problems(), seed=st.randoms())
+@settings(max_examples=60, deadline=None)
+def test_what_is_taken_is_chosen_only_where_nothing_else_is_left(
+    problem: tuple[Inventory, list[int], int, list[int]], seed: random.Random
+) -> None:
+    inventory, free, size, must = problem
+    held = frozenset(ids(seed.sample(free, seed.randint(0, len(free))))) - set(ids(must))
+    chosen = choose.choose_devices(
+        ids(free),
+        ids(must),
+        size,
+        devices={DeviceID(str(gpu.uuid)): named.gpu(str(gpu.uuid)) for gpu in inventory.gpus},
+        topology=choose.plan_topology(inventory),
+        taken=held,
+    )
+    others = set(ids(free)) - held
+    assert len(held.intersection(chosen)) == max(0, size - len(others))
+    assert set(ids(must)) <= set(chosen)
+
+
 @pytest.mark.parametrize(
     ("free", "size", "expected"),
     [

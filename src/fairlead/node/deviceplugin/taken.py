@@ -1,0 +1,52 @@
+"""Knows which devices containers have, so that a kubelet that lost count is led to those that nobody has.
+
+A real kubelet forgets what an Allocate under way gives if its list of devices is read meanwhile, by anybody, and a pod
+with a device has ended; it then offers that device to the next container. As many others are free as it should have
+offered, or the pod would not have been bound here: preferring them puts its count right without failing a pod.
+The list is never read for it, as that is what makes a kubelet forget.
+
+Source: kubernetes pkg/kubelet/cm/devicemanager/manager.go (UpdateAllocatedDevices, which every List calls).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from fairlead.model.ids import DeviceID
+from fairlead.node.deviceplugin import podresources
+from fairlead.node.inventory import pods
+from fairlead.wire.kubernetes import core
+
+LISTED_S: Final = 2.0
+"""After this the list that we follow has what an Allocate gave, or the pod has ended."""
+
+
+class Taken:
+    """What containers of a real kubelet have, as far as is known without asking."""
+
+    def __init__(self, holdings: podresources.Holdings, known: pods.Pods, *, clock: Callable[[], float]) -> None:
+        """Take the kubelet's list and this node's pods. Args: clock: monotonic, in seconds."""
+        self._holdings, self._pods, self._clock = holdings, known, clock
+        self._given: dict[tuple[str, DeviceID], float] = {}
+
+    def give(self, resource: str, ids: Iterable[DeviceID]) -> None:
+        """Note what an Allocate gives; a container's second one of a moment ago is another's."""
+        now = self._clock()
+        self._given = {key: at for key, at in self._given.items() if now - at < LISTED_S}
+        self._given |= {(resource, item): now for item in ids}
+
+    def find(self, resource: str) -> frozenset[DeviceID]:
+        """Return the devices that were given just now, and those that the newest list has for a pod that lives.
+
+        A pod that has not begun may be the one that asks: a StatefulSet's has the name of the one before it.
+        """
+        now = self._clock()
+        given = {item for (of, item), at in self._given.items() if of == resource and now - at < LISTED_S}
+        alive = {
+            (pod.metadata.namespace, pod.metadata.name)
+            for pod in self._pods.all()
+            if pod.status.phase not in core.ENDED_PHASES and pod.status.start_time is not None
+        }
+        listed = (one for one in self._holdings.latest.value or () if (one.namespace, one.pod) in alive)
+        return frozenset(given.union(*(one.ids for one in listed if one.resource == resource)))
