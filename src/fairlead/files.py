@@ -24,15 +24,20 @@ _HEX = set("0123456789abcdef")
 _AT_WORK_S = 60
 
 
-def write_atomic(path: Path, data: bytes, *, mode: int = 0o644, durable: bool = True) -> None:
+def write_atomic(
+    path: Path, data: bytes, *, mode: int = 0o644, durable: bool = True, keeps_rename: bool = True
+) -> None:
     """Replace `path` with `data` in one step, final mode before the rename.
 
     Args:    path: its folder must exist.   data: whole new content.   mode: permission bits of the new file.
              durable: flush file and folder to disk before returning (off for state that a reboot voids anyway).
+             keeps_rename: flush the folder too (off where a power cut makes the old file as good as the new one).
     Raises:  Unavailable: the disk is full or refuses the write; the old content is untouched.
     """
     try:
         _replace(path, data, mode=mode, durable=durable)
+        if durable and keeps_rename:
+            flush_folder(path.parent)
     except OSError as error:
         message = f"cannot write {path}: {error.strerror}"
         raise errors.Unavailable(message, reason="StateWriteFailed", hint=next_step(error), path=str(path)) from error
@@ -75,6 +80,7 @@ def rewrite(path: Path, data: bytes) -> None:
         if not stat.S_ISREG(status.st_mode):
             raise _not_regular(path)
         _replace(real, data, mode=stat.S_IMODE(status.st_mode), durable=True, like=real)
+        flush_folder(real.parent)
     except OSError as error:
         message = f"cannot write {path}: {error.strerror}"
         raise errors.Unavailable(message, reason="FileWriteFailed", hint=next_step(error), path=str(path)) from error
@@ -177,8 +183,6 @@ def _replace(path: Path, data: bytes, *, mode: int, durable: bool, like: Path | 
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
         raise
-    if durable:
-        flush_folder(path.parent)
 
 
 def sweep(path: Path) -> None:

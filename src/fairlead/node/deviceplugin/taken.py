@@ -1,8 +1,9 @@
-"""Knows which devices containers have, so that a kubelet that lost count is led to those that nobody has.
+"""Knows which devices containers have, so that a kubelet that lost count is led to those that are free.
 
-A real kubelet forgets what an Allocate under way gives if its list of devices is read meanwhile, by anybody, and a pod
-with a device has ended; it then offers that device to the next container. As many others are free as it should have
-offered, or the pod would not have been bound here: preferring them puts its count right without failing a pod.
+A real kubelet forgets what an Allocate under way gives if its list of devices is read meanwhile, by whichever process,
+and a pod with a device has ended; it then offers that device to the next container. As many others are free as it
+should have offered, or the pod would not have been bound here: preferring them puts its count right without failing a
+pod.
 The list is never read for it, as that is what makes a kubelet forget.
 
 Source: kubernetes pkg/kubelet/cm/devicemanager/manager.go (UpdateAllocatedDevices, which every List calls).

@@ -110,10 +110,13 @@ class Checkpoint:
             raise errors.Unavailable(message, reason="StateFromNewerVersion", hint=hint)
 
     def save(self, grants: Mapping[tuple[str, str, str], Grant]) -> None:
-        """Replace the file. Raises: Unavailable: the disk refuses; the old file is untouched."""
+        """Replace the file. Raises: Unavailable: the disk refuses; the old file is untouched.
+
+        A power cut may bring the old one back, whole: it ended every container, and their pods are given devices anew.
+        """
         body = msgspec.json.encode(sorted(grants.values(), key=lambda g: (g.pod_uid, g.container, g.resource)))
         document = _Document(version=VERSION, checksum=_checksum(body), grants=msgspec.Raw(body))
-        files.write_atomic(self._path, msgspec.json.encode(document), mode=0o600)
+        files.write_atomic(self._path, msgspec.json.encode(document), mode=0o600, keeps_rename=False)
 
 
 def _decode(data: bytes) -> tuple[Grant, ...]:
