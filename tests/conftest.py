@@ -8,6 +8,9 @@ test. (xdist 3.8's own `--dist loadgroup` does nothing under pytest 9.2: node id
 
 Where a failed test is repeated (`--reruns`, see `.ci/run`), the summary shows why it failed the first time.
 
+Each worker collects all files, and begins with others than its siblings: pytest compiles a test's file when it is
+imported first, and keeps that for whoever comes next. In a clean clone that is half a minute of a processor a worker.
+
 And how long Hypothesis may take: a loaded machine is slow, and timings never fail a test (its own profile for CI, which
 takes the same examples every time, stays in force there).
 
@@ -89,10 +92,28 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             subprocess.run(("ip", *words.split()), check=True)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Take back what a shell gives to what it starts in the background: a SIGINT that is ignored, and inherited so."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    whole = Path(__file__).parent
+    worker = getattr(config, "workerinput", None)
+    if worker is not None and [config.invocation_params.dir / one for one in config.args] == [whole]:
+        files = [str(path) for path in sorted(whole.rglob("test_*.py")) if not _is_ignored(path, config)]
+        number = int(worker["workerid"].removeprefix("gw"))
+        begin = len(files) * number // worker["workercount"]
+        config.args = [*files[begin:], *files[:begin]]
+
+
+def _is_ignored(path: Path, config: pytest.Config) -> bool:
+    ignored = (config.invocation_params.dir / one for one in config.getoption("ignore") or ())
+    return any(path.is_relative_to(one) for one in ignored)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put files in one order, whichever a worker has begun with: workers must have the same list."""
+    items.sort(key=lambda item: item.path)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Rings:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Home, make_home
+from home import Home, make_home
 
 pytestmark = pytest.mark.podman
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import Home, Result
+from home import Home, Result
 
 from tests import articles
 from tools.cluster import image as archives

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Home
+from home import Home
 
 pytestmark = [pytest.mark.podman, pytest.mark.timeout(240)]
 

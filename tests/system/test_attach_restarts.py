@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from conftest import Home
+from home import Home
 from test_attach import audit, indexes, seen
 
 pytestmark = [pytest.mark.podman, pytest.mark.timeout(240)]

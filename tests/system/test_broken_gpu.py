@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import Home
+from home import Home
 
 pytestmark = [pytest.mark.podman, pytest.mark.slow]
 

@@ -11,7 +11,7 @@ import axe
 import browser
 import pytest
 from browser import Page
-from conftest import Home, make_home
+from home import Home, make_home
 
 pytestmark = [
     pytest.mark.podman,

@@ -9,7 +9,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from conftest import Home
+from home import Home
 
 pytestmark = pytest.mark.podman
 

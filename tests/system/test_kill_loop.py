@@ -12,7 +12,7 @@ from pathlib import Path
 import kernelseen
 import killloop
 import pytest
-from conftest import Home
+from home import Home
 
 pytestmark = pytest.mark.podman
 

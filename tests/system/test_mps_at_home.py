@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Home
+from home import Home
 
 from fairlead.node.sharing import mpsdaemon
 

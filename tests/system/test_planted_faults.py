@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Home, make_home
+from home import Home, make_home
 
 from fairlead.wire.cdi import stamp
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import Home
+from home import Home
 
 pytestmark = pytest.mark.podman
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Home, make_home
+from home import Home, make_home
 
 PROGRAM = Path.home() / ".cache/fairlead/debian/registry/usr/bin/docker-registry"
 PASSWORD = "rosebud-7f3a"

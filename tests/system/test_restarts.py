@@ -7,7 +7,7 @@ import re
 import signal
 
 import pytest
-from conftest import Home
+from home import Home
 
 pytestmark = pytest.mark.podman
 

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Home
+from home import Home
 
 pytestmark = [pytest.mark.podman, pytest.mark.slow, pytest.mark.timeout(300)]
 VALUE = "rosebud-7f3a-x"

@@ -14,9 +14,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import conftest
 import pytest
-from conftest import COMMAND, Home, Result
+from home import COMMAND, Home, Result, make_home
 
 import fairlead
 
@@ -30,7 +29,7 @@ _AS_USER = Path(__file__).with_name("asuser.sh")
 
 @pytest.fixture(scope="module")
 def shared(image: str) -> Iterator[Home]:
-    one = conftest.make_home(image)
+    one = make_home(image)
     one.folder.chmod(0o755)
     one.up("--api-group", GROUP, "--api-user-gpus", "3")
     yield one

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from conftest import Home
+from home import Home
 
 pytestmark = [pytest.mark.podman, pytest.mark.slow]
 

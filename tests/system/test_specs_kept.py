@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Home
+from home import Home
 
 pytestmark = pytest.mark.podman
 SPEC = Path("/var/run/cdi/fairlead.dev-gpu.json")

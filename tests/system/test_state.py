@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Home
+from home import Home
 
 pytestmark = pytest.mark.podman
 

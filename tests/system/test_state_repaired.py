@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Home
+from home import Home
 
 pytestmark = [pytest.mark.podman, pytest.mark.timeout(120)]
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "recover-state.md"

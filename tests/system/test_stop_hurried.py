@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Home
+from home import Home
 
 pytestmark = pytest.mark.podman
 

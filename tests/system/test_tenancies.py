@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import Home, make_home
+from home import Home, make_home
 
 pytestmark = [
     pytest.mark.podman,

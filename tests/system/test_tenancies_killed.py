@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import Home
+from home import Home
 
 pytestmark = [
     pytest.mark.podman,

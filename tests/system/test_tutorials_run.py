@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Home
+from home import Home
 
 pytestmark = [pytest.mark.podman, pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import grpc.aio
 import pytest
-from conftest import Home
+from home import Home
 
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.proto import deviceplugin_pb2 as pb

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from conftest import Home
+from home import Home
 from test_vendor_plugin_at_home import allocatable, steps
 
 from fairlead import errors

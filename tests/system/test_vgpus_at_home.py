@@ -6,7 +6,7 @@ import re
 
 import pytest
 import yaml
-from conftest import Home
+from home import Home
 
 pytestmark = [pytest.mark.podman, pytest.mark.slow]
 

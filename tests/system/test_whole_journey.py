@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import Home
+from home import Home
 
 pytestmark = pytest.mark.podman
 
