@@ -93,9 +93,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take back what a shell gives to what it starts in the background: a SIGINT that is ignored, and inherited so."""
+    """Take back what a shell gives to what it starts in the background (a SIGINT that is ignored); order the files."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    _begin_with_own_files(config)
+
+
+def _begin_with_own_files(config: pytest.Config) -> None:
     whole = Path(__file__).parent
     worker = getattr(config, "workerinput", None)
     if worker is not None and [config.invocation_params.dir / one for one in config.args] == [whole]:

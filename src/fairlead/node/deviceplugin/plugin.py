@@ -186,13 +186,11 @@ class Plugin:
             if self._offer.rule.amount_of:
                 for asked in request.container_requests:
                     self._pair(tuple(map(DeviceID, asked.devices_ids)))
+            wanted = [DeviceID(item) for r in request.container_requests for item in r.devices_ids]
             if self.gate is not None:
-                wanted = [DeviceID(item) for r in request.container_requests for item in r.devices_ids]
                 await self.gate.hold(self.resource, [self._offer.devices[item] for item in wanted])
         if self.taken is not None:
-            self.taken.give(
-                self.resource, (DeviceID(item) for r in request.container_requests for item in r.devices_ids)
-            )
+            self.taken.give(self.resource, wanted)
         self._meter.observe(telemetry.ALLOCATE, timing.duration_s, self.resource)
         telemetry.log.info("devices allocated", resource=self.resource, count=len(answers))
         self._tell(request, answers, timing.duration_s)

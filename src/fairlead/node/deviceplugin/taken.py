@@ -3,8 +3,7 @@
 A real kubelet forgets what an Allocate under way gives if its list of devices is read meanwhile, by whichever process,
 and a pod with a device has ended; it then offers that device to the next container. As many others are free as it
 should have offered, or the pod would not have been bound here: preferring them puts its count right without failing a
-pod.
-The list is never read for it, as that is what makes a kubelet forget.
+pod. The list is never read for it, as that is what makes a kubelet forget.
 
 Source: kubernetes pkg/kubelet/cm/devicemanager/manager.go (UpdateAllocatedDevices, which every List calls).
 """
@@ -17,7 +16,6 @@ from typing import Final
 from fairlead.model.ids import DeviceID
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import pods
-from fairlead.wire.kubernetes import core
 
 LISTED_S: Final = 2.0
 """After this the list that we follow has what an Allocate gave, or the pod has ended."""
@@ -32,7 +30,7 @@ class Taken:
         self._given: dict[tuple[str, DeviceID], float] = {}
 
     def give(self, resource: str, ids: Iterable[DeviceID]) -> None:
-        """Note what an Allocate gives; a container's second one of a moment ago is another's."""
+        """Note what an Allocate gave; it counts for `LISTED_S`."""
         now = self._clock()
         self._given = {key: at for key, at in self._given.items() if now - at < LISTED_S}
         self._given |= {(resource, item): now for item in ids}
@@ -44,10 +42,6 @@ class Taken:
         """
         now = self._clock()
         given = {item for (of, item), at in self._given.items() if of == resource and now - at < LISTED_S}
-        alive = {
-            (pod.metadata.namespace, pod.metadata.name)
-            for pod in self._pods.all()
-            if pod.status.phase not in core.ENDED_PHASES and pod.status.start_time is not None
-        }
+        alive = self._pods.living(begun=True)
         listed = (one for one in self._holdings.latest.value or () if (one.namespace, one.pod) in alive)
         return frozenset(given.union(*(one.ids for one in listed if one.resource == resource)))

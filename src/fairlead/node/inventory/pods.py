@@ -43,6 +43,14 @@ class Pods:
         """Return every pod."""
         return tuple(self._pods.values())
 
+    def living(self, *, begun: bool = False) -> frozenset[tuple[str, str]]:
+        """Return namespace and name of the pods that have not ended. Args: begun: only those a kubelet has taken in."""
+        return frozenset(
+            (pod.metadata.namespace, pod.metadata.name)
+            for pod in self._pods.values()
+            if pod.status.phase not in core.ENDED_PHASES and not (begun and pod.status.start_time is None)
+        )
+
     async def run(self) -> None:
         """Follow for ever."""
         await reflector.follow(self._store, core.Pod, self._selector, listed=self._listed, changed=self._changed)

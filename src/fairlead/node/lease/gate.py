@@ -34,10 +34,10 @@ from fairlead.plan.lease.table import Event
 from fairlead.plan.lease.verification import Reuse
 
 ASKED_S: Final = 2.0
+"""Longest that Allocate looks for what became of a GPU: a kubelet admits no other pod meanwhile."""
 NEWS_S: Final = 0.8
 """So long Allocate waits for the store to say that a pod has ended whose GPU is asked for."""
 _NEWS_GAP_S: Final = 0.02
-"""Longest that Allocate looks for what became of a GPU: a kubelet admits no other pod meanwhile."""
 SLOW_S: Final = 5.0
 NAMED_S: Final = 1.0
 """After this a kubelet's list has the pod of an Allocate that it was answered."""

@@ -139,16 +139,15 @@ class Sight:
         A pod that has not begun may be the one that asks: a StatefulSet's has the name of the one before it.
         """
         named = (claim for row in rows for claim in row.claims if claim.is_seen)
-        return self._living(named, self._alive(lambda pod: pod.status.start_time is not None))
+        return self._living(named, self._alive(begun=True))
 
-    def _alive(self, counts: Callable[[core.Pod], bool] = lambda _: True) -> frozenset[tuple[str, str]] | None:
+    def _alive(self, *, begun: bool = False) -> frozenset[tuple[str, str]] | None:
         """Return the pods that live; None: the store has not said it yet."""
         if self._pods is None:
             return frozenset()
         if not self._pods.is_listed:
             return None
-        living = (pod for pod in self._pods.all() if pod.status.phase not in core.ENDED_PHASES and counts(pod))
-        return frozenset((pod.metadata.namespace, pod.metadata.name) for pod in living)
+        return self._pods.living(begun=begun)
 
     @staticmethod
     def _living(claims: Iterable[Claim], alive: frozenset[tuple[str, str]] | None) -> frozenset[str]:
