@@ -101,6 +101,7 @@ class Bench(Home):
         (key,) = await self.start("tenant", 1)
         number = self.keys.index(key)
         await self.until(lambda: all(claim.is_seen for claim in self.row(number).claims))
+        await self.until(lambda: bool(self.hardware.machine.holders.get(key)))  # a reset is refused until it is gone
         self.hardware.inject(fault, gpu=number, value=value)
         await self.end("tenant")
         return number

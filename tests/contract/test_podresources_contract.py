@@ -16,6 +16,7 @@ import grpc.aio
 import pytest
 
 from fairlead import errors
+from fairlead.model.ids import DeviceID
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.kubelet import checkpoint, devicemanager
 from fairlead.node.kubelet import podresources as served
@@ -81,6 +82,38 @@ async def test_ended_pods_and_ordinary_init_containers_are_not_listed_and_sideca
     async with kubelet(folder, pods, *grants) as client:
         found = await client.list_holdings()
     assert [(one.container, one.ids) for one in found] == [("beside", ("g1",))]
+
+
+async def test_whoever_asks_now_updates_the_list_for_its_followers(folder: Path) -> None:
+    async with kubelet(folder, [pod("a", "u1", "main")], grant("u1", "main", "g0")) as client:
+        holdings = podresources.Holdings(client.socket)
+        assert holdings.is_awaited
+        found = await holdings.read()
+    assert [(one.pod, one.ids) for one in found] == [("a", ("g0",))]
+    assert (holdings.latest.value, holdings.is_awaited) == (found, False)
+
+
+async def test_an_answer_that_comes_late_replaces_no_newer_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    older = (Holding(namespace="team", pod="a", container="main", resource=RESOURCE, ids=(DeviceID("g0"),)),)
+    is_over = asyncio.Event()
+
+    async def answer_late(_: Path) -> tuple[Holding, ...]:
+        await is_over.wait()
+        return older
+
+    holdings = podresources.Holdings(folder / "kubelet.sock")
+    async with asyncio.TaskGroup() as tasks, asyncio.timeout(PATIENCE_S):
+        monkeypatch.setattr(podresources, "list_holdings", answer_late)
+        late = tasks.create_task(holdings.read())
+        await asyncio.sleep(0)
+        monkeypatch.setattr(podresources, "list_holdings", unlisted)
+        assert await holdings.read() == ()
+        is_over.set()
+    assert (late.result(), holdings.latest.value) == (older, ())
+
+
+async def unlisted(_: Path) -> tuple[Holding, ...]:
+    return ()
 
 
 async def test_the_socket_is_for_root_alone_and_goes_with_the_kubelet(folder: Path) -> None:

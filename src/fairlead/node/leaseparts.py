@@ -22,7 +22,6 @@ from fairlead.node.deviceplugin import podresources
 from fairlead.node.deviceplugin import taken as takens
 from fairlead.node.inventory import latest, monitor
 from fairlead.node.lease import asked, ledgerpath, sight
-from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.lease import verification
 from fairlead.plan.lease.change import Change
 from fairlead.plan.lease.row import State
@@ -61,7 +60,7 @@ class LeasePart:
         around: Around,
     ) -> None:
         """Take the parts it stands on."""
-        self._socket, self._holdings = settings.pod_resources, holdings
+        self._holdings = holdings
         self.changed: Callable[[], None] = lambda: None
         """Called whenever other GPUs are kept back than before."""
         self.told: Callable[[Change], None] = lambda _: None
@@ -85,7 +84,7 @@ class LeasePart:
             _set_aside(settings.lease_folder / ledgerpath.NAME)
             return
         seen = sight.Sight(
-            self._list,
+            holdings.read,
             known=self._pods,
             find_openers=sight.openers_below(settings.silicon.root),
         )
@@ -106,9 +105,6 @@ class LeasePart:
             self._pods.listen(lambda *_: found.poke())
         if self._objects is not None:
             self._objects.opened = found.opened
-
-    async def _list(self) -> tuple[Holding, ...]:
-        return await podresources.list_holdings(self._socket)
 
     def listen(self, changed: Callable[[], None], told: Callable[[Change], None], shield: Shield) -> None:
         """Call `changed` whenever other GPUs are kept back than before, `told` with every transition."""

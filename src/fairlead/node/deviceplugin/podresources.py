@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Final
 
@@ -114,6 +115,7 @@ class Holdings:
         self._due: float | None = None
         self._problem = ""
         self._failing_since: float | None = None
+        self._begun = self._kept = 0
 
     def ask(self, *, after_s: float = 0.0) -> None:
         """Have the list read at the latest after a time; an earlier request stands."""
@@ -149,12 +151,25 @@ class Holdings:
         finally:
             await client.close()
 
+    async def read(self) -> tuple[Holding, ...]:
+        """Ask now, over a connection of its own; who follows `latest` has the answer too. Raises: as `Client`'s."""
+        return await self._list(list_holdings(self.socket))
+
+    async def _list(self, asking: Coroutine[None, None, tuple[Holding, ...]]) -> tuple[Holding, ...]:
+        """Keep what a call answers, unless one that began later has answered already."""
+        self._begun = number = self._begun + 1
+        found = await asking
+        if number > self._kept:
+            self._kept = number
+            self.latest.set(found)
+            self._settled.set()
+        return found
+
     async def _read(self, client: Client) -> float:
         """Ask once; returns the longest time until the next look."""
         self._due = None
         try:
-            self.latest.set(await client.list_holdings())
-            self._settled.set()
+            await self._list(client.list_holdings())
         except errors.FairleadError as error:
             is_absent = not await asyncio.to_thread(self.socket.exists)
             self._report(error)
