@@ -52,8 +52,8 @@ _OWN_MACHINE: Final = (
 _CLONE_NEWNET: Final = 0x40000000
 
 
-class Rings(LoadScopeScheduling):  # type: ignore[misc]
-    """Sends what belongs together to one worker."""
+class ScopeScheduler(LoadScopeScheduling):  # type: ignore[misc]
+    """Sends the tests of one file to one worker, and those that share the machine's podman to the same one."""
 
     def _split_scope(self, nodeid: str) -> str:
         with_podman = nodeid.startswith("tests/contract/") and "podman" in nodeid  # a file's or a parameter's name
@@ -120,9 +120,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Rings:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ScopeScheduler:
     """Tell xdist how to share out tests, whichever `--dist` was asked for."""
-    return Rings(config, log)
+    return ScopeScheduler(config, log)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

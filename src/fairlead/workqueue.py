@@ -3,8 +3,8 @@
 A key is worked on by one task at a time; keys that arrive while their task runs are worked on once more afterwards;
 equal keys waiting together are one. No more than `workers` keys are worked on at once; the others wait in line, and a
 key that is asked for again goes to its end, so one that never rests starves no other. A worker may ask to be called
-again after some seconds. An error of the house is retried with exponential back-off (0.1 s doubling to 30 s), and so is
-a call that ends cancelled though its task was not cancelled (a future was, that it shared): a task group would bury it
+again after some seconds. A `FairleadError` is retried with exponential back-off (0.1 s doubling to 30 s), and so is a
+call that ends cancelled though its task was not cancelled (a future was, that it shared): a task group would bury it
 and its key for ever. Anything else is a bug and ends the run. A caller that runs the queue again (the guard of an
 optional part) goes on with the keys that are left; the one with the bug is asked for again by the next change of its
 object.

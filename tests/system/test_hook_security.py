@@ -3,7 +3,7 @@
 The classes are those of the peers' advisories: CVE-2024-0132 and 2025-23359 (compat libraries followed and mounted),
 CVE-2024-0133 and 0135 to 0137 (files and devices of the host through crafted images), CVE-2024-0134 (links made
 outside the root), CVE-2025-23266 (the image's environment), CVE-2025-23267 (the linker's cache through a link),
-CVE-2026-24260 (a path swapped between look and use). Those that need no mount are in tests/unit/inject (test_rooted,
+CVE-2026-24260 (a path swapped between look and use). Those that need no mount are in tests/unit/inject (test_rootfs,
 test_elf).
 """
 

@@ -1,11 +1,11 @@
 """Runs controllers: the watches and workers of all of them in one task tree.
 
-A controller names the kinds it watches, turns each change into keys, and reconciles one key at a time from fresh
-state. It is first asked to once all of its kinds have been listed: who decides on half a picture hands out what is
-taken. A kind that may not be there is waited for too, but no longer than `LISTED_S`; the log says what is decided
-without. A watch that ends (history compacted, store restored or away) is listed anew (`store.reflector`); a list is
-reported in one step without a pause, so that no reader sees a cache half filled, and what went meanwhile is reported as
-DELETED. A reconcile that fails with an error of the house is retried by the queue. A bug in any controller ends the
+A controller names the kinds it watches, turns each change into keys, and reconciles one key at a time from fresh state.
+It is first called once all of its kinds have been listed: a decision on part of the objects could give away a device
+that is taken. A kind that may not be there is waited for too, but no longer than `LISTED_S`; the log says what is
+decided without. A watch that ends (history compacted, store restored or away) is listed anew (`store.reflector`); a
+list is reported in one step without a pause, so that no reader sees a cache half filled, and what went meanwhile is
+reported as DELETED. A reconcile that raises a `FairleadError` is retried by the queue. A bug in any controller ends the
 process: its supervisor starts it again from the store, which holds all state there is.
 """
 

@@ -1,7 +1,7 @@
 """Edits one bundle's config.json for the shim: read, strip the request, add the hook, write back.
 
-Injection itself is not here: `prepared` does it where nothing has changed since last time, `create` with the whole CDI
-library where anything has. Both hand over to this module before and after, so what they share is here once. Nothing
+Injection itself is not here: `cachereader` does it where nothing has changed since last time, `create` with the whole
+CDI library where anything has. Both hand over to this module before and after, so what they share is here once. Nothing
 heavy is imported: this runs on every container's start.
 """
 

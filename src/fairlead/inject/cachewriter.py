@@ -1,6 +1,6 @@
 """Writes the prepared file: what each device and spec file adds to an empty runtime spec, by the CDI library itself.
 
-`prepared` says what it is good for. A program that changes specs may call `write` at once; the shim's long way calls
+`cachereader` says how long it is good. A program that changes specs may call `write` at once; the shim's long way calls
 `keep` after its work, so the file heals by itself. It is a convenience: nothing is lost without it, and a failure to
 write it is not a failure of the container.
 """

@@ -5,7 +5,7 @@ process then turns into the runtime by exec, arguments as they came, so exit cod
 the runtime's own.
 
 This module is the whole cost of most starts, so it imports `posix` and its own siblings and nothing else. What it can
-decide from the prepared file (`prepared`) it does; the first start after a spec changed, anything unusual and every
+decide from the prepared file (`cachereader`) it does; the first start after a spec changed, anything unusual and every
 refusal are for `create`, which it loads then. A container that asks for nothing costs neither.
 """
 

@@ -25,7 +25,7 @@ class StateSettings:
 
 @frozen
 class APISettings:
-    """The local API."""
+    """The REST API: its unix socket and, where `api.listen` is set, TLS."""
 
     socket: Path | None = row(None, text="unix socket of the API; default: api.sock in the run folder")
     group: str = row("", text="group whose members may use the API, each for their own containers; empty: root alone")

@@ -20,7 +20,11 @@ from fairlead.cli.core import cluster, options, plaintext
 @click.option("--within", "within_s", type=float, default=60.0, show_default=True, help="seconds to wait for that")
 @options.settings_options("cluster", "log")
 def withdraw(config: settings.Settings, *, label: str | None, within_s: float) -> None:
-    """Remove what agents published in a cluster: GPUDevice objects and labels of Nodes."""
+    """Remove what agents published in a cluster; GPULeases stay.
+
+    That is GPUDevice, FirmwareBaseline, NodeFeature and DeviceTaintRule objects, and the labels, condition and taint
+    of Nodes.
+    """
     from fairlead.control.node import withdraw as withdrawal
     from fairlead.store.port import Selector
 

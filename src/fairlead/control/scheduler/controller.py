@@ -353,7 +353,7 @@ class Scheduler:
         self, gang: Gang, pods: tuple[core.Pod, ...], why: Verdict, tasks: asyncio.TaskGroup, *, had_room: bool
     ) -> None:
         refusal, blockers = why
-        # What was taken back is put anew, and so in no group.
+        # Forgetting an assumption queues the pod again without its group of equal needs: groups are looked up anew.
         for group in {one.key: one for one in self._groups(pods, gang.key)}.values():
             self._queue.rest(group, refusal, blockers)
         words = self._make_room(pods, tasks, had_room=had_room)

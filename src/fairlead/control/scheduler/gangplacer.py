@@ -112,7 +112,7 @@ class GangPlacer:
         return Placed(found=tuple(found), waits=tuple(waits))
 
     async def _place_each(self, some: _Some, pods: Sequence[core.Pod]) -> Placed:
-        # What was taken back before is put anew, and so in no group.
+        # Forgetting an assumption queued the pod again without its group of equal needs: groups are looked up anew.
         groups, found, waits = self._loop.group(pods, some.gang.key), list[tuple[core.Pod, Summary]](), list[Waits]()
         refusal: Verdict | None = None
         for pod, known in zip(pods, groups, strict=bool(groups)):

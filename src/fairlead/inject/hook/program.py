@@ -4,7 +4,7 @@ It makes the driver's libraries findable: links by SONAME, the CUDA compatibilit
 driver is too old, the linker's cache (glibc) or path file (musl). It keeps the driver's programs inside from making
 device nodes, and its graphics libraries which GPUs are the container's. The image is hostile: its environment and
 working folder may be ours, its files may be anything and may change while we look. So the hook refuses loader
-variables, leaves the folder it was started in, goes to files of the image through `rooted` alone and runs nothing of it
+variables, leaves the folder it was started in, goes to files of the image through `rootfs` alone and runs nothing of it
 (`linker`).
 
 A file system that cannot be written, an image without a linker, a link that leads out: the step is refused and reported

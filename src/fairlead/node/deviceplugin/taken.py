@@ -1,9 +1,9 @@
 """Knows which devices containers have, so that a kubelet that lost count is led to those that are free.
 
-A real kubelet forgets what an Allocate under way gives if its list of devices is read meanwhile, by whichever process,
-and a pod with a device has ended; it then offers that device to the next container. As many others are free as it
-should have offered, or the pod would not have been bound here: preferring them puts its count right without failing a
-pod. The list is never read for it, as that is what makes a kubelet forget.
+When PodResources List is called, by whichever process, the kubelet computes anew which devices are in use. The devices
+of an Allocate that runs at that moment are not counted, and are offered to the next container. GetPreferredAllocation
+then answers with devices that no living pod has: as many are free as were to be offered, or the pod would not have been
+bound here, so the kubelet's count comes right and no pod fails. This module never calls List itself.
 
 Source: kubernetes pkg/kubelet/cm/devicemanager/manager.go (UpdateAllocatedDevices, which every List calls).
 """

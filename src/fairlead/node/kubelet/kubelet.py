@@ -116,7 +116,7 @@ class Kubelet:
             tasks.create_task(self._devices.run(), name="device manager")
             tasks.create_task(self._queue.run(), name="workers")
             tasks.create_task(self._events.run(), name="node events")
-            # Through the queue like every later look: two at once could each take the other's half for the truth.
+            # Through the work queue also the first time: two at once could each write from a read the other made stale.
             self._queue.add(_NODE_KEY)
             await self._published.wait()
             tasks.create_task(self._follow_engine(), name="engine events")

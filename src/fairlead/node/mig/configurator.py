@@ -6,8 +6,8 @@ so an agent that was killed at any step goes on where the silicon is. A round th
 `failed`, whatever ended it, and is tried again: `pending` never outlives a round.
 
 Devices that a change would end are offered to nobody while it runs. What is in use is left alone and makes the round
-fail, unless the node may be drained (`node.mig.drain`); it is tried again as soon as the kubelet's list or the Node's
-labels change.
+fail, unless the node may be drained (setting `node.mig_drain`); it is tried again as soon as the kubelet's list or the
+Node's labels change.
 Source: NVIDIA mig-parted, deployments/gpu-operator (labels and their values).
 """
 
@@ -151,7 +151,8 @@ class Configurator:
         if not wanted.differences(gpus, goals):
             return ""
         may_drain = self.drain is not None and self.drain.is_allowed()
-        change.plan_changes(gpus, goals, in_use=await self._in_use(), may_drain=may_drain)  # refused at once, or never
+        # Raises before anything is announced or changed.
+        change.plan_changes(gpus, goals, in_use=await self._in_use(), may_drain=may_drain)
         self._tell(name, PENDING, "")
         telemetry.crash_point("mig.after-pending")
         changes = await self._keep_back(gpus, goals, may_drain=may_drain)

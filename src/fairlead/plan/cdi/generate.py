@@ -2,9 +2,9 @@
 
 One device a GPU and one a MIG device, under each of the names that were chosen; a MIG device brings the parent's node
 and its two capability nodes; `all` brings everything. A GPU in MIG mode is not a device. What every container needs
-(control nodes, libraries, tools, our hook where it is asked for) is said once, at spec level; `exposure` decides how
-much of it is shown. Specs stay at CDI 0.5.0 unless the profile asks for supplementary groups, since older engines drop
-newer specs without a word.
+(control nodes, libraries, tools, our hook where it is asked for) is said once, at spec level; `driverprofile` decides
+how much of it is shown. Specs stay at CDI 0.5.0 unless the profile asks for supplementary groups, since older engines
+drop newer specs without a word.
 
 Variants let a container choose its part of the driver by name, without any hook or shim: one more class a capability,
 `nvidia.com/gpu-compute`, `nvidia.com/gpu-utility`, …, each with the same devices and only that part's files. Asking for

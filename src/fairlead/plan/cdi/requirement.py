@@ -100,7 +100,7 @@ def hosts(known: dict[str, list[str]], nodes: list[str], driver: str) -> list[Fa
     """
     version, cuda = known.get("driver") or ["", ""]
     if driver and version != driver:
-        known, cuda = {}, ""  # facts of another driver are of another time
+        known, cuda = {}, ""  # the stamp is of another driver version: its facts are not used
     kinds: dict[tuple[str, ...], str] = {}
     for node in nodes:
         if node in known:
@@ -204,7 +204,7 @@ def _refusal(variable: str, text: str, failed: list[tuple[str, str, str]], facts
     matters = any(name in _PROPERTIES[2:] for name, _, _ in failed)
     has = ", ".join(known.values()) + (f"; {facts.gpu} has {', '.join(of_gpu)}" if of_gpu and matters else "")
     message = f"{variable}={text} is not met: the image needs {needs}, this host has {has}"
-    # One way out is enough; the first alternative is the one images mean.
+    # The remedy is given for the first condition that failed only.
     host, image = _sides(*failed[0], facts)
     sides = [f"on the host: {host}", f"in the image: {image}"]
     if _runs_major(failed, facts.driver):

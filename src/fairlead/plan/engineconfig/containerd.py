@@ -164,7 +164,7 @@ def _binary(source: Mapping[str, Any], where: str) -> str:
 def _handler(source: Mapping[str, Any], program: str, request: Request) -> dict[str, Any]:
     handler = copy.deepcopy(dict(source))
     kind = str(handler.setdefault("runtime_type", _RUNC))
-    # The first shim of all knew its program by another name.
+    # containerd's v1 shim calls the option `Runtime`, the runc shims after it `BinaryName`.
     key = "Runtime" if kind.startswith(_RUNC_KINDS[1]) else "BinaryName"
     handler["options"] = {**handler.pop("options", {}), key: program}
     if "pod_annotations" in handler:

@@ -3,8 +3,9 @@
 Whatever is not a row of `TABLE` is refused. Two absences carry the promise: nothing leads into FREE but VERIFYING with
 a verdict of the row's present epoch, and nothing leads out of HELD but RELEASING. A row names the guards that must hold
 (`GUARDS`, functions of what was seen) and whether the epoch grows: it does wherever a report of earlier facts must not
-count any more. The explorer in tests/unit/plan/lease runs this table and this code against two tenants, a kubelet, an
-engine and a verifier that crash, repeat and come late; six variants that drop one rule each are found violated.
+count any more. The model in `tests/leaseworld.py` (run by `test_lease_model.py`) tries this table and this code with
+two tenants, a kubelet, an engine and a verifier that crash, repeat and come late; six variants that drop one rule each
+are found violated.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 `RULES` is the only place where these rules stand. On a cluster they are CEL in the chart's policy `device-access`,
 which `tools/render_admission.py` writes from this table; standalone `problems` evaluates the same table over the pod as
-it was written. Both rings try the pods of `tests/tenantpods.py`. The label `TENANCY` makes a namespace a tenant's.
+it was written. The cluster tests and the unit tests try the pods of `tests/tenantpods.py`. The label `TENANCY` makes a
+namespace a tenant's.
 
 The rules keep GPUs to the allocation and tenants off the node. They judge texts: where a link inside a hostPath volume
 leads is not seen here; our own kubelet judges that by `leads_astray`, once the engine has mounted it. They are a net

@@ -1,4 +1,4 @@
-"""Keeps a ranking of all nodes for each need, the ones used last; with Python alone, and so the slow truth.
+"""Keeps a ranking of all nodes for each need, the ones used last; the reference implementation, with Python alone.
 
 `Rankings` is what the live scheduler asks. There are two: `PlainRankings` here judges node by node (`ranking.Ranking`,
 `reference`, `policy.wholegpus`), `engine.rankings.EngineRankings` judges by arrays. Both know every policy, and tests

@@ -1,12 +1,12 @@
 """Places a pod: filters say why a node cannot, scores say which of the rest is best. Pure and deterministic.
 
-This is the slow truth: `place` judges every node for one pod; what a live scheduler uses, `EngineRankings` or (without
-numpy) `ranking.Ranking`, is held to it by tests. Filters are a table of small functions from (need, node) to reasons,
-worded as kube-scheduler words them. The policy `packed` packs GPUs: pods go to the node whose GPUs are most taken, so
-that whole nodes stay free for large pods; `spread` sends them where GPUs are least taken. Among equal nodes the one
-with the most free cpu and memory wins, then the name. Both are rows of `POLICIES`.
-What the pod would rather have is weighed against that, where it distinguishes the nodes: rows of `SCORES`, with
-kube-scheduler's weights and its scale from 0 to 100.
+This is the reference implementation: `place` judges every node for one pod, which is slow; tests compare what a live
+scheduler uses, `EngineRankings` or (without numpy) `ranking.Ranking`, with it. Filters are a table of small functions
+from (need, node) to reasons, worded as kube-scheduler words them. The policy `packed` packs GPUs: pods go to the node
+whose GPUs are most taken, so that whole nodes stay free for large pods; `spread` sends them where GPUs are least taken.
+Among equal nodes the one with the most free cpu and memory wins, then the name. Both are rows of `POLICIES`. What the
+pod would rather have is weighed against that, where it distinguishes the nodes: rows of `SCORES`, with kube-scheduler's
+weights and its scale from 0 to 100.
 
 Amounts are whole thousandths (of a core, a byte, a device): requests rounded up, what a node offers rounded down.
 """

@@ -29,7 +29,7 @@ def _need(gpus: int, cpu: int = 1) -> PodInfo:
 
 
 def _greedy(need: PodInfo, count: int, nodes: list[NodeInfo]) -> int:
-    """Place pods one after another as the slow truth does, on these nodes alone; returns how many have a place."""
+    """Place pods one after another as the reference does, on these nodes alone; returns how many have a place."""
     there = {node.name: node for node in nodes}
     for placed in range(count):
         found = reference.place(need, there.values()).node

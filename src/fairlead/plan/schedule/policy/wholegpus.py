@@ -1,4 +1,4 @@
-"""Scores one node by the policies of the engine, with Python alone: the slow truth of `plan.schedule.engine.policy`.
+"""Scores one node by the policies of the engine, with Python alone: the reference for `plan.schedule.engine.policy`.
 
 A live node's GPUs are free or taken as a whole, because the kubelet chooses which; a need for slices or replicas is
 scored as `packed` does. The figures are those of the arrays to the bit: the same arithmetic in the same order, which

@@ -147,7 +147,7 @@ def _place(
             continue
         found.append((terms.cost(gone), name, gone))
         if not gone and not need.peer.is_concerned:
-            break  # room without an end
+            break  # fits without ending any pod: no other node can cost less
         if len(found) >= CANDIDATES:
             break
     for _, name, gone in sorted(found, key=lambda one: (len(one[2]) > 0, one[0], one[1])):
