@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pytest
 from home import Home
-from test_vendor_plugin_at_home import allocatable, steps
+from test_vendor_plugin_standalone import allocatable, steps
 
 from fairlead import errors
 from tools.cluster import build

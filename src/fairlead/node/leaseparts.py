@@ -21,7 +21,7 @@ from fairlead.node.cdi import specfiles
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.deviceplugin import taken as takens
 from fairlead.node.inventory import latest, monitor
-from fairlead.node.lease import asked, ledgerpath, sight
+from fairlead.node.lease import asked, gpuholders, ledgerpath
 from fairlead.plan.lease import verification
 from fairlead.plan.lease.change import Change
 from fairlead.plan.lease.row import State
@@ -83,10 +83,10 @@ class LeasePart:
         if settings.lease.ledger != "on":
             _set_aside(settings.lease_folder / ledgerpath.NAME)
             return
-        seen = sight.Sight(
+        seen = gpuholders.GPUHolders(
             holdings.read,
             known=self._pods,
-            find_openers=sight.openers_below(settings.silicon.root),
+            find_openers=gpuholders.openers_below(settings.silicon.root),
         )
         specs.hide()
         made = _verifier(settings, seen, around)
@@ -151,7 +151,7 @@ class LeasePart:
                 poke()
 
 
-def _verifier(settings: Settings, seen: sight.Sight, around: Around) -> verifier.Verifier | None:
+def _verifier(settings: Settings, seen: gpuholders.GPUHolders, around: Around) -> verifier.Verifier | None:
     """Return what verifies GPUs between two tenants; None: their readings are enough. Raises: Unavailable."""
     reuse = verification.Reuse(settings.lease.reuse)
     if reuse is verification.Reuse.LOOK:

@@ -122,9 +122,9 @@ def _held(
     if asked:
         return "--device", list(asked)
     if home and home != sources.written.home:
-        # No image knows the id of a home, so an annotation that names another home may come from any image.
+        # No image knows the home id of a machine, so an annotation that names another one may come from any image.
         known = sources.written.home or sources.written.problem or "not known"
-        return f"it is of home {home}, and this machine's is {known}", None
+        return f"its home id is {home}, and this machine's is {known}", None
     who = identity(subject)
     if who is not None and sources.holdings is not None:
         mine = [one for one in sources.holdings if (one.namespace, one.pod, one.container) == who]

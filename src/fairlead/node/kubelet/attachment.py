@@ -39,14 +39,14 @@ from fairlead_cdi import directory
 Outcome = attach.Outcome
 
 
-class Keep(Protocol):
-    """Keeps a step of a pod."""
+class StepRecorder(Protocol):
+    """Records a step of a pod."""
 
     async def __call__(self, pod: core.Pod, step: TraceStep, /) -> None:
-        """Keep it."""
+        """Record it."""
 
 
-class Hands(Protocol):
+class DeviceChanger(Protocol):
     """What changes a running container: `node.isolation.attach`, or a test's."""
 
     async def attach(self, pid: int, nodes: Sequence[GrantedNode], *, container: str = "") -> Outcome:
@@ -62,10 +62,16 @@ class Attachments:
     """Carries out the requests of one node's pods; called by the pod's own worker, one at a time."""
 
     def __init__(
-        self, store: Store, devices: DeviceManager, *, cdi_folder: Path, keep: Keep, hands: Hands = attach
+        self,
+        store: Store,
+        devices: DeviceManager,
+        *,
+        cdi_folder: Path,
+        keep: StepRecorder,
+        changer: DeviceChanger = attach,
     ) -> None:
         self._store = store
-        self._hands = hands
+        self._changer = changer
         self._devices = devices
         self._folders = tuple(dict.fromkeys((*directory.DEFAULT_DIRECTORIES, str(cdi_folder))))
         self._keep = keep
@@ -181,7 +187,7 @@ class Attachments:
                 message = f"the plugin of {change.resource} answers with nothing that a running container can be given"
                 hint = "mounts and variables are fixed when a container is made"
                 raise errors.Conflict(message, reason="NothingToAttach", hint=hint)
-            return await self._hands.attach(state.pid, nodes, container=state.id)
+            return await self._changer.attach(state.pid, nodes, container=state.id)
         except errors.FairleadError:
             if not was_held:
                 await self._devices.take(*who, change.device)
@@ -195,7 +201,7 @@ class Attachments:
             raise errors.NotFound(message, reason="DeviceNotHeld", hint="`fairlead gpus` says who holds what")
         rest = await self._devices.answer_without(pod.metadata.uid, change.container, change.resource, change.device)
         nodes = await self._difference(held, [grant for grant in held if grant.resource != change.resource] + [rest])
-        outcome = await self._hands.detach(state.pid, nodes, is_forced=change.force, container=state.id)
+        outcome = await self._changer.detach(state.pid, nodes, is_forced=change.force, container=state.id)
         telemetry.crash_point("kubelet.before-take")
         await self._devices.take(pod.metadata.uid, change.container, change.resource, change.device)
         return outcome

@@ -23,9 +23,8 @@ from fairlead.model.device import Device
 from fairlead.node.cdi import specfiles
 from fairlead.node.inventory import latest, monitor
 from fairlead.node.lease import cleaning as cleanings
-from fairlead.node.lease import door
+from fairlead.node.lease import door, gpuholders
 from fairlead.node.lease import ledger as ledgers
-from fairlead.node.lease import sight as sights
 from fairlead.node.lease import verifier as verifiers
 from fairlead.plan.lease import change, check, intent, settle
 from fairlead.plan.lease.change import Change
@@ -57,7 +56,7 @@ class Gate:
     def __init__(
         self,
         folder: Path,
-        sight: sights.Sight,
+        holders: gpuholders.GPUHolders,
         specs: specfiles.SpecFiles,
         *,
         boot_id: str,
@@ -74,7 +73,7 @@ class Gate:
               given one device more or less, or whose answer was lost.
         """
         self._is_kubelet_foreign = is_kubelet_foreign
-        self._folder, self._sight, self._specs = folder, sight, specs
+        self._folder, self._holders, self._specs = folder, holders, specs
         self._boot_id, self._clock, self._told = boot_id, clock, told
         self._ledger: ledgers.Ledger | None = None
         self._opening: errors.FairleadError | None = None
@@ -125,7 +124,7 @@ class Gate:
         wanted = frozenset(claim.device for ask in asks for claim in ask.claims)
         living = await self._until_ended(asks, wanted) if self._is_kubelet_foreign else frozenset()
         async with self._settling:
-            listed = await self._sight.list_holdings()
+            listed = await self._holders.list_holdings()
             ids = frozenset(name for one in listed for name in one.ids)
             # What our kubelet still lists is asked for again by the pod that has it; the rest it has forgotten.
             await self._settle([ask.key for ask in asks], listed, asked=wanted - ids - living)
@@ -143,7 +142,7 @@ class Gate:
         known = self._opened().rows.value
         rows = [known[ask.key] for ask in asks if ask.key in known]
         deadline = asyncio.get_running_loop().time() + NEWS_S
-        while living := self._sight.living(rows) & wanted:
+        while living := self._holders.living(rows) & wanted:
             if asyncio.get_running_loop().time() > deadline:
                 break
             await asyncio.sleep(_NEWS_GAP_S)
@@ -178,7 +177,7 @@ class Gate:
 
     def update(self, snapshot: monitor.Snapshot) -> None:
         """Know these GPUs from now on."""
-        self._sight.update(snapshot)
+        self._holders.update(snapshot)
         self.poke()
 
     async def run(self) -> None:
@@ -212,7 +211,7 @@ class Gate:
                 continue
 
     def _indices(self) -> dict[int, str]:
-        return {gpu.index: str(gpu.uuid) for gpu in self._sight.snapshot.inventory.gpus}
+        return {gpu.index: str(gpu.uuid) for gpu in self._holders.snapshot.inventory.gpus}
 
     async def _requested(self, decide: ledgers.Decision) -> tuple[Change, ...]:
         """Carry out what a person requests, and act on it at once."""
@@ -228,10 +227,10 @@ class Gate:
 
     async def _round(self) -> float:
         """Look at every GPU once; returns seconds until the next look."""
-        keys = [str(uuid) for uuid in self._sight.snapshot.known]
+        keys = [str(uuid) for uuid in self._holders.snapshot.known]
         try:
             async with self._settling:
-                await self._settle(keys, await self._sight.list_holdings())
+                await self._settle(keys, await self._holders.list_holdings())
             await self._publish()
         except errors.FairleadError as error:
             telemetry.log.debug("gpus not looked at", reason=error.reason, error=error.message)
@@ -276,14 +275,16 @@ class Gate:
 
     # steps
 
-    async def _settle(self, keys: Iterable[str], listed: sights.Listed, *, asked: frozenset[str] = frozenset()) -> None:
+    async def _settle(
+        self, keys: Iterable[str], listed: gpuholders.Listed, *, asked: frozenset[str] = frozenset()
+    ) -> None:
         """Take each GPU as far as what is seen of it proves."""
         due = list(keys)
         for _ in range(_WAYS):
             if not due:
                 break
             rows = {key: self._opened().rows.value.get(key) or Row(key=key, boot_id=self._boot_id) for key in due}
-            seen = await self._sight.look(tuple(rows.values()), listed, asked=asked)
+            seen = await self._holders.look(tuple(rows.values()), listed, asked=asked)
             steps = {key: self._plan(row, seen[key]) for key, row in rows.items()}
             due = [key for key, found in steps.items() if found]
             self._openers = {**self._openers, **{key: one.openers for key, one in seen.items()}}
@@ -323,12 +324,12 @@ class Gate:
 
     def _judge(self, key: str) -> check.Finding:
         is_reset = self._cleaning is not None and self._cleaning.verifier.reuse.has(Reuse.RESET)
-        return check.judge(self._sight.reading(key), is_reset=is_reset)
+        return check.judge(self._holders.reading(key), is_reset=is_reset)
 
     async def _look(self, key: str) -> tuple[str, ...]:
         """Return which processes have a GPU open now."""
         row = self._opened().rows.value.get(key) or Row(key=key)
-        seen = await self._sight.look((row,), await self._sight.list_holdings(), asked=frozenset())
+        seen = await self._holders.look((row,), await self._holders.list_holdings(), asked=frozenset())
         return seen[key].openers
 
     async def _act(self, decide: ledgers.Decision) -> tuple[Change, ...]:
@@ -349,7 +350,7 @@ class Gate:
                 name
                 for row in self._opened().rows.value.values()
                 if change.is_published(row) and row.key not in self._leaving
-                for name in self._sight.cdi_names(row)
+                for name in self._holders.cdi_names(row)
             }
             await self._specs.show(frozenset(shown))
 

@@ -6,7 +6,7 @@ folders of followed pods are watched (inotify); in a new one the first process i
 it has the container's root (from there on its device nodes and rules are final), then it is held and read back. The
 process itself is never touched or delayed.
 
-Where the host's processes cannot be seen or entered, a sight says so and nothing else is claimed. Which container of
+Where the host's processes cannot be seen or entered, `unread` says so and nothing else is claimed. Which container of
 the pod it was, is not known here: the runtime's id is the name that a status has later. What to try to open is asked
 of the caller at the moment the container begins. The pod's sandbox is seen too and has none of it.
 
@@ -66,7 +66,7 @@ P = TypeVar("P", bound=Prepared)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight(Generic[P]):
+class FoundContainer(Generic[P]):
     """One container of a pod, as it was found."""
 
     id: str
@@ -91,13 +91,13 @@ class ContainerWatch(Generic[P]):
         self,
         *,
         prepare: Callable[[str], Coroutine[Any, Any, P | None]],
-        seen: Callable[[str, Sight[P]], None],
+        seen: Callable[[str, FoundContainer[P]], None],
         looking: Callable[[str, bool], None] = lambda _container, _is_over: None,
         root: Path = Path("/"),
     ) -> None:
         """Prepare; nothing is watched before `run`.
 
-        Args:    prepare: asked with the pod's uid when a container of it begins.   seen: gets uid and sight, once for
+        Args:    prepare: asked with the pod's uid when a container of it begins.   seen: gets uid and finding, once for
                  each container.   looking: gets a container's id, and False when it begins to be looked at, True when
                  that is over, after `seen`.   root: where /proc is.
         """
@@ -135,12 +135,12 @@ class ContainerWatch(Generic[P]):
     async def run(self) -> None:
         """Watch for ever."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._discover_for_ever(), name="sight: folders")
-            tasks.create_task(self._standby.run(), name="sight: probe")
-            tasks.create_task(self._read_events(), name="sight: events")
+            tasks.create_task(self._discover_for_ever(), name="container watch: folders")
+            tasks.create_task(self._standby.run(), name="container watch: probe")
+            tasks.create_task(self._read_events(), name="container watch: events")
             while True:
                 uid, folder, is_late = await self._new.get()
-                tasks.create_task(self._see(uid, folder, is_late=is_late), name=f"sight {folder.name}")
+                tasks.create_task(self._see(uid, folder, is_late=is_late), name=f"container {folder.name}")
 
     # folders
 
@@ -215,25 +215,25 @@ class ContainerWatch(Generic[P]):
     async def _see(self, uid: str, folder: Path, *, is_late: bool) -> None:
         name = _container_id(folder.name)
         try:
-            sight = await (self._find(name, folder) if is_late else self._catch(uid, name, folder))
+            container = await (self._find(name, folder) if is_late else self._catch(uid, name, folder))
             self._looking.discard(name)
-            if sight is not None:
-                self._seen(uid, sight)
+            if container is not None:
+                self._seen(uid, container)
         except errors.Unavailable as error:
             telemetry.log.warning("container not seen", container=name, reason=error.reason, error=error.message)
         finally:
             self._looking.discard(name)
             self._looking_at(name, True)
 
-    async def _find(self, name: str, folder: Path) -> Sight[P] | None:
+    async def _find(self, name: str, folder: Path) -> FoundContainer[P] | None:
         """Return what is known of a container that was there before: nothing of it is in a hurry."""
         pid = await self._until_begun(folder)
         if pid is None:
             return None
         began_at = _made_at(pid, self._root) or time.time()
-        return Sight(id=name, pid=pid, began_at=began_at, is_late=True, prepared=None, found=None)
+        return FoundContainer(id=name, pid=pid, began_at=began_at, is_late=True, prepared=None, found=None)
 
-    async def _catch(self, uid: str, name: str, folder: Path) -> Sight[P] | None:
+    async def _catch(self, uid: str, name: str, folder: Path) -> FoundContainer[P] | None:
         """Hold a container as it begins, and read it back."""
         waiting = await self._standby.take()
         try:
@@ -250,36 +250,38 @@ class ContainerWatch(Generic[P]):
 
     async def _hold(
         self, name: str, pid: int, preparing: asyncio.Task[P | None], waiting: probeprocess.ProbeProcess
-    ) -> Sight[P] | None:
-        sight: Sight[P] = Sight(id=name, pid=pid, began_at=time.time(), is_late=False, prepared=None, found=None)
+    ) -> FoundContainer[P] | None:
+        container: FoundContainer[P] = FoundContainer(
+            id=name, pid=pid, began_at=time.time(), is_late=False, prepared=None, found=None
+        )
         try:
             held = readback.hold(pid, self._root)
         except errors.FairleadError as error:
-            return _with(sight, await preparing, unread=error.message)
+            return _with(container, await preparing, unread=error.message)
         try:
             for cgroup in held.cgroups:
                 waiting.enter(cgroup.folder)
-            return await self._read(sight, held, await preparing, waiting)
+            return await self._read(container, held, await preparing, waiting)
         finally:
             held.close()
 
     async def _read(
-        self, sight: Sight[P], held: readback.Held, prepared: P | None, waiting: probeprocess.ProbeProcess
-    ) -> Sight[P]:
+        self, container: FoundContainer[P], held: readback.Held, prepared: P | None, waiting: probeprocess.ProbeProcess
+    ) -> FoundContainer[P]:
         """Read a container back if it has any of the pod's device nodes."""
         if prepared is None:
-            return sight
+            return container
         try:
             nodes = {node.path for node in readback.list_nodes(held.devices)}
         except OSError as error:
-            return _with(sight, prepared, unread=f"its /dev cannot be read: {error.strerror} ({_HINT})")
+            return _with(container, prepared, unread=f"its /dev cannot be read: {error.strerror} ({_HINT})")
         if not nodes & set(prepared.paths):
-            return _with(sight, prepared)
-        with telemetry.timed("isolation read", container=sight.id) as timing:
+            return _with(container, prepared)
+        with telemetry.timed("isolation read", container=container.id) as timing:
             found = await readback.read_held(
                 held, paths=prepared.paths, numbers=prepared.numbers, waiting=waiting, is_short_lived=True
             )
-        return _with(sight, prepared, found=found, read_s=timing.duration_s)
+        return _with(container, prepared, found=found, read_s=timing.duration_s)
 
     async def _until_begun(self, folder: Path) -> int | None:
         """Return the container's first process once it has the container's root; None: it never came to that."""
@@ -296,18 +298,18 @@ class ContainerWatch(Generic[P]):
 
 
 def _with(
-    sight: Sight[P],
+    container: FoundContainer[P],
     prepared: P | None,
     *,
     found: readback.Isolation | None = None,
     read_s: float = 0.0,
     unread: str = "",
-) -> Sight[P]:
-    return Sight(
-        id=sight.id,
-        pid=sight.pid,
-        began_at=sight.began_at,
-        is_late=sight.is_late,
+) -> FoundContainer[P]:
+    return FoundContainer(
+        id=container.id,
+        pid=container.pid,
+        began_at=container.began_at,
+        is_late=container.is_late,
         prepared=prepared,
         found=found,
         read_at=time.time(),

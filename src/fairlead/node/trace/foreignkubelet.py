@@ -65,7 +65,7 @@ class Prepared:
     duration_s: float
 
 
-Sight = containerwatch.Sight[Prepared]
+FoundContainer = containerwatch.FoundContainer[Prepared]
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class _Memory:
     known: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once `grants` is filled."""
     done: set[str] = field(default_factory=set)
-    sights: dict[str, Sight] = field(default_factory=dict)
+    found: dict[str, FoundContainer] = field(default_factory=dict)
     """By the runtime's id."""
 
 
@@ -159,10 +159,10 @@ class ForeignKubelet:
         ends = [meta.timestamp(item.ended.finished_at) for item in plan.attempts(pod) if item.ended is not None]
         return max((end for end in ends if end), default=0.0) < self._began - OLD_S
 
-    def _seen(self, uid: str, seen: Sight) -> None:
+    def _seen(self, uid: str, seen: FoundContainer) -> None:
         memory = self._memories.get(uid)
         if memory is not None:
-            memory.sights[seen.id] = seen
+            memory.found[seen.id] = seen
             self._queue.add(uid)
 
     async def _prepare(self, uid: str) -> Prepared | None:
@@ -285,7 +285,7 @@ class ForeignKubelet:
     async def _record_attempt(self, memory: _Memory, attempt: Attempt) -> None:
         if f"ContainerEnded/{attempt.key}" in memory.done:
             return
-        seen = memory.sights.get(attempt.id)
+        seen = memory.found.get(attempt.id)
         prepared = seen.prepared if seen is not None else None
         if prepared is None and f"ContainerStarted/{attempt.key}" not in memory.done:
             prepared = await self._prepare(memory.pod.metadata.uid) if memory.grants else None
@@ -308,10 +308,10 @@ class ForeignKubelet:
             await self._record(memory, f"ContainerStarted/{attempt.key}", step)
         if attempt.ended is not None:
             await self._record_end(memory, attempt, attempt.ended)
-            memory.sights.pop(attempt.id, None)
+            memory.found.pop(attempt.id, None)
 
     async def _record_isolation(
-        self, memory: _Memory, attempt: Attempt, seen: Sight | None, resolved: edits.Resolved, noticed: float
+        self, memory: _Memory, attempt: Attempt, seen: FoundContainer | None, resolved: edits.Resolved, noticed: float
     ) -> None:
         key = f"IsolationRead/{attempt.key}"
         if key in memory.done:
@@ -375,7 +375,7 @@ def _narrowed(found: readback.Isolation, resolved: edits.Resolved) -> readback.I
     return dataclasses.replace(found, opens={where: said for where, said in found.opens.items() if where in tried})
 
 
-def _created(pod: core.Pod, attempt: Attempt, seen: Sight | None, at: float) -> TraceStep:
+def _created(pod: core.Pod, attempt: Attempt, seen: FoundContainer | None, at: float) -> TraceStep:
     item = next(
         (one for one in (*pod.spec.containers, *pod.spec.init_containers) if one.name == attempt.container), None
     )

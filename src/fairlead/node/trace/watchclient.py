@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, assert_never, cast
 
 from fairlead import command, errors, pipe, telemetry
 from fairlead.node.trace import watchmessage as wire
-from fairlead.node.trace.containerwatch import P, Sight
+from fairlead.node.trace.containerwatch import FoundContainer, P
 
 SILENT_S: Final = 30.0
 """It says every 2 s that it turns."""
@@ -49,7 +49,7 @@ class WatchClient(Generic[P]):
         self,
         *,
         prepare: Callable[[str], Coroutine[Any, Any, P | None]],
-        seen: Callable[[str, Sight[P]], None],
+        seen: Callable[[str, FoundContainer[P]], None],
         program: Program,
     ) -> None:
         """Start nothing before `run`. Args: as `ContainerWatch`; `program`: what is started."""
@@ -155,7 +155,7 @@ class WatchClient(Generic[P]):
             case wire.Prepare():
                 tasks.create_task(self._answer(report), name=f"prepare {report.uid}")
             case wire.Seen():
-                self._seen(report.uid, self._sight(report))
+                self._seen(report.uid, self._container(report))
             case wire.HasRead():
                 _, future = self._reads.get(report.number, (None, None))
                 if future is not None and not future.done():
@@ -173,8 +173,8 @@ class WatchClient(Generic[P]):
             self._prepared.popitem(last=False)
         self._order(wire.Prepared(number=asked.number, is_ours=True, paths=prepared.paths, numbers=prepared.numbers))
 
-    def _sight(self, seen: wire.Seen) -> Sight[P]:
-        return Sight(
+    def _container(self, seen: wire.Seen) -> FoundContainer[P]:
+        return FoundContainer(
             id=seen.container,
             pid=seen.pid,
             began_at=seen.began_at,

@@ -71,7 +71,7 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
 
 
 class Seen(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """One container, as `containerwatch.Sight` has it; `number`: the `Prepare` that was answered for it."""
+    """One container, as `containerwatch.FoundContainer` has it; `number`: the `Prepare` that was answered for it."""
 
     uid: str
     container: str

@@ -97,19 +97,19 @@ class _Process:
     def _looking(self, container: str, is_over: bool) -> None:
         self._reports.put_nowait(wire.Looking(container=container, is_over=is_over))
 
-    def _seen(self, uid: str, sight: containerwatch.Sight[_Wanted]) -> None:
+    def _seen(self, uid: str, container: containerwatch.FoundContainer[_Wanted]) -> None:
         self._reports.put_nowait(
             wire.Seen(
                 uid=uid,
-                container=sight.id,
-                pid=sight.pid,
-                began_at=sight.began_at,
-                is_late=sight.is_late,
-                number=sight.prepared.number if sight.prepared is not None else None,
-                found=sight.found,
-                read_at=sight.read_at,
-                read_s=sight.read_s,
-                unread=sight.unread,
+                container=container.id,
+                pid=container.pid,
+                began_at=container.began_at,
+                is_late=container.is_late,
+                number=container.prepared.number if container.prepared is not None else None,
+                found=container.found,
+                read_at=container.read_at,
+                read_s=container.read_s,
+                unread=container.unread,
             )
         )
 

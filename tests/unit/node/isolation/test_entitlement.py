@@ -179,7 +179,7 @@ def test_a_container_of_ours_of_which_the_checkpoint_says_nothing_has_no_devices
     [
         (KubeletCheckpoint(problem="not readable"), OURS, "this machine's is not readable"),
         (KubeletCheckpoint(home="home-1", problem="it is damaged"), OURS, "no kubelet answers, and it is damaged"),
-        (WRITTEN, OURS | {names.HOME: "forged"}, "of home forged, and this machine's is home-1"),
+        (WRITTEN, OURS | {names.HOME: "forged"}, "its home id is forged, and this machine's is home-1"),
         (WRITTEN, OURS | {names.POD_UID: ""}, "which entry"),
     ],
 )

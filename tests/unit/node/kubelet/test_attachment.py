@@ -47,7 +47,7 @@ class CDIPlugin(Plugin):
         return pb.AllocateResponse(container_responses=[pb.ContainerAllocateResponse(cdi_devices=names_)])
 
 
-class Hands:
+class Changer:
     """Remembers what it was to do with the container."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Node:
         self.folder = folder
         self.store = MemoryStore()
         self.plugin = CDIPlugin("g0", "g1", "g2")
-        self.hands = Hands()
+        self.changer = Changer()
         self.steps: list[TraceStep] = []
         self._changed = asyncio.Event()
         self.boot()
@@ -95,7 +95,7 @@ class Node:
         self.devices = DeviceManager(Checkpoint(self.folder / "state"), grace_s=60, changed=self._changed.set)
         assert self.devices.load()
         self.attachments = Attachments(
-            self.store, self.devices, cdi_folder=self.folder / "cdi", keep=self._keep, hands=self.hands
+            self.store, self.devices, cdi_folder=self.folder / "cdi", keep=self._keep, changer=self.changer
         )
 
     def _spec(self) -> None:
@@ -221,14 +221,14 @@ async def test_a_free_gpu_is_given_and_the_books_the_pod_and_the_trace_say_so(no
     answer = await node.change(pod, "attach", "g1")
     assert answer.phase == "Done"
     assert node.steps[-1].reason == "Attached"
-    assert node.hands.done == [("attach", ("/dev/gpu1",))]  # the control node it has already
+    assert node.changer.done == [("attach", ("/dev/gpu1",))]  # the control node it has already
     assert node.held(pod) == ("g0", "g1")
 
 
 async def test_a_container_without_any_is_given_the_control_node_too(node: Node) -> None:
     pod = await node.run("a", 0)
     assert (await node.change(pod, "attach", "g2")).phase == "Done"
-    assert node.hands.done == [("attach", ("/dev/ctl", "/dev/gpu2"))]
+    assert node.changer.done == [("attach", ("/dev/ctl", "/dev/gpu2"))]
 
 
 async def test_what_another_container_holds_is_not_given(node: Node) -> None:
@@ -236,7 +236,7 @@ async def test_what_another_container_holds_is_not_given(node: Node) -> None:
     answer = await node.change(one, "attach", "g1")
     assert (problem(answer).kind, problem(answer).reason) == ("Conflict", "DeviceHeld")
     assert (node.steps[-1].reason, node.steps[-1].facts["cause"]) == ("AttachRefused", "DeviceHeld")
-    assert (node.held(one), node.held(other), node.hands.done) == (("g0",), ("g1",), [])
+    assert (node.held(one), node.held(other), node.changer.done) == (("g0",), ("g1",), [])
 
 
 @pytest.mark.parametrize(("device", "reason"), [("g9", "DeviceUnknown"), ("g2", "DeviceUnhealthy")])
@@ -252,7 +252,7 @@ async def test_what_the_plugin_does_not_offer_is_not_given(node: Node, device: s
 
 async def test_a_kernel_that_refuses_leaves_the_device_free(node: Node) -> None:
     pod = await node.run("a", 1)
-    node.hands.refuses = errors.Conflict("something stands there", reason="NodeRefused")
+    node.changer.refuses = errors.Conflict("something stands there", reason="NodeRefused")
     assert problem(await node.change(pod, "attach", "g1")).reason == "NodeRefused"
     assert node.held(pod) == ("g0",)
     other = await node.run("b", 2)
@@ -263,7 +263,7 @@ async def test_a_device_is_taken_and_another_container_can_have_it(node: Node) -
     pod = await node.run("a", 2)
     await node.change(pod, "detach", "g0")
     assert node.steps[-1].reason == "Detached"
-    assert node.hands.done == [("detach", ("/dev/gpu0",))]
+    assert node.changer.done == [("detach", ("/dev/gpu0",))]
     assert node.held(pod) == ("g1",)
     assert node.held(await node.run("b", 2)) == ("g0", "g2")
 
@@ -271,7 +271,7 @@ async def test_a_device_is_taken_and_another_container_can_have_it(node: Node) -
 async def test_the_last_device_takes_the_control_node_with_it_and_does_not_come_back_by_itself(node: Node) -> None:
     pod = await node.run("a", 1)
     await node.change(pod, "detach", "g0", force=True)
-    assert node.hands.done == [("force", ("/dev/ctl", "/dev/gpu0"))]
+    assert node.changer.done == [("force", ("/dev/ctl", "/dev/gpu0"))]
     assert node.steps[-1].facts["ended"] == [{"pid": 7, "name": "train"}]
 
     async def record(_: str, __: Choice) -> None:
@@ -284,7 +284,7 @@ async def test_the_last_device_takes_the_control_node_with_it_and_does_not_come_
 
 async def test_a_device_in_use_stays_held(node: Node) -> None:
     pod = await node.run("a", 1)
-    node.hands.refuses = errors.Conflict("open in 1 processes", reason="DeviceInUse", hint="--force")
+    node.changer.refuses = errors.Conflict("open in 1 processes", reason="DeviceInUse", hint="--force")
     answer = await node.change(pod, "detach", "g0")
     assert (problem(answer).reason, problem(answer).hint) == ("DeviceInUse", "--force")
     assert node.steps[-1].reason == "DetachRefused"
@@ -313,14 +313,14 @@ async def test_a_request_is_carried_out_once_and_answered_again_where_it_is_seen
         msgspec.structs.replace(await node.asked(pod), status=unanswered.status)
     )  # as if the answer had not been written
     assert await node.carry_out(pod) == answer
-    assert len(node.steps) == len(node.hands.done) == 1
+    assert len(node.steps) == len(node.changer.done) == 1
 
 
 async def test_a_request_that_is_answered_is_not_carried_out_after_a_restart(node: Node) -> None:
     pod = await node.run("a", 1)
     await node.change(pod, "attach", "g1")
     attachments = Attachments(
-        node.store, node.devices, cdi_folder=node.folder / "cdi", keep=node._keep, hands=node.hands
+        node.store, node.devices, cdi_folder=node.folder / "cdi", keep=node._keep, changer=node.changer
     )
     other = await node.run("b", 0)
     await node.ask(other, "attach", "g9")
@@ -332,7 +332,7 @@ async def test_a_request_that_is_answered_is_not_carried_out_after_a_restart(nod
         assert attachments.wanted(other.metadata.uid) == {RESOURCE}
         await attachments.carry_out(pod, (state(pod),))
         following.cancel()
-    assert len(node.hands.done) == 1
+    assert len(node.changer.done) == 1
 
 
 async def test_a_request_goes_with_its_pod(node: Node) -> None:
@@ -348,7 +348,7 @@ async def test_an_annotation_asks_for_nothing(node: Node) -> None:
     text = json.dumps({"id": "1", "action": "attach", "container": "main", "resource": RESOURCE, "device": "g1"})
     about = msgspec.structs.replace(pod.metadata, annotations={"fairlead.dev/device-change": text})
     await node.attachments.carry_out(msgspec.structs.replace(pod, metadata=about), (state(pod),))
-    assert (node.hands.done, node.steps, node.held(pod)) == ([], [], ("g0",))
+    assert (node.changer.done, node.steps, node.held(pod)) == ([], [], ("g0",))
 
 
 async def test_a_kill_between_books_and_kernel_leaves_it_held_and_the_request_is_finished(tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ async def test_a_kill_between_books_and_kernel_leaves_it_held_and_the_request_is
     assert node.held(pod) == ("g0", "g1")
     async with node.plugged():
         assert (await node.carry_out(pod)).phase == "Done"
-    assert node.hands.done == [("attach", ("/dev/ctl", "/dev/gpu0", "/dev/gpu1"))]
+    assert node.changer.done == [("attach", ("/dev/ctl", "/dev/gpu0", "/dev/gpu1"))]
 
 
 async def test_books_that_are_lost_are_made_again_from_what_the_pods_status_says(node: Node) -> None:
@@ -406,12 +406,12 @@ async def test_a_device_whose_answer_the_books_have_lost_is_still_taken_from_the
         tuple(msgspec.structs.replace(one, response=b"") for one in node.devices.held(pod.metadata.uid))
     )
     assert (await node.change(pod, "detach", "g1")).phase == "Done"
-    assert node.hands.done == [("detach", ("/dev/gpu1",))]
+    assert node.changer.done == [("detach", ("/dev/gpu1",))]
 
 
 async def test_a_device_the_kernel_has_taken_is_free_even_if_the_plugin_died_meanwhile(node: Node) -> None:
     pod = await node.run("train", 2)
-    node.hands.after = node.plugin_dies
+    node.changer.after = node.plugin_dies
     assert (await node.change(pod, "detach", "g1")).phase == "Done"
     (left,) = node.devices.held(pod.metadata.uid)
     assert (left.device_ids, left.response) == (("g0",), b"")

@@ -28,7 +28,7 @@ from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.node.cdi import specfile, specfiles
 from fairlead.node.inventory import monitor, pods
 from fairlead.node.lease import gate as gates
-from fairlead.node.lease import ledger, ledgerfile, sight
+from fairlead.node.lease import gpuholders, ledger, ledgerfile
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.lease import change, settle
 from fairlead.plan.lease.row import Claim, Row, State
@@ -109,7 +109,7 @@ class Node:
     async def agent(self, found: monitor.Snapshot | None = None) -> AsyncIterator[gates.Gate]:
         """Run the part of the agent that keeps the ledger."""
         known = found or snapshot()
-        seen = sight.Sight(self.list_holdings, known=self.pods, find_openers=self.find_openers)
+        seen = gpuholders.GPUHolders(self.list_holdings, known=self.pods, find_openers=self.find_openers)
         recipe = specfile.allocation_recipe_of(NodeSettings())
         self.specs = specfiles.SpecFiles(self.folder / "cdi", recipe=recipe, stamping="none")
         self.specs.hide()
@@ -290,7 +290,7 @@ async def test_w7_an_agent_that_ended_between_ledger_and_spec_shows_what_is_held
 
 
 async def test_an_allocation_that_comes_while_the_ledger_is_opened_waits_for_it(node: Node) -> None:
-    seen = sight.Sight(node.list_holdings, known=None, find_openers=node.find_openers)
+    seen = gpuholders.GPUHolders(node.list_holdings, known=None, find_openers=node.find_openers)
     gate = gates.Gate(node.folder / "lease", seen, specfiles.SpecFiles(node.folder / "cdi"), boot_id="boot-1")
     gate.update(snapshot())
     async with asyncio.TaskGroup() as tasks:
@@ -306,7 +306,7 @@ async def test_w8_a_second_agent_gives_nothing_away_until_the_first_has_ended(
 ) -> None:
     monkeypatch.setattr(gates, "ASKED_S", 0.05)
     first = await asyncio.to_thread(ledger.Ledger, node.folder / "lease")
-    seen = sight.Sight(node.list_holdings, known=None, find_openers=node.find_openers)
+    seen = gpuholders.GPUHolders(node.list_holdings, known=None, find_openers=node.find_openers)
     second = gates.Gate(node.folder / "lease", seen, specfiles.SpecFiles(node.folder / "cdi"), boot_id="boot-1")
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(second.run())
@@ -615,7 +615,7 @@ async def test_two_callers_that_ask_for_one_gpu_get_it_once(node: Node) -> None:
 
 
 def test_known_devices_of_every_claim_are_named_as_specs_name_them(node: Node) -> None:
-    seen = sight.Sight(node.list_holdings, known=None, find_openers=node.find_openers)
+    seen = gpuholders.GPUHolders(node.list_holdings, known=None, find_openers=node.find_openers)
     seen.update(snapshot())
     row = dataclasses.replace(Row(key=UUIDS[1]), claims=(Claim(device=replica.name(UUIDS[1], 3)),))
     assert {name for name in seen.cdi_names(row) if name.startswith(KIND)} == {f"{KIND}={UUIDS[1]}", f"{KIND}=1"}

@@ -30,7 +30,7 @@ class Machine:
 
     root: Path
     cgroups: Path = field(init=False)
-    seen: asyncio.Queue[tuple[str, containerwatch.Sight[Wanted]]] = field(default_factory=asyncio.Queue)
+    seen: asyncio.Queue[tuple[str, containerwatch.FoundContainer[Wanted]]] = field(default_factory=asyncio.Queue)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once a container was seen to begin."""
 
@@ -78,7 +78,7 @@ class Machine:
             yield one
             task.cancel()
 
-    async def next(self) -> containerwatch.Sight[Wanted]:
+    async def next(self) -> containerwatch.FoundContainer[Wanted]:
         async with asyncio.timeout(PATIENCE_S):
             uid, seen = await self.seen.get()
         assert uid == UID

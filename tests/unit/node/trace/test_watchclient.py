@@ -40,10 +40,10 @@ class Machine:
         (root / "proc/self/root").mkdir(parents=True)
         (root / "proc/self/mountinfo").write_text(f"30 20 0:27 / {self.cgroups} rw - cgroup2 cgroup2 rw\n")
         self.asked: list[str] = []
-        self.seen: asyncio.Queue[tuple[str, containerwatch.Sight[Wanted]]] = asyncio.Queue()
+        self.seen: asyncio.Queue[tuple[str, containerwatch.FoundContainer[Wanted]]] = asyncio.Queue()
         self.client = watchclient.WatchClient[Wanted](
             prepare=self.prepare,
-            seen=lambda uid, sight: self.seen.put_nowait((uid, sight)),
+            seen=lambda uid, container: self.seen.put_nowait((uid, container)),
             program=watchclient.Program(root=root, log_level="error"),
         )
 

@@ -77,10 +77,10 @@ async def test_a_container_is_read_back_by_its_pid_or_found_or_said_to_be_gone(m
 async def test_what_was_seen_is_reported_with_the_question_it_answers(process: watchprocess._Process) -> None:
     prepared = watchprocess._Wanted(number=3, paths=(), numbers=())
     for number, one in ((3, prepared), (None, None)):
-        sight = containerwatch.Sight(
+        container = containerwatch.FoundContainer(
             id="c", pid=1, began_at=1.0, is_late=False, prepared=one, found=None, read_at=2.0, read_s=0.1, unread=""
         )
-        process._seen("pod-1", sight)
+        process._seen("pod-1", container)
         seen = reported(process)
         assert isinstance(seen, wire.Seen)
         assert (seen.uid, seen.container, seen.number) == ("pod-1", "c", number)

@@ -35,7 +35,7 @@ FindOpeners = Callable[[frozenset[openfiles.Number]], tuple[openfiles.Opener, ..
 """Looks through the host's processes; called in a thread."""
 
 
-class Sight:
+class GPUHolders:
     """What is seen of this node's GPUs."""
 
     def __init__(self, list_holdings: ListHoldings, *, known: pods.Pods | None, find_openers: FindOpeners) -> None:
