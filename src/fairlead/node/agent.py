@@ -191,7 +191,7 @@ class _Agent:
             before_end=self._has_left_specs.wait,
             meter=meter,
         )
-        self.plugins.before_start = mpsparts.StartCheck(settings.pod_resources).check
+        self.plugins.before_start = mpsparts.StartCheck(self.holdings).check
         self.plugins.answer_by(self._way(), self._gate.problem)
         beside = leaseparts.Around(self.node, silicon, boot_id, is_kubelet_foreign=around.is_kubelet_foreign)
         self.lease = leaseparts.LeasePart(settings, self.specs, self.of_store, self.holdings, beside)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 from fairlead import telemetry
 from fairlead.model import replica
@@ -77,7 +76,7 @@ def compose(
         file=settings.node.mig_config_file,
         default=settings.node.mig_config,
         labels=labels,
-        in_use=functools.partial(ask_in_use, settings.pod_resources),
+        in_use=functools.partial(_ask_in_use, holdings),
         state=of_store.mig.state if of_store is not None else latest.Latest(""),
         told=told,
     )
@@ -87,21 +86,18 @@ def compose(
             store,
             placement,
             labels=labels,
-            ask=functools.partial(ask_holdings, settings.pod_resources),
+            ask=functools.partial(_ask, holdings),
         )
     return MIGPart(found, holdings, changed)
 
 
-async def ask_in_use(socket: Path) -> frozenset[str]:
-    """Ask the kubelet which GPUs and MIG devices are held, by UUID; where there is none, no GPU is held.
-
-    Raises: Unavailable: there is one, and it does not say.
-    """
-    return frozenset(replica.origin(name) for one in await ask_holdings(socket) for name in one.ids)
+async def _ask_in_use(holdings: podresources.Holdings) -> frozenset[str]:
+    """Ask the kubelet which GPUs and MIG devices are held, by UUID. Raises: as `_ask`."""
+    return frozenset(replica.origin(name) for one in await _ask(holdings) for name in one.ids)
 
 
-async def ask_holdings(socket: Path) -> tuple[Holding, ...]:
+async def _ask(holdings: podresources.Holdings) -> tuple[Holding, ...]:
     """Ask the kubelet who holds what; nothing where there is no kubelet. Raises: Unavailable: it does not say."""
-    if not await asyncio.to_thread(socket.exists):
+    if not await asyncio.to_thread(holdings.socket.exists):
         return ()
-    return tuple(await podresources.list_holdings(socket))
+    return await holdings.read()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
@@ -103,13 +102,13 @@ class MPSPart:
 class StartCheck:
     """Asks the kubelet, right before a container with amounts of MPS starts, whether it has all that it needs."""
 
-    def __init__(self, socket: Path) -> None:
-        """Take the kubelet's PodResources socket."""
-        self._socket = socket
+    def __init__(self, holdings: podresources.Holdings) -> None:
+        """Take the kubelet's list."""
+        self._holdings = holdings
 
     async def check(self, resource: str, ids: tuple[DeviceID, ...]) -> None:
         """Return if the container may start. Raises: RequestError: an amount is missing; Unavailable: no answer."""
-        problem = amounts.find_problem(resource, ids, await podresources.list_holdings(self._socket))
+        problem = amounts.find_problem(resource, ids, await self._holdings.read())
         if problem:
             hint = f"ask for {' and '.join(sorted(MPS_AMOUNTS))} in the container's limits"
             raise errors.RequestError(problem, reason="MPSAmountMissing", hint=hint)
