@@ -32,7 +32,9 @@ async def find(store: Store, pod: core.Pod) -> Tenancy | None:
     """
     try:
         space = await store.get(core.Namespace, pod.metadata.namespace)
-    except errors.NotFound:
+    except errors.NotFound as error:
+        if baseline.is_namespace_name(pod.metadata.namespace):
+            raise baseline.gone(pod.metadata.namespace) from error
         return None
     if baseline.UID not in space.metadata.labels:
         return None

@@ -359,7 +359,7 @@ def _check(seen: Reader, pod: core.Pod, rules: _Rules) -> None:
     tenancy = baseline.find_owner(place, seen.list(Tenancy, "")) if baseline.UID in place.labels else None
     if tenancy is not None and (refused := baseline.refusal(tenancy)):
         raise refused
-    if tenancy is None and rules.bind and baseline.is_namespace_name(namespace):
+    if tenancy is None and baseline.is_namespace_name(namespace):
         raise baseline.gone(namespace)
     is_tenants = rules.bind or tenantrule.TENANCY in place.labels
     problems = tenantrule.problems(rules.pod, place.annotations) if is_tenants else ()

@@ -68,6 +68,10 @@ async def test_a_suspended_or_ending_tenancy_ends_the_try(store: MemoryStore) ->
 
 
 async def test_a_namespace_whose_tenancy_is_gone_takes_no_pod(store: MemoryStore) -> None:
+    with pytest.raises(errors.Denied) as caught:  # without its namespace it is no plain pod either
+        await gate.find(store, pod("t-red-123456"))
+    assert caught.value.reason == "TenancyGone"
+    assert await gate.find(store, pod("nowhere")) is None
     gone = core.Namespace(metadata=meta.ObjectMeta(name="t-red-123456", labels={baseline.UID: "gone"}))
     await store.create(gone)
     with pytest.raises(errors.Denied) as caught:

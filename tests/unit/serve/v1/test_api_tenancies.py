@@ -15,6 +15,7 @@ from fairlead import errors
 from fairlead.plan.tenancy import baseline, matrix
 from fairlead.plan.tenancy.matrix import Attempt, Matrix
 from fairlead.serve.v1.dependencies import Services
+from fairlead.store.port import Selector
 from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, meta
@@ -121,22 +122,24 @@ async def test_a_suspended_and_a_dying_tenancy_accept_nothing(door: httpx.AsyncC
     assert "still being deleted" in again.json()["detail"]
 
 
-async def test_a_container_that_was_on_its_way_to_a_tenancy_that_ended_makes_no_namespace(
-    services: Services, world: World
+@pytest.mark.parametrize("is_tenants", [True, False])
+async def test_a_container_that_was_on_its_way_to_a_tenancy_that_ended_is_refused(
+    services: Services, world: World, is_tenants: bool
 ) -> None:
     about = meta.ObjectMeta(name="train", namespace="t-alpha-0a1b2c")
     pod = core.Pod(metadata=about, spec=core.PodSpec(containers=(core.Container(name="main", image="demo"),)))
     with pytest.raises(errors.Denied) as caught:
-        await services.backend.lifecycle.submit(pod, makes_namespace=True)
+        await services.backend.lifecycle.submit(pod, makes_namespace=is_tenants)
     assert caught.value.reason == "TenancyGone"
     for made in (
-        services.backend.volumes.create("data", about.namespace, labels={}, size="", is_tenants=True),
-        services.backend.secrets.create("token", about.namespace, {"value": b"x"}, is_tenants=True),
+        services.backend.volumes.create("data", about.namespace, labels={}, size="", is_tenants=is_tenants),
+        services.backend.secrets.create("token", about.namespace, {"value": b"x"}, is_tenants=is_tenants),
     ):
         with pytest.raises(errors.Denied) as caught:
             await made
         assert caught.value.reason == "TenancyGone"
     assert "t-alpha-0a1b2c" not in {one.metadata.name for one in (await world.store.list(core.Namespace)).items}
+    assert not (await world.store.list(core.Pod, Selector(namespace=about.namespace))).items
 
 
 async def test_a_namespace_that_outlived_its_tenancy_accepts_nothing(door: httpx.AsyncClient, world: World) -> None:
