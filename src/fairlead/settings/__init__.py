@@ -5,12 +5,11 @@ the key in the file (`[group] name`) and the flag (`--group-name`) unless the ro
 environment over file over default. Unknown keys in the file and unknown `FAIRLEAD_*` variables are errors. Loaded once,
 in `cli`; each room is handed only its group.
 
-`groups` has the rows, `reading` merges where they come from, `value` checks each value.
+`groups`, `control` and `serving` have the rows, `reading` merges where they come from, `value` checks each value.
 """
 
 from fairlead.settings.control import ControlSettings
 from fairlead.settings.groups import (
-    APISettings,
     ClusterSettings,
     DebugSettings,
     EngineSettings,
@@ -29,6 +28,7 @@ from fairlead.settings.groups import (
 )
 from fairlead.settings.reading import DEFAULT_FILE, RESERVED, environment, load, override
 from fairlead.settings.row import PREFIX, Row
+from fairlead.settings.serving import APISettings
 
 __all__ = [
     "APISettings",

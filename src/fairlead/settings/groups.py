@@ -13,6 +13,13 @@ from typing import Any
 from fairlead.frozen import frozen
 from fairlead.settings.control import ControlSettings
 from fairlead.settings.row import Row, row
+from fairlead.settings.serving import (
+    APISettings,
+    ConsoleSettings,
+    DatabaseSettings,
+    OIDCSettings,
+    WebhookSettings,
+)
 
 
 @frozen
@@ -21,103 +28,6 @@ class StateSettings:
 
     folder: Path = row(Path("/var/lib/fairlead"), text="folder of the database, checkpoints and simulated silicon")
     run: Path = row(Path("/run/fairlead"), text="folder of sockets and the CDI specs of this boot")
-
-
-@frozen
-class APISettings:
-    """The REST API: its unix socket and, where `api.listen` is set, TLS."""
-
-    socket: Path | None = row(None, text="unix socket of the API; default: api.sock in the run folder")
-    group: str = row("", text="group whose members may use the API, each for their own containers; empty: root alone")
-    user_gpus: int = row(
-        0, text="GPUs that one member of the group may hold at once, unless a quota says otherwise; 0: no limit"
-    )
-    listen: str = row(
-        "", text="HOST:PORT where the API is served on TLS to accounts with keys, :8443 for every address; empty: not"
-    )
-    names: str = row(
-        "",
-        text="more names and addresses of the API's own certificate, joined by commas; the first is the one that "
-        "`status` shows",
-    )
-    certificate: Path | None = row(
-        None, text="PEM file of the API's certificate chain; default: one of its own, made in the state folder"
-    )
-    key: Path | None = row(None, text="PEM file of that certificate's private key")
-    session_hours: float = row(12.0, text="hours after which a browser must log in again")
-    session_idle_minutes: float = row(
-        60.0, text="minutes without a request after which a browser must log in again; 0: none"
-    )
-    audit_days: int = row(400, text="days that the audit log of the API on TLS is kept; 0: nothing of it is deleted")
-    key_rate: float = row(
-        50.0,
-        text="requests a second that one key may send by TLS, four times as many all of an account's; 0: no limit",
-    )
-    connections: int = row(
-        2048, text="connections that the API on TLS holds open at once; each followed output or event stream is one"
-    )
-    address_connections: int = row(256, text="of those, one address' of the network; a /64 of IPv6 is one")
-    account_connections: int = row(1024, text="of those, one account's: requests under way, followed output, sessions")
-    key_burst: int = row(200, text="requests that one key may send at once after a pause")
-    address_rate: float = row(
-        2.0, text="requests a second without a key in force that one address, or a /64 of IPv6, may send; 0: no limit"
-    )
-    address_burst: int = row(60, text="such requests that one address may send at once after a pause")
-
-
-@frozen
-class ConsoleSettings:
-    """The web console, below /console of the API."""
-
-    enabled: bool = row(True, text="serve the web console beside the API, on its socket and on TLS")
-
-
-@frozen
-class DatabaseSettings:
-    """The database of accounts, which is opened where the API is served on TLS."""
-
-    url: str = row(
-        "",
-        text="PostgreSQL's address, postgresql://USER@HOST/NAME, its password in ~/.pgpass; empty: an SQLite file in "
-        "the state folder",
-    )
-
-
-@frozen
-class OIDCSettings:
-    """Logins of people by an OpenID Connect provider, where the API is served on TLS."""
-
-    issuer: str = row("", text="address of the provider, as its discovery document has it; empty: API keys alone")
-    client_id: str = row("", text="what the provider knows this service as")
-    client_secret: Path | None = row(
-        None, text="file of the client's secret, which others may not read; default: a public client"
-    )
-    scopes: str = row("openid profile email", text="what is asked of the provider")
-    redirect: str = row(
-        "",
-        text="where browsers come back to, as the provider knows it; empty: /v1/oidc/callback of api.listen's address",
-    )
-    account: str = row("preferred_username", text="claim that names a person's account, unless oidc.map names it")
-    map: str = row(
-        "",
-        text="CLAIM:VALUE=TARGET, joined by commas; a target is user:NAME, administrator or ROLE@TENANCY: "
-        "`email:ann@example.com=user:ann,groups:ml=developer@red`",
-    )
-    strangers: str = row(
-        "refuse", text="who has no account here: refuse, or create one at the first login", choices=("refuse", "create")
-    )
-    key_hours: float = row(12.0, text="hours that a key of `fairlead login --oidc` lives")
-
-
-@frozen
-class WebhookSettings:
-    """Where events are sent to, where the API is served on TLS."""
-
-    allow: str = row(
-        "",
-        text="networks that webhooks may go to although they are not public, joined by commas, as 10.1.0.0/16; "
-        "plain http goes to these alone",
-    )
 
 
 @frozen
