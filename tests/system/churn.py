@@ -25,6 +25,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ KINDS = {"service": 3, "its processes": 4, "tree": 2, "at work": 3, "monitor": 2
 LISTEN = "nc -ll -p 7000 -e echo heard & exec sleep"
 PROVED = ("IPv4 across", "IPv6 across", "name across", "IPv4 within", "IPv6 within", "name within")
 """What must have been tried on containers that were up at once and answered themselves."""
+_MOST = 5
+"""How often as long as asked it may take until that was tried."""
 
 
 class Churn(killloop.Loop):
@@ -234,7 +237,8 @@ class Churn(killloop.Loop):
         gpus = self.approve()
         made_s = self.make_all(given.tenancies)
         line = (sys.executable, "-I", str(CHECKER), f"--state={self.state / 'state'}", f"--mark={self.mark[:-1]}")
-        checker = subprocess.Popen((*line, f"--gpus={','.join(gpus)}"), stdout=subprocess.PIPE)
+        tried = self.state / "tried.json"
+        checker = subprocess.Popen((*line, f"--gpus={','.join(gpus)}", f"--tried={tried}"), stdout=subprocess.PIPE)
         clients = [
             threading.Thread(target=self.churn_tenancies, args=(number, given.containers), daemon=True)
             for number in range(given.clients)
@@ -242,10 +246,13 @@ class Churn(killloop.Loop):
         clients.append(threading.Thread(target=self.reside, args=(given.residents,), daemon=True))
         if given.recycle:
             clients.append(threading.Thread(target=self.recycle, args=(given.recycle,), daemon=True))
-        deadline = time.monotonic() + given.seconds
+        began = time.monotonic()
         for thread in clients:
             thread.start()
-        while time.monotonic() < deadline:
+        # On a busy machine few containers are up at once: it goes on until there was one try of each kind.
+        while (age_s := time.monotonic() - began) < _MOST * given.seconds:
+            if age_s > given.seconds and not untried(json.loads(tried.read_bytes())):
+                break
             time.sleep(self.random.uniform(0.3, given.pause))
             self.strike()
             self.note_others()
@@ -282,7 +289,7 @@ class Churn(killloop.Loop):
             "orphans": [*left, *self.orphans()],
             "left of tenancies": open_ends,
             "whole": self.is_whole(),
-            "not proved": [what for what in PROVED if not judged["counts"].get(f"{what}{_heard(what)}")],
+            "not proved": untried(judged["counts"]),
             "checker": judged,
         }
 
@@ -312,6 +319,11 @@ def told(found: Any) -> str:
     """Return how a container stands, and why where the node refused it."""
     why = f": {found['message']}" if found["reason"] == "UnexpectedAdmissionError" else ""
     return f"{found['state']} {found['reason']}{why}".strip()
+
+
+def untried(counts: Mapping[str, int]) -> list[str]:
+    """Return what the checker has not tried yet, by what it has counted."""
+    return [what for what in PROVED if not counts.get(f"{what}{_heard(what)}")]
 
 
 def _heard(what: str) -> str:

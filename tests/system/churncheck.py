@@ -557,6 +557,7 @@ def main() -> int:
     asked.add_argument("--every", type=float, default=0.5)
     asked.add_argument("--bundles", type=Path, help="containerd's, of its namespace k8s.io; else podman's storage")
     asked.add_argument("--without-packets", action="store_true", help="where nothing enforces the policies")
+    asked.add_argument("--tried", type=Path, help="a file that says all the time what was tried how often")
     given = asked.parse_args()
     over: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: over.append(number))
@@ -564,6 +565,10 @@ def main() -> int:
     checker = Checker(given.state, given.mark, given.gpus.split(","), given.bundles, tries=tries)
     while not over:
         checker.look()
+        if given.tried is not None:
+            draft = given.tried.with_suffix(".new")
+            draft.write_text(json.dumps(dict(checker.counts)))
+            draft.replace(given.tried)
         time.sleep(given.every)
     if checker.trying.ident:
         checker.trying.join()
