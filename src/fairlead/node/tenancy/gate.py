@@ -17,7 +17,7 @@ from fairlead.plan.tenancy import baseline, firewall
 from fairlead.store.port import Store
 from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import Tenancy
-from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes import core, meta
 
 PATIENT: Final = frozenset(
     {"TenancyNotReady", "NetworkNotIsolated", "NetfilterUnusable", exports.SILENT, exports.NOT_MOUNTED}
@@ -31,14 +31,11 @@ async def find(store: Store, pod: core.Pod) -> Tenancy | None:
     Raises: Denied: it is gone, or suspended; Unavailable (`TenancyNotReady`).
     """
     try:
-        space = await store.get(core.Namespace, pod.metadata.namespace)
-    except errors.NotFound as error:
-        if baseline.is_namespace_name(pod.metadata.namespace):
-            raise baseline.gone(pod.metadata.namespace) from error
-        return None
-    if baseline.UID not in space.metadata.labels:
-        return None
-    found = baseline.find_owner(space.metadata, (await store.list(Tenancy)).items)
+        place = (await store.get(core.Namespace, pod.metadata.namespace)).metadata
+    except errors.NotFound:
+        place = meta.ObjectMeta(name=pod.metadata.namespace)
+    tenancies = (await store.list(Tenancy)).items if baseline.UID in place.labels else ()
+    found = baseline.find_owner(place, tenancies)
     if found is not None and (problem := baseline.refusal(found)):
         raise problem
     return found

@@ -249,10 +249,11 @@ def unknown(name: str) -> errors.NotFound:
 def find_owner(space: meta.ObjectMeta, tenancies: tuple[Tenancy, ...]) -> Tenancy | None:
     """Return the tenancy that a namespace belongs to; None where it is a plain one.
 
-    Raises: Denied (`TenancyGone`): it belonged to one that is gone.
+    Raises: Denied (`TenancyGone`): it belonged to one that is gone, by its label or, where it has none or is not there
+            itself, by its name.
     """
     uid = space.labels.get(UID)
-    if uid is None:
+    if uid is None and not is_namespace_name(space.name):
         return None
     for one in tenancies:
         if one.metadata.uid == uid:

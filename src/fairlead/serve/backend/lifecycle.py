@@ -356,11 +356,9 @@ def _check(seen: Reader, pod: core.Pod, rules: _Rules) -> None:
     """Refuse a pod from inside the transaction that stores it: a tenant's that breaks a rule, or one beyond a quota."""
     namespace = pod.metadata.namespace
     place = _find_namespace(seen, namespace)
-    tenancy = baseline.find_owner(place, seen.list(Tenancy, "")) if baseline.UID in place.labels else None
+    tenancy = baseline.find_owner(place, seen.list(Tenancy, "") if baseline.UID in place.labels else ())
     if tenancy is not None and (refused := baseline.refusal(tenancy)):
         raise refused
-    if tenancy is None and baseline.is_namespace_name(namespace):
-        raise baseline.gone(namespace)
     is_tenants = rules.bind or tenantrule.TENANCY in place.labels
     problems = tenantrule.problems(rules.pod, place.annotations) if is_tenants else ()
     if problems:
@@ -422,6 +420,6 @@ def _marked(pod: core.Pod) -> core.Pod:
 
 
 def _find_namespace(seen: Reader, name: str) -> meta.ObjectMeta:
-    """Return the namespace's metadata; empty where there is none."""
+    """Return the namespace's metadata; its name alone where there is none."""
     found = (item.metadata for item in seen.list(core.Namespace, "") if item.metadata.name == name)
-    return next(found, meta.ObjectMeta())
+    return next(found, meta.ObjectMeta(name=name))
