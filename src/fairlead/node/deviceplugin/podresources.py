@@ -152,7 +152,7 @@ class Holdings:
             await client.close()
 
     async def read(self) -> tuple[Holding, ...]:
-        """Ask now, over a connection of its own; who follows `latest` has the answer too. Raises: as `Client`'s."""
+        """Ask now, over a connection of its own, and tell who follows `latest`. Raises: as `list_holdings`."""
         return await self._list(list_holdings(self.socket))
 
     async def _list(self, asking: Coroutine[None, None, tuple[Holding, ...]]) -> tuple[Holding, ...]:

@@ -47,7 +47,7 @@ class StepRecorder(Protocol):
 
 
 class DeviceChanger(Protocol):
-    """What changes a running container: `node.isolation.attach`, or a test's."""
+    """Changes the devices of a running container: `node.isolation.attach`, or a test's."""
 
     async def attach(self, pid: int, nodes: Sequence[GrantedNode], *, container: str = "") -> Outcome:
         """See `node.isolation.attach.attach`."""
@@ -67,14 +67,14 @@ class Attachments:
         devices: DeviceManager,
         *,
         cdi_folder: Path,
-        keep: StepRecorder,
+        record: StepRecorder,
         changer: DeviceChanger = attach,
     ) -> None:
         self._store = store
         self._changer = changer
         self._devices = devices
         self._folders = tuple(dict.fromkeys((*directory.DEFAULT_DIRECTORIES, str(cdi_folder))))
-        self._keep = keep
+        self._record = record
         # By uid of the pod: the request that waits, and the last one carried out, with its answer.
         self._asked: dict[str, DeviceChange] = {}
         self._answered: dict[str, DeviceChange] = {}
@@ -153,9 +153,11 @@ class Attachments:
         try:
             done = _told(await self._change(pod, change, states))
         except errors.FairleadError as error:
-            await self._keep(pod, steps.device_change_refused(change, error, at=time.time()))
+            await self._record(pod, steps.device_change_refused(change, error, at=time.time()))
             return DeviceChangeStatus(phase="Refused", problem=devicechange.problem_of(error))
-        await self._keep(pod, steps.device_changed(change, done, at=time.time(), duration_s=time.monotonic() - started))
+        await self._record(
+            pod, steps.device_changed(change, done, at=time.time(), duration_s=time.monotonic() - started)
+        )
         return DeviceChangeStatus(phase="Done", outcome=done)
 
     async def _answer(self, answered: DeviceChange) -> None:

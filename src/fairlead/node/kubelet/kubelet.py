@@ -90,7 +90,7 @@ class Kubelet:
             identity=spec.Identity(node=node, home=self._home),
         )
         self._attachments = attachment.Attachments(
-            store, self._devices, cdi_folder=settings.node.cdi_folder, keep=self._runtime.keep
+            store, self._devices, cdi_folder=settings.node.cdi_folder, record=self._runtime.keep
         )
         self._queue = WorkQueue(
             # One for each pod, as the real kubelet has: a worker may wait for a plugin that hangs, or for an image.

@@ -36,7 +36,7 @@ FindOpeners = Callable[[frozenset[openfiles.Number]], tuple[openfiles.Opener, ..
 
 
 class GPUHolders:
-    """What is seen of this node's GPUs."""
+    """Sees who has this node's GPUs."""
 
     def __init__(self, list_holdings: ListHoldings, *, known: pods.Pods | None, find_openers: FindOpeners) -> None:
         """Take the sources. Args: known: this node's pods; None: the agent has no store."""

@@ -95,7 +95,7 @@ class Node:
         self.devices = DeviceManager(Checkpoint(self.folder / "state"), grace_s=60, changed=self._changed.set)
         assert self.devices.load()
         self.attachments = Attachments(
-            self.store, self.devices, cdi_folder=self.folder / "cdi", keep=self._keep, changer=self.changer
+            self.store, self.devices, cdi_folder=self.folder / "cdi", record=self._keep, changer=self.changer
         )
 
     def _spec(self) -> None:
@@ -320,7 +320,7 @@ async def test_a_request_that_is_answered_is_not_carried_out_after_a_restart(nod
     pod = await node.run("a", 1)
     await node.change(pod, "attach", "g1")
     attachments = Attachments(
-        node.store, node.devices, cdi_folder=node.folder / "cdi", keep=node._keep, changer=node.changer
+        node.store, node.devices, cdi_folder=node.folder / "cdi", record=node._keep, changer=node.changer
     )
     other = await node.run("b", 0)
     await node.ask(other, "attach", "g9")
