@@ -18,12 +18,12 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import pytest
 
 from fairlead import command, errors, settings
-from fairlead.engine import access, port
+from fairlead.engine import machine, port
 from fairlead.engine.fake import engine as fake
 from fairlead.model.output import ErrorOutput, LogQuery
 from fairlead.model.process import ProcessOptions
@@ -34,17 +34,15 @@ APPLETS = ("sh", "sleep", "cat", "true", "false", "echo", "env", "hostname", "id
 MEBIBYTE = 1 << 20
 
 
-class EngineAndImages(port.Engine, access.Access, port.Images, Protocol):
-    """The ports that are under test."""
-
-
 @dataclass
 class World:
     """An engine with one image, and names that are nobody else's."""
 
-    engine: EngineAndImages
+    engine: machine.MachineEngine
     image: str
     tag: str
+    is_served: bool = False
+    """Whether a block of `served` is open."""
 
     def spec(self, name: str = "a", **more: Any) -> port.ContainerSpec:
         values = {"image": self.image, "labels": {"fairlead.test": self.tag}, **more}
@@ -130,9 +128,30 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     async with contextlib.AsyncExitStack() as stack:
         if request.param == "podman service":
             await stack.enter_async_context(real.served())
-        yield World(real, image, tag)
+        yield World(real, image, tag, is_served=request.param == "podman service")
         for state in reversed(await real.list_containers({"fairlead.test": tag})):
             await real.remove(state.name)
+
+
+# One way to start containers for the length of a block, and a listing that everything is in
+
+
+async def test_containers_of_a_block_run_on_after_it(world: World) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        engine = await stack.enter_async_context(world.engine.served()) if not world.is_served else world.engine
+        spec = world.spec(args=("/bin/sleep", "1000"))
+        await engine.create(spec)
+        await engine.start(spec.name)
+
+    state = await world.state(spec.name)
+    assert state is not None
+    assert state.phase is port.ContainerPhase.RUNNING
+
+
+async def test_no_sound_container_is_called_broken(world: World) -> None:
+    name = await world.started("sleep 1000")
+
+    assert name not in await world.engine.find_broken()
 
 
 # Two-step start

@@ -1,11 +1,43 @@
-"""Chooses the container engine of this machine: podman, the one there is so far."""
+"""Chooses the container engine of this machine: podman, the one there is so far.
+
+All that knows which engine it is stands here; every other room asks a `MachineEngine`.
+"""
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Protocol, Self
+
 from fairlead import settings
-from fairlead.engine.podman import engine
+from fairlead.engine.access import Access
+from fairlead.engine.imagestore import ImageStore
+from fairlead.engine.podman import engine, host
+from fairlead.engine.port import Engine, EngineInfo, IdentifiedImages, Networks
 
 
-def open_engine(chosen: settings.EngineSettings) -> engine.PodmanEngine:
+class MachineEngine(Engine, Access, IdentifiedImages, ImageStore, Networks, Protocol):
+    """All that Fairlead asks of a machine's engine: what each port declares, and what only its opener uses."""
+
+    def served(self) -> AbstractAsyncContextManager[Self]:
+        """Start containers for a block in whatever way the engine has that is faster than commands."""
+        ...
+
+    async def find_broken(self) -> tuple[str, ...]:
+        """Return the names of containers that break the engine's own listing. Raises: as `Engine.list_containers`."""
+        ...
+
+
+def open_engine(chosen: settings.EngineSettings) -> MachineEngine:
     """Return the engine that the settings name; nothing is started or asked yet."""
     return engine.PodmanEngine(chosen)
+
+
+def list_cdi_folders(version: str) -> tuple[str, ...]:
+    """Return where the engine of that version looks for CDI specs on this machine."""
+    return host.cdi_folders(version, Path("/"))
+
+
+def check_cdi_folder(folder: Path, found: EngineInfo) -> None:
+    """Hold the folder of our specs to those that the engine reads. Raises: Invalid (`CDIFolderUnread`)."""
+    host.check_cdi_folder(folder, found.version, root=Path("/"))

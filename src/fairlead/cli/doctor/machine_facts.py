@@ -22,7 +22,6 @@ from fairlead.cli.core import connection, invocation
 from fairlead.cli.core.client import Client
 from fairlead.cli.doctor import lease, secret, specs, tenancy
 from fairlead.cli.doctor.sharing import mps
-from fairlead.engine.podman import host as podman_host
 from fairlead.kernel import socketpeer
 from fairlead.model import cdikind
 from fairlead.model.driver import DriverFiles
@@ -223,9 +222,15 @@ def offered(listing: GPUListing) -> list[str]:
     ]
 
 
+def _read_folders(engine: EngineView) -> tuple[str, ...]:
+    from fairlead.engine import machine as engines
+
+    return engines.list_cdi_folders(engine.version)
+
+
 def _folders(engine: EngineView, own_folder: Path) -> list[str]:
     """Return where the engine looks, as this process sees it: a service that hides its folder has its own view."""
-    named = podman_host.cdi_folders(engine.version, Path("/"))
+    named = _read_folders(engine)
     parts = own_folder.parts
     if parts[1:2] == ("proc",) and parts[3:4] == ("root",):
         return [str(Path(*parts[:4], folder.lstrip("/"))) for folder in named]
@@ -359,7 +364,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
         cdi=_resolve(
             engine,
             config.node.cdi_folder,
-            folders=podman_host.cdi_folders(engine.version, Path("/")),
+            folders=_read_folders(engine),
             wanted=(),
             withheld=0,
             silicon_root=root,

@@ -27,7 +27,6 @@ from fairlead.control import manager
 from fairlead.control.node import podgc
 from fairlead.control.scheduler import controller
 from fairlead.engine import machine as engines
-from fairlead.engine.podman import host as podman_host
 from fairlead.engine.port import EngineInfo
 from fairlead.model.gpu import Inventory
 from fairlead.node import agent
@@ -86,7 +85,7 @@ async def run_service(
     _group(config.api.group)
     engine = engines.open_engine(config.engine)
     info = await engine.info()
-    podman_host.check_cdi_folder(config.node.cdi_folder, info.version, root=Path("/"))
+    engines.check_cdi_folder(config.node.cdi_folder, info)
     config.state.run.mkdir(parents=True, exist_ok=True, mode=0o755)
     config.kubelet_folder.mkdir(parents=True, exist_ok=True)
     async with _opened(config) as (store, silicon), _public_door(config) as public:

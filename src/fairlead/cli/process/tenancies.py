@@ -11,7 +11,7 @@ import msgspec
 
 from fairlead import settings
 from fairlead.control.tenancy import tenancy
-from fairlead.engine.podman.engine import PodmanEngine
+from fairlead.engine.machine import MachineEngine
 from fairlead.node.kubelet import checkpoint, sandbox
 from fairlead.node.tenancy import network, trial
 from fairlead.node.tenancy.exports import Exports
@@ -112,7 +112,7 @@ def reach(store: Store, exports: Exports) -> Callable[[str], Awaitable[None]]:
 def compose(
     config: settings.Settings,
     store: AdmittingStore,
-    engine: PodmanEngine,
+    engine: MachineEngine,
     *,
     unverified: Callable[[str], tuple[str, ...]],
 ) -> Kept:

@@ -12,11 +12,12 @@ container outlives its engine (as no podman container does, this one has no daem
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import secrets
 import signal
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -225,6 +226,15 @@ class FakeEngine(networks.FakeNetworks):
                 for key, value in labels.items()
             )
         )
+
+    @contextlib.asynccontextmanager
+    async def served(self) -> AsyncIterator[Self]:
+        """See `machine.MachineEngine.served`; there is one way."""
+        yield self
+
+    async def find_broken(self) -> tuple[str, ...]:
+        """See `machine.MachineEngine.find_broken`; this listing cannot break."""
+        return ()
 
     def watch_changes(self) -> AsyncGenerator[str, None]:
         """See `port.Engine.watch_changes`; nothing after this call is missed."""

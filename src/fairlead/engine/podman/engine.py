@@ -1,4 +1,4 @@
-"""Implements `engine.port` with podman.
+"""Implements `engine.machine.MachineEngine` with podman.
 
 `create` is `podman create` and `podman init`: podman's database first, then the OCI runtime's create, which leaves the
 process held before its first instruction with namespaces, mounts and device rules in force. `start` lets it go. A death
@@ -66,7 +66,7 @@ def _secret_env(spec: port.ContainerSpec) -> Iterator[int | None]:
 
 
 class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.PodmanImages, networks.PodmanNetworks):
-    """`port.Engine`, `port.Networks`, `port.Images`, `access.Access`, `imagestore.ImageStore` over podman."""
+    """`machine.MachineEngine` over podman."""
 
     def __init__(self, group: settings.EngineSettings, *, root: Path = Path("/")) -> None:
         super().__init__(group, root=root)
@@ -80,7 +80,7 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
 
     @contextlib.asynccontextmanager
     async def served(self) -> AsyncIterator[Self]:
-        """Start containers through a podman service of our own for a block; see `service`."""
+        """See `machine.MachineEngine.served`: through a podman service of our own, see `service`."""
         async with service.opened(self._podman) as one:
             self.service = one
             try:
@@ -289,7 +289,7 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
         )
 
     async def find_broken(self) -> tuple[str, ...]:
-        """Return the names of containers on this machine for which `podman ps` fails. Raises: as `list_containers`."""
+        """See `machine.MachineEngine.find_broken`: those for which `podman ps` fails."""
         return await listing.find_broken(self._podman)
 
     async def _learn_oom(self, rows: Sequence[podman_json.Container]) -> None:
