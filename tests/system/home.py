@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -251,6 +251,17 @@ class Home:
 
             self.until(is_clear, what="the containers of a test are gone", timeout_s=30)
 
+    def mark(self) -> str:
+        """Return what the names of this home's networks and chains have in them."""
+        return (self.state / "kubelet" / "home-id").read_text().strip()[:8]
+
+    def forget_networks(self) -> None:
+        """Take away the networks that a service that failed has left."""
+        with contextlib.suppress(OSError):
+            for row in self.podman("network", "ls", "--format", "{{.Name}}").split():
+                if row.startswith(f"fl-{self.mark()}-"):
+                    subprocess.run(("podman", "network", "rm", "-f", row), check=False, capture_output=True)
+
     def close(self) -> None:
         """Leave nothing behind."""
         if self.process is not None and self.process.poll() is None:
@@ -284,6 +295,26 @@ def make_image(folder: Path, name: str) -> None:
     subprocess.run(
         ("podman", "--runtime", "runc", "import", str(folder / "root.tar"), name), check=True, capture_output=True
     )
+
+
+@contextlib.contextmanager
+def machine_of_tenancies(image: str, **extra: str) -> Iterator[Home]:
+    """Give a home for a module's tests; in the end its containers, tenancies, service and folder go, in that order.
+
+    Args: extra: variables of the service's and the commands' environment.
+    """
+    home = make_home(image)
+    home.extra |= extra
+    try:
+        yield home
+    finally:
+        if home.process is not None and home.process.poll() is None:
+            home.clear()
+            for name in home("tenancy", "list", "-o", "name").out.split():
+                home("tenancy", "delete", name)
+        home.close()
+        home.forget_networks()
+        shutil.rmtree(home.folder, ignore_errors=True)
 
 
 def make_home(image: str) -> Home:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from home import Home, make_home
+from home import Home, machine_of_tenancies
 
 pytestmark = pytest.mark.podman
 
@@ -20,22 +20,14 @@ pytestmark = pytest.mark.podman
 @pytest.fixture(scope="module")
 def machine(image: str) -> Iterator[Home]:
     """A service on TLS with a tenancy, an owner and a viewer; nothing of it is left afterwards."""
-    home = make_home(image)
-    home.extra["FAIRLEAD_API_LISTEN"] = "127.0.0.1:0"
-    home.extra["HOME"] = str(home.folder)
-    try:
+    with machine_of_tenancies(image, FAIRLEAD_API_LISTEN="127.0.0.1:0") as home:
+        home.extra["HOME"] = str(home.folder)
         home.up()
         home.ok("tenancy", "create", "red", "--network", "none")
         for name, role in (("ann", "owner"), ("ben", "viewer")):
             home.ok("user", "create", name)
             home.ok("user", "grant", name, role, "-T", "red")
         yield home
-    finally:
-        if home.process is not None and home.process.poll() is None:
-            home.clear()
-            home("tenancy", "delete", "red")
-        home.close()
-        shutil.rmtree(home.folder, ignore_errors=True)
 
 
 def _door(machine: Home) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ import axe
 import browser
 import pytest
 from browser import Page
-from home import Home, make_home
+from home import Home, machine_of_tenancies
 
 pytestmark = [
     pytest.mark.podman,
@@ -31,21 +30,14 @@ _PAGES = (
 @pytest.fixture(scope="module")
 def machine(image: str) -> Iterator[Home]:
     """A service on TLS with a tenancy, its owner, and an administrator."""
-    home = make_home(image)
-    home.extra |= {"FAIRLEAD_API_LISTEN": "127.0.0.1:0", "HOME": str(home.folder), "FAIRLEAD_LEASE_LEDGER": "on"}
-    try:
+    with machine_of_tenancies(image, FAIRLEAD_API_LISTEN="127.0.0.1:0", FAIRLEAD_LEASE_LEDGER="on") as home:
+        home.extra["HOME"] = str(home.folder)
         home.up()
         home.ok("tenancy", "create", "red", "--gpus", "6", "--network", "none")
         home.ok("user", "create", "ann")
         home.ok("user", "grant", "ann", "owner", "-T", "red")
         home.ok("user", "create", "op", "--administrator")
         yield home
-    finally:
-        if home.process is not None and home.process.poll() is None:
-            home.clear()
-            home("tenancy", "delete", "red")
-        home.close()
-        shutil.rmtree(home.folder, ignore_errors=True)
 
 
 @pytest.fixture

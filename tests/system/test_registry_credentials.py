@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from home import Home, make_home
+from home import Home, machine_of_tenancies
 
 PROGRAM = Path.home() / ".cache/fairlead/debian/registry/usr/bin/docker-registry"
 PASSWORD = "rosebud-7f3a"
@@ -78,21 +78,14 @@ def machine(image: str, registry: str) -> Iterator[Home]:
         ("rmi", private),
     ):
         subprocess.run(("podman", "--runtime", "runc", *argv), check=True, capture_output=True)
-    home = make_home(image)
     try:
-        home.up(wait=False)
-        home.until(home.is_answering, what="the service answers", timeout_s=120)
-        for name in ("red", "blue"):
-            home.ok("tenancy", "create", name)
-        yield home
+        with machine_of_tenancies(image) as home:
+            home.up()
+            for name in ("red", "blue"):
+                home.ok("tenancy", "create", name)
+            yield home
     finally:
-        if home.process is not None and home.process.poll() is None:
-            home.clear()
-            for name in home("tenancy", "list", "-o", "name").out.split():
-                home("tenancy", "delete", name)
-        home.close()
         subprocess.run(("podman", "rmi", "-f", private), check=False, capture_output=True)
-        shutil.rmtree(home.folder, ignore_errors=True)
 
 
 def _login(home: Home, tenancy: str, registry: str, password: str) -> None:

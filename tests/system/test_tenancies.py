@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from home import Home, make_home
+from home import Home, machine_of_tenancies
 
 pytestmark = [
     pytest.mark.podman,
@@ -27,33 +27,11 @@ _LISTEN = ("sh", "-c", "nc -ll -p 7000 -e echo heard & exec sleep 1000")
 def machine(image: str) -> Iterator[Home]:
     """A service with the tenancies `red` and `blue`; nothing of it is left afterwards."""
     # The rules are looked at again after an hour: who takes them away is noticed by nobody but the tests.
-    home = make_home(image)
-    home.extra["FAIRLEAD_CONTROL_TENANCY_RESYNC_S"] = "3600"
-    try:
+    with machine_of_tenancies(image, FAIRLEAD_CONTROL_TENANCY_RESYNC_S="3600") as home:
         home.up()
         for name in _SHUT:
             home.ok("tenancy", "create", name, "--gpus", "4")
         yield home
-    finally:
-        if home.process is not None and home.process.poll() is None:
-            home.clear()
-            for name in home("tenancy", "list", "-o", "name").out.split():
-                home("tenancy", "delete", name)
-        home.close()
-        _forget(home)
-        shutil.rmtree(home.folder, ignore_errors=True)
-
-
-def _mark(home: Home) -> str:
-    return (home.state / "kubelet" / "home-id").read_text().strip()[:8]
-
-
-def _forget(home: Home) -> None:
-    """Take away what a service that failed has left."""
-    with contextlib.suppress(OSError):
-        for row in home.podman("network", "ls", "--format", "{{.Name}}").split():
-            if row.startswith(f"fl-{_mark(home)}-"):
-                subprocess.run(("podman", "network", "rm", "-f", row), check=False, capture_output=True)
 
 
 def _table(family: str = "iptables") -> str:
@@ -108,7 +86,7 @@ def test_a_test_of_a_tenancy_tries_every_border_and_says_that_it_is_isolated(mac
 def test_a_tenancy_without_its_rules_is_called_not_isolated_and_starts_nothing_until_they_are_back(
     machine: Home,
 ) -> None:
-    mark = _mark(machine)
+    mark = machine.mark()
     for family in ("iptables", "ip6tables"):
         _delete = (family, "-t", "mangle", "-D", "FORWARD", "-j", f"FL-{mark}-FWD")
         subprocess.run(_delete, check=True, capture_output=True)
@@ -139,10 +117,10 @@ def test_the_rules_are_there_again_after_the_service_was_killed_and_they_were_fl
     machine.kill()
     for family in ("iptables", "ip6tables"):
         for chain in ("FORWARD", "INPUT"):
-            target = f"FL-{_mark(machine)}-{'FWD' if chain == 'FORWARD' else 'IN'}"
+            target = f"FL-{machine.mark()}-{'FWD' if chain == 'FORWARD' else 'IN'}"
             subprocess.run((family, "-t", "mangle", "-D", chain, "-j", target), check=True, capture_output=True)
     machine.up()
-    machine.until(lambda: f"-A FORWARD -j FL-{_mark(machine)}-FWD" in _table("ip6tables"), what="the rules are back")
+    machine.until(lambda: f"-A FORWARD -j FL-{machine.mark()}-FWD" in _table("ip6tables"), what="the rules are back")
     done = machine("tenancy", "test", "red")
     assert done.code == 0, done.out
     _start(machine, "red", "after")

@@ -19,20 +19,16 @@ MAKING = ("namespace-made", "network-made", "rules-written", "quota-applied")
 ENDING = ("volumes-removed", "namespace-removed", "network-removed", "credentials-removed")
 
 
-def _mark(home: Home) -> str:
-    return (home.state / "kubelet" / "home-id").read_text().strip()[:8]
-
-
 def _networks(home: Home) -> list[str]:
     every = home.podman("network", "ls", "--format", "{{.Name}}").split()
-    return [one for one in every if one.startswith(f"fl-{_mark(home)}-")]
+    return [one for one in every if one.startswith(f"fl-{home.mark()}-")]
 
 
 def _rules(home: Home) -> list[str]:
     found = []
     for program in ("iptables-save", "ip6tables-save"):
         text = subprocess.run((program, "-t", "mangle"), capture_output=True, text=True, check=True).stdout
-        found += [line for line in text.splitlines() if f"FL-{_mark(home)}" in line]
+        found += [line for line in text.splitlines() if f"FL-{home.mark()}" in line]
     return found
 
 
@@ -109,5 +105,5 @@ def test_a_trial_that_was_cut_off_does_not_keep_its_tenancy_from_ending(home: Ho
     _dies(home, "trial-begun")
     home.up()
     _end(home, "red")
-    probes = home.podman("ps", "-a", "-q", "--filter", f"label=fairlead.dev/probe={_mark(home)}").split()
+    probes = home.podman("ps", "-a", "-q", "--filter", f"label=fairlead.dev/probe={home.mark()}").split()
     assert probes == []

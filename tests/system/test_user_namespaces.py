@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from home import Home, make_home
+from home import Home, machine_of_tenancies
 
 pytestmark = [
     pytest.mark.podman,
@@ -25,21 +25,12 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def machine(image: str) -> Iterator[Home]:
     """A service with the tenancies `red` and `blue`; its folder may be passed by all, as /var/lib/fairlead may."""
-    home = make_home(image)
-    home.folder.chmod(0o755)
-    home.extra["FAIRLEAD_ENGINE_USER_NAMESPACES"] = "always"
-    try:
+    with machine_of_tenancies(image, FAIRLEAD_ENGINE_USER_NAMESPACES="always") as home:
+        home.folder.chmod(0o755)
         home.up()
         for name in ("red", "blue"):
             home.ok("tenancy", "create", name, "--gpus", "4")
         yield home
-    finally:
-        if home.process is not None and home.process.poll() is None:
-            home.clear()
-            for name in ("red", "blue"):
-                home("tenancy", "delete", name)
-        home.close()
-        shutil.rmtree(home.folder, ignore_errors=True)
 
 
 def _inspected(home: Home, name: str) -> list[dict[str, Any]]:
