@@ -320,13 +320,30 @@ def _limited() -> Iterator[None]:
         if frame is not None and frame.f_code.co_name == "gc_callback":  # of Hypothesis: what is raised there is lost
             signal.setitimer(signal.ITIMER_PROF, _SOON_S)
             return
-        raise Hang(f"more than {HANG_S:g} s of processor time")
+        if asyncio.current_task(loop) is None:  # threads take the time: what is raised here would end the loop
+            loop.call_soon_threadsafe(cancel)
+            return
+        raise Hang(words)
 
+    def cancel() -> None:
+        if running is not None and not is_over.is_set():
+            is_late.set()
+            running.cancel()
+
+    words = f"more than {HANG_S:g} s of processor time"
+    loop, running = asyncio.get_running_loop(), asyncio.current_task()
+    is_late, is_over = asyncio.Event(), asyncio.Event()
     before = signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, HANG_S)
     try:
         yield
+    except asyncio.CancelledError:
+        if running is None or not is_late.is_set():
+            raise
+        running.uncancel()
+        raise Hang(words) from None
     finally:
+        is_over.set()
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
 
