@@ -35,6 +35,8 @@ from fairlead.wire.text import typedjson
 
 _PROBE_S: Final = 6.0
 _CAP_MKNOD: Final = 27  # include/uapi/linux/capability.h
+_JOINED_BY: Final = {1: "tasks", 2: "cgroup.procs"}
+"""The file by which the probe enters a cgroup of each version: `openprobe` says why they differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +202,7 @@ async def _probe(
     joined = (ruled is not None and (await ruled).restricting) or held.cgroups[:1]
     if waiting is not None:
         joined = tuple(cgroup for cgroup in joined if cgroup.folder not in waiting.entered)
-    where = [*(str(cgroup.folder / "cgroup.procs") for cgroup in joined), "--", str(held.namespace)]
+    where = [*(str(cgroup.folder / _JOINED_BY[cgroup.version]) for cgroup in joined), "--", str(held.namespace)]
     words = [*where, *paths, "--", *keys[len(paths) :]]
     try:
         code, said = await (waiting.ask(words) if waiting is not None else _run(words))

@@ -9,9 +9,11 @@ import json
 import os
 import platform
 import secrets
+import signal
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -139,21 +141,23 @@ async def test_a_machine_without_a_device_cgroup_says_so(tmp_path: Path) -> None
     assert "no device cgroup" in found.unread[0]
 
 
+def probe_of(cgroup_file: object) -> list[str]:
+    argv = [sys.executable, "-I", "-S", str(openprobe.__file__)]
+    return [*argv, str(cgroup_file), "--", "/proc/self/ns/mnt", "/dev/null", "--"]
+
+
 def test_a_probe_that_cannot_go_in_says_why() -> None:
-    argv = [
-        sys.executable,
-        "-I",
-        "-S",
-        str(openprobe.__file__),
-        "/no/such/procs",
-        "--",
-        "/proc/self/ns/mnt",
-        "/dev/null",
-        "--",
-    ]
-    result = subprocess.run(argv, capture_output=True, text=True, check=False)
+    result = subprocess.run(probe_of("/no/such/tasks"), capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (3, "")
-    assert "/no/such/procs: ENOENT" in result.stderr
+    assert "/no/such/tasks: ENOENT" in result.stderr
+
+
+@needs_root
+def test_a_probe_moves_itself_where_no_child_can_be_born(tmp_path: Path) -> None:
+    file = tmp_path / "cgroup.procs"  # of no cgroup: the kernel refuses the birth, as one before 5.7 does
+    file.touch()
+    result = subprocess.run(probe_of(file), capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, file.read_text()) == (0, '["OK"]\n', "0")
 
 
 @contextlib.asynccontextmanager
@@ -255,6 +259,27 @@ async def test_programs_of_cgroup_v2_are_decoded_and_obeyed(folder: Path, tmp_pa
     # The program looks at the minor alone, for every access and both kinds.
     assert found.rules == ("b *:3 rwm", "c *:3 rwm")
     assert found.unread == ()
+
+
+@needs_root
+@pytest.mark.skipif(UNIFIED is None, reason="cgroup v2 is not mounted")
+@pytest.mark.parametrize("folder", [UNIFIED], indirect=True)
+def test_a_probe_ends_as_its_child_in_the_cgroup_ends(folder: Path) -> None:
+    if not (folder / "cgroup.kill").exists():
+        pytest.skip("cgroup.kill is not there before Linux 5.14")
+    (folder / "cgroup.freeze").write_text("1")  # the child stands still before its first instruction
+    process = subprocess.Popen(probe_of(folder / "cgroup.procs"))
+    try:
+        while not (born := (folder / "cgroup.procs").read_text().split()):
+            assert process.poll() is None
+            time.sleep(0.01)
+        assert born != [str(process.pid)]
+        (folder / "cgroup.kill").write_text("1")
+        assert process.wait() == -signal.SIGKILL
+    finally:
+        (folder / "cgroup.kill").write_text("1")
+        process.kill()
+        process.wait()
 
 
 @needs_root
