@@ -1,4 +1,4 @@
-"""Rules of CDI: yields what a spec breaks, by the Go library's rules for reading or the specification's for writing.
+"""Checks CDI specs: yields what one breaks of the Go library's rules for reading or the specification's for writing.
 
 `violations` has what engines enforce when they load a file, no more and no less. `strict_violations` adds what SPEC.md,
 the OCI runtime spec and experience with runtimes ask of a writer: legal names, absolute paths, usable mount options,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors, settings
-from fairlead.node.lease import door, ledgerfile
+from fairlead.node.lease import ledgerfile, requestsocket
 from fairlead.plan.lease.row import Row, State
 from tests.contract.test_agent_contract import PATIENCE_S, Home
 
@@ -107,14 +107,16 @@ async def test_a_quarantined_gpu_is_unhealthy_at_the_kubelet_until_it_is_release
         await home.until_named(key)
         await home.end("a")
         await home.until(key, State.FREE)
-        request = door.Request(verb="quarantine", gpu=key, by="root", why="smells")
-        await asyncio.to_thread(door.ask, home.settings.lease_folder, request)
+        request = requestsocket.Request(verb="quarantine", gpu=key, by="root", why="smells")
+        await asyncio.to_thread(requestsocket.ask, home.settings.lease_folder, request)
         await home.until_capacity(1, 0)
         told = await home.until_step(lambda step: step.reason == "GPUQuarantined")
         assert (told.is_warning, told.message) == (True, f"{key} is in quarantine by root: smells")
         assert home.reports[-1].leases() == {key: "Quarantined"}
         with pytest.raises(errors.Insufficient):
             await home.start("b", 1)
-        await asyncio.to_thread(door.ask, home.settings.lease_folder, door.Request(verb="release", gpu=key, by="root"))
+        await asyncio.to_thread(
+            requestsocket.ask, home.settings.lease_folder, requestsocket.Request(verb="release", gpu=key, by="root")
+        )
         await home.until_capacity(1, 1)
         assert await home.start("b", 1) == (key,)

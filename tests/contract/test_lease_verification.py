@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors, settings
-from fairlead.node.lease import baselines, door, ledgerfile, reports, signing
+from fairlead.node.lease import baselines, ledgerfile, reports, requestsocket, signing
 from fairlead.plan.lease import baseline
 from fairlead.plan.lease.row import Row, State
 from fairlead.silicon.sim import silicon
@@ -162,12 +162,12 @@ async def test_a_released_gpu_must_pass_before_a_tenant_gets_it(home_folder: Pat
     async with bench.serving():
         number = await bench.one_tenant("vbios", "96.00.66.66.66")
         await bench.until_state(number, State.QUARANTINED)
-        request = door.Request(verb="release", gpu=bench.keys[number], by="root")
-        await asyncio.to_thread(door.ask, bench.folder, request)
+        request = requestsocket.Request(verb="release", gpu=bench.keys[number], by="root")
+        await asyncio.to_thread(requestsocket.ask, bench.folder, request)
         await bench.until(lambda: len([one for one in reports.read(bench.folder) if one.verdict == "fail"]) == 2)
         await bench.until_state(number, State.QUARANTINED)
         bench.hardware.inject("vbios", gpu=number, value="")
-        await asyncio.to_thread(door.ask, bench.folder, request)
+        await asyncio.to_thread(requestsocket.ask, bench.folder, request)
         await bench.until_state(number, State.FREE)
 
 

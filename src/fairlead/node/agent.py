@@ -193,7 +193,7 @@ class _Agent:
         )
         self.plugins.before_start = mpsparts.StartCheck(self.holdings).check
         self.plugins.answer_by(self._way(), self._gate.problem)
-        beside = leaseparts.Around(self.node, silicon, boot_id, is_kubelet_foreign=around.is_kubelet_foreign)
+        beside = leaseparts.NodeFacts(self.node, silicon, boot_id, is_kubelet_foreign=around.is_kubelet_foreign)
         self.lease = leaseparts.LeasePart(settings, self.specs, self.of_store, self.holdings, beside)
         self.lease.listen(
             self._offer_again, lambda one: self._note(self.journal.gpu_kept_back, one), self._guards["leases"].tell
@@ -489,7 +489,7 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
     _of_store("publications", lambda found: found.publisher.run),
     _of_store("pods", lambda found: found.follow_pods),
     _of_store("conditions", lambda found: found.conditions.run),
-    _of_store("node conditions", lambda found: found.tell_health),
+    _of_store("node conditions", lambda found: found.publish_health),
     _of_store("leases", lambda found: found.leases.run if found.leases is not None else None),
     _of_store("baselines", lambda found: found.baselines.run if found.baselines is not None else None),
     _of_store("trace", lambda found: found.trace.run if found.trace is not None else None),

@@ -36,7 +36,7 @@ _SETTLED: Final = frozenset({State.FREE, State.QUARANTINED, State.MAINTENANCE})
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class NodeFacts:
     """What a report names, and what is verified."""
 
     node: str
@@ -57,7 +57,7 @@ class LeasePart:
         specs: specfiles.SpecFiles,
         of_store: storeparts.StoreParts | None,
         holdings: podresources.Holdings,
-        around: Around,
+        facts: NodeFacts,
     ) -> None:
         """Take the parts it stands on."""
         self._holdings = holdings
@@ -73,7 +73,7 @@ class LeasePart:
         self._pods = of_store.pods if of_store is not None else None
         self.taken: Final = (
             takens.Taken(holdings, self._pods, clock=time.monotonic)
-            if self._pods is not None and around.is_kubelet_foreign
+            if self._pods is not None and facts.is_kubelet_foreign
             else None
         )
         """What is preferred last, with and without a ledger; None: the kubelet is ours and does not lose count."""
@@ -89,17 +89,17 @@ class LeasePart:
             find_openers=gpuholders.openers_below(settings.silicon.root),
         )
         specs.hide()
-        made = _verifier(settings, seen, around)
+        made = _verifier(settings, seen, facts)
         # Loaded only where there is a ledger: SQLite and what verifies GPUs are 2 MB of an agent.
         gates: Any = importlib.import_module("fairlead.node.lease.gate")
         self.gate = found = gates.Gate(
             settings.lease_folder,
             seen,
             specs,
-            boot_id=around.boot_id,
+            boot_id=facts.boot_id,
             verifier=made,
             told=self._tell,
-            is_kubelet_foreign=around.is_kubelet_foreign,
+            is_kubelet_foreign=facts.is_kubelet_foreign,
         )
         if self._pods is not None:
             self._pods.listen(lambda *_: found.poke())
@@ -151,12 +151,12 @@ class LeasePart:
                 poke()
 
 
-def _verifier(settings: Settings, seen: gpuholders.GPUHolders, around: Around) -> verifier.Verifier | None:
+def _verifier(settings: Settings, seen: gpuholders.GPUHolders, facts: NodeFacts) -> verifier.Verifier | None:
     """Return what verifies GPUs between two tenants; None: their readings are enough. Raises: Unavailable."""
     reuse = verification.Reuse(settings.lease.reuse)
     if reuse is verification.Reuse.LOOK:
         return None
-    inspector = around.silicon.inspector() if isinstance(around.silicon, port.Inspectable) else None
+    inspector = facts.silicon.inspector() if isinstance(facts.silicon, port.Inspectable) else None
     if inspector is None:
         message = f"no GPU here can be verified, and lease.reuse is {reuse.value}"
         raise errors.Unavailable(message, reason="InspectorMissing", hint="set --lease-reuse to look")
@@ -173,8 +173,8 @@ def _verifier(settings: Settings, seen: gpuholders.GPUHolders, around: Around) -
         settings.lease_folder,
         inspector,
         signing.Signer(settings.lease_folder),
-        node=around.node,
-        boot_id=around.boot_id,
+        node=facts.node,
+        boot_id=facts.boot_id,
         policy=verifiers.Policy(reuse=reuse, limit_s=settings.lease.verify_s, approvals=int(settings.lease.approvals)),
         may_reset=may_reset,
     )

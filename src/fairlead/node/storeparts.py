@@ -108,8 +108,8 @@ class StoreParts:
         """Follow this node's pods for ever; it waits for the store alone, whose watches have limits of their own."""
         await self.pods.run()
 
-    async def tell_health(self, meter: telemetry.Meter) -> None:
-        """Keep what the cluster is told of ill GPUs true, for ever."""
+    async def publish_health(self, meter: telemetry.Meter) -> None:
+        """Keep the Node's conditions and the device taints current; never returns."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.node_conditions.run(meter))
             tasks.create_task(self.device_taints.run(meter))

@@ -74,13 +74,13 @@ class SimulatedReader:
 
 
 def _run(scan: scanner.Scanner, timeout_s: float) -> Inventory:
-    lanes = callthread.CallThreads("nvml")
+    threads = callthread.CallThreads("nvml")
     try:
-        return scan.run(lanes)
+        return scan.run(threads)
     finally:
         opened = scan.release()
         if opened is not None:
-            lanes.run_all_here({"close": opened.shut_down}, timeout_s=timeout_s)
+            threads.run_all_here({"close": opened.shut_down}, timeout_s=timeout_s)
 
 
 def _nobody(_event: object) -> None:

@@ -130,6 +130,6 @@ def _entry(one: ledgerfile.Entry) -> EntryView:
 def _ask(folder: Path, verb: str, gpu: str, why: str) -> Row:
     if not why.isprintable():
         raise errors.Invalid(f"{why!r} holds a control character", reason="TextInvalid", hint="write one plain line")
-    from fairlead.node.lease import door  # it loads asyncio
+    from fairlead.node.lease import requestsocket  # it loads asyncio
 
-    return door.ask(folder, door.Request(verb=verb, gpu=gpu, by=getpass.getuser(), why=why))
+    return requestsocket.ask(folder, requestsocket.Request(verb=verb, gpu=gpu, by=getpass.getuser(), why=why))

@@ -119,9 +119,9 @@ async def _serve_faults(silicon: SimulatedSilicon, config: settings.Settings) ->
     """
     # Only simulated silicon costs an agent this.
     from fairlead.serve import plainserver
-    from fairlead.serve.v1 import faultdoor
+    from fairlead.serve.v1 import faultsocket
 
-    door = faultdoor.create_app(silicon, node_agent.node_name(config))
+    door = faultsocket.create_app(silicon, node_agent.node_name(config))
     while True:
         try:
             await plainserver.serve_unix(door, config.fault_socket)

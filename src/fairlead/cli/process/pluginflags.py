@@ -26,6 +26,8 @@ from fairlead.wire.nvidia.pluginconfig import Effect, Flag
 R = TypeVar("R")
 
 _KUBELET_SOCKET: Final = "kubelet.sock"
+_NO_FEATURES: Final = "the agent's specs take no feature flags; `fairlead cdi generate --feature-flag` does"
+_NO_HOOKS: Final = "the agent's specs have no hook unless node.cdi_hook is set"
 
 
 class _Alias(NamedTuple):
@@ -72,8 +74,8 @@ _ALIASES: Final = (
     ),
     _Alias(_row("", "DP_DISABLE_HEALTHCHECKS", "health.ignored_xids", "XIDs that change nothing")),
     _Alias(_row("", "DP_ENABLE_HEALTHCHECKS", "health.heeded_xids", "XIDs that take their GPU out")),
-    _Alias(_row("cdi-feature-flags", "CDI_FEATURE_FLAGS", "", "our CDI specs have none", effect=Effect.NOTHING_TO_DO)),
-    _Alias(_row("cdi-disable-hooks", "CDI_DISABLE_HOOKS", "", "our CDI specs have none", effect=Effect.NOTHING_TO_DO)),
+    _Alias(_row("cdi-feature-flags", "CDI_FEATURE_FLAGS", "", _NO_FEATURES, effect=Effect.NOTHING_TO_DO)),
+    _Alias(_row("cdi-disable-hooks", "CDI_DISABLE_HOOKS", "", _NO_HOOKS, effect=Effect.NOTHING_TO_DO)),
 )
 
 

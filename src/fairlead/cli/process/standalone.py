@@ -46,7 +46,7 @@ from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.scheduling import podgroup
 
 if TYPE_CHECKING:
-    from fairlead.cli.process.listen.publicdoor import PublicDoor
+    from fairlead.cli.process.listen.tlslistener import TLSListener
 
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 5.0
 _GOOD_RUN_S: Final = 30.0
@@ -164,7 +164,7 @@ async def run_service(
 
 
 async def _serve_api(
-    config: settings.Settings, services: dependencies.Services, public: PublicDoor | None, *, ready: asyncio.Event
+    config: settings.Settings, services: dependencies.Services, public: TLSListener | None, *, ready: asyncio.Event
 ) -> None:
     """Serve the API on its socket, and on TLS where that is on, until cancelled."""
     api, group = app.create_app(services), _group(config.api.group)
@@ -202,23 +202,23 @@ class Stopped(Exception):
 
 
 @contextlib.asynccontextmanager
-async def _public_door(config: settings.Settings) -> AsyncIterator[PublicDoor | None]:
-    """Give the door on TLS; None: it is off, and nothing of it is loaded. Raises: as `publicdoor.opened`."""
+async def _public_door(config: settings.Settings) -> AsyncIterator[TLSListener | None]:
+    """Give the door on TLS; None: it is off, and nothing of it is loaded. Raises: as `tlslistener.opened`."""
     if not config.api.listen:
         yield None
         return
     try:
-        from fairlead.cli.process.listen import publicdoor
+        from fairlead.cli.process.listen import tlslistener
     except ModuleNotFoundError as error:
         message = f"api.listen needs the database of accounts, and this installation is without {error.name}"
         hint = "install Fairlead's wheel with its extra: fairlead[server]"
         raise errors.Invalid(message, reason="DatabaseNotInstalled", hint=hint) from error
-    async with publicdoor.opened(config) as found:
+    async with tlslistener.opened(config) as found:
         yield found
 
 
 def _service_info(
-    config: settings.Settings, node: str, cdi_folder: Path, public: PublicDoor | None
+    config: settings.Settings, node: str, cdi_folder: Path, public: TLSListener | None
 ) -> dependencies.ServiceInfo:
     return dependencies.ServiceInfo(
         version=__version__,

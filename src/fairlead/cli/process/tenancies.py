@@ -90,8 +90,8 @@ class MachineCredentials:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """What keeps tenancies here."""
+class TenancyParts:
+    """What runs tenancies on this machine."""
 
     controller: tenancy.Tenancies
     trial: trial.Trial
@@ -115,7 +115,7 @@ def compose(
     engine: MachineEngine,
     *,
     unverified: Callable[[str], tuple[str, ...]],
-) -> Kept:
+) -> TenancyParts:
     """Return the controller of tenancies and the trial of their networks, for one machine."""
     home = checkpoint.home_id(config.state.folder / "kubelet")
 
@@ -132,4 +132,4 @@ def compose(
         store=store, volumes=volumes, registries=registries, exports=exports, unverified=unverified
     )
     controller = tenancy.Tenancies(store, networks, possessions, control=config.control, gives_user_ids=True)
-    return Kept(controller=controller, trial=tried, credentials=MachineCredentials(registries))
+    return TenancyParts(controller=controller, trial=tried, credentials=MachineCredentials(registries))

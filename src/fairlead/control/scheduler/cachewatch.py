@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.control.manager import Watch
+from fairlead.control.scheduler.preemption import Preemptor
 from fairlead.control.scheduler.queuereport import QueueReport
-from fairlead.control.scheduler.room import Room
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.queue import SchedulingQueue
 from fairlead.plan.schedule.topology import defaultspread
@@ -39,13 +39,13 @@ def watches(cache: Cache, changed: Changed) -> tuple[Watch, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """What pods wait for beside nodes, and who is told of it."""
+class WatchedState:
+    """Holds what pods wait for beside nodes, and passes changes of it to the queue and the preemptor."""
 
     cache: Cache
     workloads: Workloads
     queue: SchedulingQueue
-    room: Room
+    preemptor: Preemptor
     report: QueueReport
 
     def watches(self, groups: Iterable[type[podgroup.PodGroup]], changed: Changed) -> tuple[Watch, ...]:
@@ -65,7 +65,7 @@ class Around:
             return changed()
 
         def take_budget(change: Change[policy.PodDisruptionBudget]) -> Iterable[str]:
-            self.room.note_budget(change.object, is_gone=change.kind is ChangeKind.DELETED)
+            self.preemptor.note_budget(change.object, is_gone=change.kind is ChangeKind.DELETED)
             return ()
 
         return (

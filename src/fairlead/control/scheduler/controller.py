@@ -6,7 +6,7 @@ which never hold a binding up. Equal needs are judged once, pods that nothing he
 that changed are judged again (`ranking`), and between slices of judgements the event loop gets its turn.
 
 Before nodes are judged `plan.schedule.workloads` is asked: a pod whose group is not complete, or whose queue has no
-room for it, is parked; a group goes whole or not at all. For pods that fit nowhere `Room` may have others end.
+room for it, is parked; a group goes whole or not at all. For pods that fit nowhere `Preemptor` may have others end.
 
 A binding carries the pod's uid and version: a writer that changed the pod meanwhile wins, the assumption is forgotten
 and the pod looked at again. A binding whose answer was lost may have happened: nothing more is decided until the store
@@ -27,10 +27,10 @@ from fairlead.control.manager import Watch
 from fairlead.control.scheduler import cachewatch, holdback, recorder, volumebinding
 from fairlead.control.scheduler.capacityreport import CapacityReport
 from fairlead.control.scheduler.defragment import Defragmenter
-from fairlead.control.scheduler.gangplacer import GangPlacer, Loop, Placed, Verdict
+from fairlead.control.scheduler.gangplacer import GangPlacer, LoopCalls, Placed, Verdict
+from fairlead.control.scheduler.preemption import Ending, Preemptor
 from fairlead.control.scheduler.queuereport import QueueReport
 from fairlead.control.scheduler.recorder import Recorder
-from fairlead.control.scheduler.room import Ending, Room
 from fairlead.model.step import TraceStep
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.group import domain
@@ -103,9 +103,11 @@ class Scheduler:
             levels=domain.levels_of(settings.topology_levels),
             shard=Shard(settings.shard_label, settings.shard),
         )
-        self._room = Room(self._cache, works, self._queue, (store, placement), time.time, settings)
-        self._moves = Defragmenter(self._cache, works, self._queue, self._room, settings, (clock, date or time.time))
-        loop = Loop(judge=self._judge, take_changes=self._take_changes, mark=self._mark, group=self._groups)
+        self._preemptor = Preemptor(self._cache, works, self._queue, (store, placement), time.time, settings)
+        self._moves = Defragmenter(
+            self._cache, works, self._queue, self._preemptor, settings, (clock, date or time.time)
+        )
+        loop = LoopCalls(judge=self._judge, take_changes=self._take_changes, mark=self._mark, group=self._groups)
         self._placer = GangPlacer(self._cache, loop)
         self._report = QueueReport(store, works, clock)
         self._capacity = CapacityReport(meter, clock)
@@ -128,7 +130,7 @@ class Scheduler:
 
     def watches(self) -> tuple[Watch, ...]:
         """Follow pods and nodes; and, where they are served, groups, queues and disruption budgets."""
-        around = cachewatch.Around(self._cache, self._workloads, self._queue, self._room, self._report)
+        around = cachewatch.WatchedState(self._cache, self._workloads, self._queue, self._preemptor, self._report)
         spread = cachewatch.selectors(self._cache) if self._spreads else ()
         return (
             *cachewatch.watches(self._cache, self._changed),
@@ -292,7 +294,7 @@ class Scheduler:
         had_room = await self._let_go((pod,))
         with telemetry.timed("pod placed", pod=pod.metadata.name) as timing:
             found, blockers = await self._judge(group.need)
-            if found.node is None and (lent := self._room.lend(pod)):
+            if found.node is None and (lent := self._preemptor.lend(pod)):
                 self._mark(self._cache.changes())
                 found, blockers = await self._judge(group.need)
                 for one in lent:
@@ -369,11 +371,11 @@ class Scheduler:
 
     def _make_room(self, pods: tuple[core.Pod, ...], tasks: asyncio.TaskGroup, *, had_room: bool) -> str:
         """Have others end for pods that fit nowhere, where that helps; returns what is said of it."""
-        found = self._room.find(pods, had_room=had_room)
+        found = self._preemptor.find(pods, had_room=had_room)
         plan, endings = found or (None, ())
-        words = self._room.take(pods, plan, endings) if plan is not None else ""
+        words = self._preemptor.take(pods, plan, endings) if plan is not None else ""
         if not words and len(pods) == 1:
-            words = self._room.reserve(pods[0])
+            words = self._preemptor.reserve(pods[0])
         if not words:
             return ""
         self._mark(self._cache.changes())
@@ -385,7 +387,7 @@ class Scheduler:
 
     def _release_part(self, pod: core.Pod, tasks: asyncio.TaskGroup) -> None:
         """End what is bound of a gang that a stop between two bindings left in part, where the rest finds no room."""
-        for one in self._room.release_part(self._workloads.gang(pod.metadata.uid), pod):
+        for one in self._preemptor.release_part(self._workloads.gang(pod.metadata.uid), pod):
             self._start(tasks, self._end(one), f"ends {one.pod.metadata.name}")
 
     async def _move(self, tasks: asyncio.TaskGroup) -> None:
@@ -405,7 +407,7 @@ class Scheduler:
     async def _end(self, ending: Ending) -> None:
         self._recorder.note(ending.pod, self._step(ending.event, ending.why, None, duration_s=None))
         try:
-            await self._room.end(ending)
+            await self._preemptor.end(ending)
         except errors.FairleadError as error:
             self._broken = error
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from fairlead import telemetry
-from fairlead.control.scheduler.room import SLACK_S, Ending, Room, named
+from fairlead.control.scheduler.preemption import SLACK_S, Ending, Preemptor, named
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.preempt import movable
 from fairlead.plan.schedule.queue import SchedulingQueue
@@ -35,12 +35,12 @@ class Defragmenter:
         cache: Cache,
         workloads: Workloads,
         queue: SchedulingQueue,
-        room: Room,
+        preemptor: Preemptor,
         settings: ControlSettings,
         clocks: tuple[Callable[[], float], Callable[[], float]],
     ) -> None:
         """Take what is known of pods and nodes; `clocks` give monotonic and Unix seconds."""
-        self._cache, self._workloads, self._queue, self._room = cache, workloads, queue, room
+        self._cache, self._workloads, self._queue, self._preemptor = cache, workloads, queue, preemptor
         self._settings = settings
         self._clock, self._date = clocks
         self._searched_at = self._clock()
@@ -79,7 +79,7 @@ class Defragmenter:
             is_for_largest=is_for_largest,
             now=self._date(),
         )
-        return movable.propose(self._cache, self._workloads, self._room.budgets, waiting, options)
+        return movable.propose(self._cache, self._workloads, self._preemptor.budgets, waiting, options)
 
     def _carry_out(self, step: movable.Step) -> tuple[Ending, ...]:
         moves, goal = step.proposal.moves, step.goal

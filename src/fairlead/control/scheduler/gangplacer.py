@@ -32,8 +32,8 @@ Waits = tuple[core.Pod, str, tuple[volumebinding.Choice, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loop:
-    """What a scheduler's loop lends."""
+class LoopCalls:
+    """What the placer calls back in the scheduler's loop."""
 
     judge: Callable[[PodInfo], Awaitable[Verdict]]
     take_changes: Callable[[], Awaitable[None]]
@@ -68,7 +68,7 @@ class _Some:
 class GangPlacer:
     """Places gangs."""
 
-    def __init__(self, cache: Cache, loop: Loop) -> None:
+    def __init__(self, cache: Cache, loop: LoopCalls) -> None:
         """Take what is known of nodes, and the loop."""
         self._cache, self._loop = cache, loop
 

@@ -148,7 +148,7 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True):
     folders: tuple[str, ...]
     request: Request | None = None
     earlier: Request | None = msgspec.field(default=None, name="wish")
-    """The request, as records of November 2026 name it."""
+    """The request under its first key, which records on disk may still have."""
 
 
 def _decode(data: bytes) -> Record:

@@ -23,7 +23,7 @@ from fairlead.model.device import Device
 from fairlead.node.cdi import specfiles
 from fairlead.node.inventory import latest, monitor
 from fairlead.node.lease import cleaning as cleanings
-from fairlead.node.lease import door, gpuholders
+from fairlead.node.lease import gpuholders, requestsocket
 from fairlead.node.lease import ledger as ledgers
 from fairlead.node.lease import verifier as verifiers
 from fairlead.plan.lease import change, check, intent, settle
@@ -190,8 +190,10 @@ class Gate:
             self.opened.set()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._turn(tasks), name="ledger: rounds")
-                serving = door.serve(self._folder, self._requested, lambda: dict(ledger.rows.value), self._indices)
-                tasks.create_task(serving, name="ledger: door")
+                serving = requestsocket.serve(
+                    self._folder, self._requested, lambda: dict(ledger.rows.value), self._indices
+                )
+                tasks.create_task(serving, name="ledger: requests")
         finally:
             self._ledger = None
             await asyncio.to_thread(ledger.close)

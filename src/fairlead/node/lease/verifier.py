@@ -151,12 +151,14 @@ class Verifier:
 
     async def _known(
         self, seen: Evidence
-    ) -> tuple[baseline.Card | None, baseline.Baseline | None, baseline.Baseline | None]:
+    ) -> tuple[baseline.KnownBoard | None, baseline.Baseline | None, baseline.Baseline | None]:
         """Return what was known of the board before, what is approved, and by one of two; what is new is learned."""
         async with self._learning:
             return await asyncio.to_thread(self._learn, seen)
 
-    def _learn(self, seen: Evidence) -> tuple[baseline.Card | None, baseline.Baseline | None, baseline.Baseline | None]:
+    def _learn(
+        self, seen: Evidence
+    ) -> tuple[baseline.KnownBoard | None, baseline.Baseline | None, baseline.Baseline | None]:
         learned = baselines.read_learned(self._folder)
         more = dataclasses.replace(baseline.learn(learned, seen), approvals=self._approvals)
         if more != learned:

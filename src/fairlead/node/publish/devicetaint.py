@@ -38,7 +38,7 @@ class DeviceTaints:
     ) -> None:
         """Take the sources; nothing is written before `run`. Args: effect: empty: none ever."""
         self._store, self._node, self._snapshots, self._effect = store, node, snapshots, effect
-        self._written: devicetaint.Ill | None = None
+        self._written: devicetaint.UnhealthyDevices | None = None
         """For what rules were written. None: what an earlier agent left was not looked at yet."""
         self._queue = WorkQueue("device taints", self._work)
 
@@ -51,11 +51,11 @@ class DeviceTaints:
             tasks.create_task(self._node.follow(lambda _: self._check()), name="device taints: node")
             tasks.create_task(self._snapshots.follow(lambda _: self._check()), name="device taints: health")
 
-    def _ill(self) -> devicetaint.Ill | None:
+    def _ill(self) -> devicetaint.UnhealthyDevices | None:
         node, snapshot = self._node.value, self._snapshots.value
         if node is None or not snapshot.is_scanned:
             return None
-        return devicetaint.find_ill(snapshot.known, snapshot.verdicts, snapshot.device_verdicts)
+        return devicetaint.find_unhealthy(snapshot.known, snapshot.verdicts, snapshot.device_verdicts)
 
     def _check(self) -> None:
         if (ill := self._ill()) is not None and ill != self._written:

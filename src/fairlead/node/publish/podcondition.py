@@ -124,7 +124,7 @@ class PodConditions:
         if pod is None or pod.status.phase in core.ENDED_PHASES or not self._is_listed(pod):
             return
         verdicts = self._snapshots.value.verdicts
-        ill = podcondition.find_ill(pod, holdings, table=self._table(), verdicts=verdicts)
+        ill = podcondition.find_unhealthy(pod, holdings, table=self._table(), verdicts=verdicts)
         if podcondition.plan_condition(pod, ill, now=meta.now()) is None:
             return
         written: list[meta.Condition] = []
@@ -147,7 +147,7 @@ class PodConditions:
         for condition in written:
             await self._tell(pod, ill, condition)
 
-    async def _tell(self, pod: core.Pod, ill: tuple[podcondition.Ill, ...], condition: meta.Condition) -> None:
+    async def _tell(self, pod: core.Pod, ill: tuple[podcondition.UnhealthyGPU, ...], condition: meta.Condition) -> None:
         step = TraceStep(
             layer="silicon",
             reason="GPUUnhealthy" if ill else "GPURecovered",

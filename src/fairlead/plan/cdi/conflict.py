@@ -1,4 +1,4 @@
-"""Devices that more than one spec file defines, which no engine resolves as the allocation means it. Pure.
+"""Finds devices that more than one spec file defines, which no engine resolves as the allocation means. Pure.
 
 In one folder two definitions cancel each other; in folders of different priority the higher one counts. Either way a
 container does not get what was allocated to it, so a device of ours in either state must not be handed out.

@@ -26,7 +26,7 @@ NODE_LABEL: Final = "fairlead.dev/node"
 
 
 @frozen
-class Ill:
+class UnhealthyDevices:
     """Which of NVIDIA's devices on a node are ill, and why."""
 
     gpus: Mapping[GPUUUID, health.Verdict]
@@ -40,11 +40,11 @@ class Ill:
         return bool(self.gpus or self.devices)
 
 
-def find_ill(
+def find_unhealthy(
     known: Mapping[GPUUUID, GPU],
     verdicts: Mapping[GPUUUID, health.Verdict],
     device_verdicts: Mapping[MIGUUID, health.Verdict],
-) -> Ill:
+) -> UnhealthyDevices:
     """Return what is ill of NVIDIA's GPUs."""
     gpus = {
         uuid: verdicts[uuid]
@@ -52,11 +52,11 @@ def find_ill(
         if gpu.vendor is Vendor.NVIDIA and uuid in verdicts and not verdicts[uuid].is_healthy
     }
     devices = {uuid: verdict for uuid, verdict in device_verdicts.items() if not verdict.is_healthy}
-    return Ill(gpus=gpus, minors={uuid: known[uuid].minor for uuid in gpus}, devices=devices)
+    return UnhealthyDevices(gpus=gpus, minors={uuid: known[uuid].minor for uuid in gpus}, devices=devices)
 
 
 def plan_rules(
-    node: core.Node, ill: Ill, published: Iterable[resourceslice.ResourceSlice], *, effect: str
+    node: core.Node, ill: UnhealthyDevices, published: Iterable[resourceslice.ResourceSlice], *, effect: str
 ) -> tuple[wire.DeviceTaintRule, ...]:
     """Return a rule for each device that is ill, in the order of their names.
 
@@ -72,7 +72,7 @@ def plan_rules(
 
 
 def _published(
-    pool: str, ill: Ill, slices: Iterable[resourceslice.ResourceSlice]
+    pool: str, ill: UnhealthyDevices, slices: Iterable[resourceslice.ResourceSlice]
 ) -> Iterator[tuple[str, health.Verdict]]:
     own = [one.spec for one in slices if one.spec.driver == DRIVER and one.spec.pool.name == pool]
     newest = max((one.pool.generation for one in own), default=0)

@@ -21,7 +21,7 @@ RECOVERED: Final = "GPURecovered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ill:
+class UnhealthyGPU:
     """A GPU that a pod holds and should not trust."""
 
     gpu: GPUUUID
@@ -29,13 +29,13 @@ class Ill:
     message: str
 
 
-def find_ill(
+def find_unhealthy(
     pod: core.Pod,
     holdings: Iterable[Holding],
     *,
     table: deviceids.Table,
     verdicts: Mapping[GPUUUID, health.Verdict],
-) -> tuple[Ill, ...]:
+) -> tuple[UnhealthyGPU, ...]:
     """Return the GPUs a pod holds that are not offered, each once, in order of their uuid."""
     about = (pod.metadata.namespace, pod.metadata.name)
     held = {
@@ -47,13 +47,13 @@ def find_ill(
     }
     judged = ((gpu, verdicts[gpu]) for gpu in sorted(held) if gpu in verdicts)
     return tuple(
-        Ill(gpu=gpu, reason=verdict.reason, message=verdict.message or verdict.reason)
+        UnhealthyGPU(gpu=gpu, reason=verdict.reason, message=verdict.message or verdict.reason)
         for gpu, verdict in judged
         if not verdict.is_healthy
     )
 
 
-def plan_condition(pod: core.Pod, ill: Sequence[Ill], *, now: str) -> meta.Condition | None:
+def plan_condition(pod: core.Pod, ill: Sequence[UnhealthyGPU], *, now: str) -> meta.Condition | None:
     """Return the condition that must be written, None where what stands there is right.
 
     Args:    now: the time as Kubernetes writes it.

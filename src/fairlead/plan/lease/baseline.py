@@ -43,7 +43,7 @@ class Baseline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class KnownBoard:
     """One board, as it was first seen under its UUID."""
 
     serial: str = ""
@@ -55,7 +55,7 @@ class Learned:
     """What was seen: kinds of boards by name, single boards by UUID."""
 
     boards: Mapping[str, Baseline] = dataclasses.field(default_factory=dict)
-    cards: Mapping[str, Card] = dataclasses.field(default_factory=dict)
+    cards: Mapping[str, KnownBoard] = dataclasses.field(default_factory=dict)
     approvals: int = TWO
     """How many persons must approve a baseline here, as the agent was told that learned this."""
 
@@ -138,7 +138,7 @@ def learn(known: Learned, seen: Evidence) -> Learned:
     )
     cards = known.cards
     if str(seen.gpu) not in cards:
-        cards = {**cards, str(seen.gpu): Card(serial=seen.serial, board=seen.board)}
+        cards = {**cards, str(seen.gpu): KnownBoard(serial=seen.serial, board=seen.board)}
     return dataclasses.replace(known, boards={**known.boards, seen.board: board}, cards=cards)
 
 

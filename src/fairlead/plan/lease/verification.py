@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol
 
 from fairlead.model.evidence import Evidence
-from fairlead.plan.lease.baseline import Baseline, Card
+from fairlead.plan.lease.baseline import Baseline, KnownBoard
 from fairlead.plan.lease.check import Finding, Verdict, asked_for
 
 ECC_BURST: Final = 8
@@ -40,7 +40,7 @@ class Case:
     now: Evidence
     before: Evidence
     """As the last tenant left it."""
-    card: Card | None = None
+    card: KnownBoard | None = None
     """As the board was known before; None: never seen."""
     baseline: Baseline | None = None
     """Approved for its board; None: none is."""

@@ -1,4 +1,4 @@
-"""Prices of GPUs: read from the setting, and what a charge costs. Pure; money is decimal, in millionths at most."""
+"""Reads prices of GPUs from the setting, and prices a charge. Pure; money is decimal, in millionths at most."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def plan_amounts(
 
 
 @dataclass(frozen=True, slots=True)
-class Half:
+class PendingAmount:
     """One amount that a container got, whose other one is to come."""
 
     resource: str
@@ -94,7 +94,7 @@ class Pairing:
     """Joins the two allocations of a container, which a kubelet makes one after the other without naming it."""
 
     def __init__(self) -> None:
-        self._halves: list[Half] = []
+        self._halves: list[PendingAmount] = []
 
     def near(self, resource: str, now: float) -> GPUUUID | None:
         """Return the GPU that an amount is best of, because the other one is; None: it is a first one."""
@@ -116,9 +116,9 @@ class Pairing:
             hint = "no GPU has both amounts free: ask for less, or wait for pods to end"
             raise errors.RequestError(message, reason="MPSSeveralGPUs", hint=hint)
         else:
-            self._halves.append(Half(resource, gpu, now))
+            self._halves.append(PendingAmount(resource, gpu, now))
 
-    def _others(self, resource: str, now: float) -> list[Half]:
+    def _others(self, resource: str, now: float) -> list[PendingAmount]:
         """Return the first amounts of the other resource that wait, the oldest first."""
         self._halves = [half for half in self._halves if now - half.at < _PAIR_S]
         return [half for half in self._halves if half.resource != resource]

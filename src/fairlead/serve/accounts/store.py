@@ -295,7 +295,7 @@ def _judge(key: apikeys.Key, row: Any, now: float) -> Any:
 
 
 def _refused(id_: str, row: Any, now: float) -> errors.Unauthenticated:
-    """Say why to who has the whole key; who has not hears that it is not one."""
+    """Return the refusal of a key: its state to a caller who presents the whole key, no detail to others."""
     why = f"is {_state(row, now)}" if row is not None else "is not accepted"
     hint = "ask for a new one: `fairlead key create`, then `fairlead login`"
     return errors.Unauthenticated(f'key "{id_}" {why}', reason="KeyRefused", hint=hint)

@@ -346,7 +346,7 @@ class ReadOnly:
     __slots__ = ()
 
     def refuse(self, kind: type[Object]) -> NoReturn:
-        """Raise what a caller hears who may not read, or not write, objects of a kind."""
+        """Raise the refusal for a caller who may not read, or not write, objects of a kind."""
         raise NotImplementedError
 
     async def create(self, item: T) -> T:

@@ -1,6 +1,8 @@
-"""Limits how often the API on TLS is asked: by each key or session, by
-all of an account, and by the address of a request that has none in force; and how many of an account are under way at
-once: one that waits or follows keeps its connection for an hour, and all clients share the connections.
+"""Limits how often the API on TLS is asked: by key or session, by account, and by address.
+
+An account is limited over all its keys and sessions; an address limits requests without one in force. Limited too is
+how many requests of an account are under way at once: one that waits or follows keeps its connection for an hour, and
+all clients share the connections.
 
 An address is charged for requests without a key or a session in force, so that many who share one address
 share no limit as long as their keys are good. A key that was accepted lately is let through to its own limit while the
@@ -64,7 +66,7 @@ class Standing:
 
 
 class Gate:
-    """The limits of one door."""
+    """The limits of the API on TLS."""
 
     def __init__(self, policy: Policy, *, now: Callable[[], float] = time.monotonic) -> None:
         """Args: now: monotonic seconds."""

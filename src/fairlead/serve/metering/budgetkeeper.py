@@ -18,7 +18,7 @@ from fairlead.plan.metering import budget, price
 from fairlead.plan.metering.usage import MICROS
 from fairlead.plan.pod import podstate
 from fairlead.plan.tenancy import baseline
-from fairlead.serve.metering.budgets import Budget, Budgets, Told
+from fairlead.serve.metering.budgets import Budget, BudgetNotice, Budgets
 from fairlead.serve.metering.port import Metering
 from fairlead.store.port import Selector, Store
 from fairlead.wire.fairlead.tenancy import Tenancy
@@ -84,10 +84,10 @@ class Keeper:
         found = budget.decide(one.limit, one.standing, spent, now=now)
         currency = self.metering.pricing.currency
         holders = await self._holders(namespace) if found.stops else ()
-        told = Told(type=THRESHOLD, percent=found.tells, currency=currency) if found.tells else None
+        notice = BudgetNotice(type=THRESHOLD, percent=found.tells, currency=currency) if found.tells else None
         if holders:
-            told = Told(type=STOPPING, percent=budget.WHOLE, currency=currency)
-        await self.budgets.note(one, found.standing, told)
+            notice = BudgetNotice(type=STOPPING, percent=budget.WHOLE, currency=currency)
+        await self.budgets.note(one, found.standing, notice)
         for pod in holders:
             telemetry.log.warning("container stopped", reason="BudgetExceeded", pod=pod, tenant=one.tenancy)
             try:

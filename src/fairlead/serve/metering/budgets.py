@@ -24,8 +24,8 @@ class Budget:
 
 
 @frozen
-class Told:
-    """What a webhook is told of a budget."""
+class BudgetNotice:
+    """What a webhook receives of a budget."""
 
     type: str
     """`budget.threshold` or `budget.stopping`."""
@@ -37,7 +37,7 @@ class Budgets(Protocol):
     """Budgets, one a tenancy."""
 
     async def put(self, uid: str, tenancy: str, limit: Limit, *, account: str) -> Budget:
-        """Set one, in place of the one that is there; what was told under another amount is told anew."""
+        """Set one, in place of the one that is there; what was reported under another amount is reported anew."""
         ...
 
     async def find(self, uid: str) -> Budget | None:
@@ -52,6 +52,6 @@ class Budgets(Protocol):
         """Remove one; returns whether there was one."""
         ...
 
-    async def note(self, found: Budget, standing: Standing, told: Told | None) -> None:
+    async def note(self, found: Budget, standing: Standing, notice: BudgetNotice | None) -> None:
         """Write how one stands and, in the same step, what webhooks are told; one that was set anew is left alone."""
         ...

@@ -1,4 +1,4 @@
-"""Keeps budgets in the service's database; what webhooks are told is written in the same transaction."""
+"""Keeps budgets in the service's database; what webhooks receive is written in the same transaction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sqlalchemy.ext import asyncio as sqla
 from fairlead.plan.metering import budget
 from fairlead.plan.metering.budget import Limit, Standing
 from fairlead.serve.database import engine, schema
-from fairlead.serve.metering.budgets import Budget, Told
+from fairlead.serve.metering.budgets import Budget, BudgetNotice
 from fairlead.wire.text import timestamp
 
 _B = schema.BUDGET.c
@@ -73,7 +73,7 @@ class StoredBudgets:
             gone = await connection.execute(sa.delete(schema.BUDGET).where(_B.tenancy_uid == uid))
         return bool(gone.rowcount)
 
-    async def note(self, found: Budget, standing: Standing, told: Told | None) -> None:
+    async def note(self, found: Budget, standing: Standing, notice: BudgetNotice | None) -> None:
         """See `Budgets.note`."""
         values = {
             "period": standing.period,
@@ -84,19 +84,19 @@ class StoredBudgets:
         same = (_B.tenancy_uid == found.uid, _B.set_at == found.set_at)
         async with engine.transaction(self.database) as connection:
             changed = await connection.execute(sa.update(schema.BUDGET).where(*same).values(values))
-            if changed.rowcount and told is not None:
-                await self.tell(connection, told.type, found.uid, _data(found, standing, told))
+            if changed.rowcount and notice is not None:
+                await self.tell(connection, notice.type, found.uid, _data(found, standing, notice))
 
 
-def _data(found: Budget, standing: Standing, told: Told) -> Mapping[str, Any]:
+def _data(found: Budget, standing: Standing, notice: BudgetNotice) -> Mapping[str, Any]:
     at = budget.stops_at(found.limit, standing)
     return {
         "tenancy": found.tenancy,
         "period": standing.period,
-        "percent": told.percent,
+        "percent": notice.percent,
         "spent": f"{standing.spent:f}",
         "amount": f"{found.limit.amount:f}",
-        "currency": told.currency,
+        "currency": notice.currency,
         "action": found.limit.action,
         "stops_at": None if at is None else timestamp.emit(at),
     }

@@ -25,7 +25,7 @@ from fairlead.serve.accounts import roles
 from fairlead.serve.accounts.audit import Place
 from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.accounts.recording import Recording
-from fairlead.serve.api.kept import Kept
+from fairlead.serve.api.resultcache import ResultCache
 from fairlead.serve.backend import own
 from fairlead.serve.backend.port import Absent, Backend
 from fairlead.serve.backend.tenant import member
@@ -106,9 +106,9 @@ class Services:
     """Of the request in the audit log; None: it came by the unix socket."""
     caller: str = "local"
     """Who asks, by a name that no other caller has: keys of requests are each caller's own."""
-    views: Kept[Any] = field(default_factory=lambda: Kept(512))
+    views: ResultCache[Any] = field(default_factory=lambda: ResultCache(512))
     """What containers look like, by their pods."""
-    censuses: Kept[Any] = field(default_factory=lambda: Kept(1))
+    censuses: ResultCache[Any] = field(default_factory=lambda: ResultCache(1))
     """What is read out of all nodes and pods, by their listings."""
 
     @property

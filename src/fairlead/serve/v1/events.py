@@ -1,4 +1,4 @@
-"""Routes of events."""
+"""Serves the routes of events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes of GPUs: what there is, who holds it, how they are linked, and faults of simulated ones."""
+"""Serves the routes of GPUs: what there is, who holds it, how they are linked, and faults of simulated ones."""
 
 from __future__ import annotations
 

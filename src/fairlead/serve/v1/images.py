@@ -1,4 +1,4 @@
-"""Routes of images."""
+"""Serves the routes of images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes of quotas: Kubernetes' `ResourceQuota`, by namespace.
+"""Serves the routes of quotas: Kubernetes' `ResourceQuota`, by namespace.
 
 What is used is counted from the pods when asked; nothing is kept that could go stale.
 """

@@ -1,4 +1,4 @@
-"""Routes of the service itself: how it is, whether it serves, whether containers can be run."""
+"""Serves the routes of the service itself: how it is, whether it serves, whether containers can be run."""
 
 from __future__ import annotations
 

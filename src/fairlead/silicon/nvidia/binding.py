@@ -40,7 +40,7 @@ ABSENT: Final = frozenset({2, 3, 4, 6, 13, 21, 25, 26, 999})
 
 
 class Binding:
-    """`nvidia-ml-py` over one library. Calls are blocking: make them in a lane.
+    """`nvidia-ml-py` over one library. Calls are blocking: make them by `callthread`.
 
     Raises:  Unavailable: no library, or it refuses to start (reason `DriverNotLoaded`, `DriverVersionMismatch`, …).
     """
@@ -153,7 +153,7 @@ def gpu_call(
     call: Callable[[Binding, Any], T],
     translate: Callable[[Exception], errors.FairleadError],
 ) -> Callable[[], T]:
-    """Return a blocking call, for a lane, that opens NVML, finds a GPU by its UUID and translates NVML's errors.
+    """Return a blocking call that opens NVML, finds a GPU by its UUID and translates NVML's errors.
 
     Args: call: takes the binding and the GPU's handle.
     """

@@ -1,8 +1,8 @@
 """Runs driver calls that may hang in threads, away from everything else.
 
-A driver call runs in a daemon thread of its lane (one lane a GPU, one for the library). A call that does not return in
-time leaves its thread behind and its lane occupied: further calls on that lane fail at once, until the old one comes
-back. So a hung GPU costs one thread, other lanes never notice, and a process can end while a call still hangs.
+A driver call runs in the daemon thread of its target: a GPU, or the library itself. A call that does not return in time
+leaves its thread behind and its target occupied: further calls to that target fail at once, until the old one returns.
+So a hung GPU costs one thread, other targets never notice, and a process can end while a call still hangs.
 
 Nothing here needs an event loop, whose import costs a short-lived command 20 ms; `asynccalls` waits in one.
 """
@@ -21,51 +21,53 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class CallThreads:
-    """Daemon threads, at most one a lane."""
+    """Daemon threads, at most one a target."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
         self._running: dict[str, concurrent.futures.Future[object]] = {}
 
-    def submit(self, lane: str, call: Callable[[], T]) -> concurrent.futures.Future[T]:
+    def submit(self, target: str, call: Callable[[], T]) -> concurrent.futures.Future[T]:
         """Start `call` in its own daemon thread.
 
         Returns: a future that ends with the call.
-        Raises:  DeviceFault: an earlier call on this lane still hangs (reason `Timeout`).
+        Raises:  DeviceFault: an earlier call to this target still hangs (reason `Timeout`).
         """
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
         with self._lock:
-            if lane in self._running:
-                raise hung(lane)
-            self._running[lane] = future  # type: ignore[assignment] # futures are not covariant
-        thread = threading.Thread(target=self._run, args=(lane, future, call), name=f"{self._name}-{lane}", daemon=True)
+            if target in self._running:
+                raise hung(target)
+            self._running[target] = future  # type: ignore[assignment] # futures are not covariant
+        thread = threading.Thread(
+            target=self._run, args=(target, future, call), name=f"{self._name}-{target}", daemon=True
+        )
         thread.start()
         return future
 
-    def _run(self, lane: str, future: concurrent.futures.Future[T], call: Callable[[], T]) -> None:
+    def _run(self, target: str, future: concurrent.futures.Future[T], call: Callable[[], T]) -> None:
         future.set_running_or_notify_cancel()
         try:
             result = call()
         except BaseException as error:  # noqa: BLE001 - carried to the caller's thread, nothing is swallowed
-            self._leave(lane)
+            self._leave(target)
             future.set_exception(error)
         else:
-            self._leave(lane)
+            self._leave(target)
             future.set_result(result)
 
-    def _leave(self, lane: str) -> None:
+    def _leave(self, target: str) -> None:
         with self._lock:
-            del self._running[lane]
+            del self._running[target]
 
     def start(self, calls: Mapping[str, Callable[[], T]]) -> dict[str, concurrent.futures.Future[T] | Exception]:
-        """Submit calls side by side; a lane that is occupied has its error in place of a future."""
+        """Submit calls side by side; a target that is occupied has its error in place of a future."""
         started: dict[str, concurrent.futures.Future[T] | Exception] = {}
-        for lane, call in calls.items():
+        for target, call in calls.items():
             try:
-                started[lane] = self.submit(lane, call)
+                started[target] = self.submit(target, call)
             except errors.DeviceFault as error:
-                started[lane] = error
+                started[target] = error
         return started
 
     def run_all_here(self, calls: Mapping[str, Callable[[], T]], *, timeout_s: float) -> dict[str, T | Exception]:
@@ -73,14 +75,14 @@ class CallThreads:
         started = self.start(calls)
         waiting = [item for item in started.values() if not isinstance(item, Exception)]
         concurrent.futures.wait(waiting, timeout=timeout_s)
-        return {lane: outcome(lane, item) for lane, item in started.items()}
+        return {target: outcome(target, item) for target, item in started.items()}
 
-    def run_here(self, lane: str, call: Callable[[], T], *, timeout_s: float) -> T:
+    def run_here(self, target: str, call: Callable[[], T], *, timeout_s: float) -> T:
         """Wait for one call from an ordinary thread; errors as `run`."""
         try:
-            return self.submit(lane, call).result(timeout_s)
+            return self.submit(target, call).result(timeout_s)
         except concurrent.futures.TimeoutError as error:
-            raise hung(lane) from error
+            raise hung(target) from error
 
 
 class Result(Protocol[T_co]):
@@ -103,20 +105,20 @@ class Result(Protocol[T_co]):
         ...
 
 
-def outcome(lane: str, started: Result[T] | Exception) -> T | Exception:
+def outcome(target: str, started: Result[T] | Exception) -> T | Exception:
     """Return the result or the error of a call that was waited for; `hung` where it has not ended."""
     if isinstance(started, Exception):
         return started
     if not started.done():
         started.cancel()
-        return hung(lane)
+        return hung(target)
     failure = started.exception()
     if failure is not None and not isinstance(failure, Exception):
         raise failure
     return started.result() if failure is None else failure
 
 
-def hung(lane: str) -> errors.DeviceFault:
-    """Return the error of a lane whose call does not come back."""
-    message = f"driver call for {lane} does not return"
+def hung(target: str) -> errors.DeviceFault:
+    """Return the error of a target whose call does not come back."""
+    message = f"driver call for {target} does not return"
     return errors.DeviceFault(message, reason="Timeout", hint="reset the GPU or reload its driver")

@@ -40,18 +40,18 @@ def find_program(root: Path, driver_root: Path) -> port.MPSProgram | None:
 
 
 class NVMLComputeModes:
-    """Sets compute modes by NVML's calls, each in a lane of its own."""
+    """Sets compute modes by NVML's calls, each in a thread of its GPU."""
 
     def __init__(
         self,
         open_binding: Callable[[], binding.Binding],
         *,
-        lanes: asynccalls.AsyncCallThreads,
+        threads: asynccalls.AsyncCallThreads,
         call_timeout_s: float,
         turn: asyncio.Lock,
     ) -> None:
-        """Take how to call. Args: turn: of one silicon: lanes refuse a second call while one runs."""
-        self._open, self._lanes, self._timeout_s, self._turn = open_binding, lanes, call_timeout_s, turn
+        """Take how to call. Args: turn: of one silicon: threads refuse a second call while one runs."""
+        self._open, self._threads, self._timeout_s, self._turn = open_binding, threads, call_timeout_s, turn
 
     async def read_mode(self, gpu: GPUUUID) -> ComputeMode:
         """Read the mode; see the port."""
@@ -70,7 +70,7 @@ class NVMLComputeModes:
             self._open, gpu, call, lambda error: _translated(error, f"{what} the compute mode of {gpu}")
         )
         async with self._turn:
-            return await self._lanes.run(f"compute mode {gpu}", run, timeout_s=self._timeout_s)
+            return await self._threads.run(f"compute mode {gpu}", run, timeout_s=self._timeout_s)
 
 
 def _translated(error: Exception, what: str) -> errors.FairleadError:

@@ -1,6 +1,6 @@
 """Reads one GPU through NVML: identity, memory, MIG devices, NVLinks, health.
 
-Everything here blocks and runs in that GPU's lane. What the GPU or driver does not offer becomes None; what makes the
+Everything here blocks and runs in that GPU's thread. What the GPU or driver does not offer becomes None; what makes the
 GPU unusable (lost, no UUID) is raised as NVML's error and translated by the caller.
 """
 

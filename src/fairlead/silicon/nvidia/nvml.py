@@ -59,7 +59,7 @@ class NVMLSilicon:
         self._scanning = asyncio.Lock()
         self._partitioning, self._moding = asyncio.Lock(), asyncio.Lock()
         self._profiler = profiler.Profiler()
-        self._lanes = asynccalls.AsyncCallThreads("nvml")
+        self._threads = asynccalls.AsyncCallThreads("nvml")
         self._feed = eventbus.EventBus()
         self._roster = knowngpus.KnownGPUs(self._feed.publish)
         self._scanner = scanner.Scanner(
@@ -75,7 +75,7 @@ class NVMLSilicon:
             self._scanner.open,
             events=self._feed,
             roster=self._roster,
-            lanes=self._lanes,
+            threads=self._threads,
             call_timeout_s=call_timeout_s,
             probe_s=probe_s,
         )
@@ -90,7 +90,7 @@ class NVMLSilicon:
         try:
             calls = next(steps)
             while True:
-                calls = steps.send(await self._lanes.run_all(calls, timeout_s=self._call_timeout_s))
+                calls = steps.send(await self._threads.run_all(calls, timeout_s=self._call_timeout_s))
         except StopIteration as end:
             found: T = end.value
             return found
@@ -98,21 +98,21 @@ class NVMLSilicon:
     async def sample(self, *, within_s: float) -> tuple[Sample, ...]:
         """Read every GPU's counters; see the port's Sampler. Lanes of its own: a scan never finds one occupied."""
         try:
-            library = await self._carry_out(self._scanner.start(lane="sampled library"))
+            library = await self._carry_out(self._scanner.start(target="sampled library"))
         except errors.Unavailable:
             return ()
         calls: dict[str, Callable[[], tuple[Sample, ...]]] = {
             f"sampled gpu{index}": functools.partial(sampler.read, library.binding, index, self._profiler)
             for index in range(library.count)
         }
-        answers = await self._lanes.run_all(calls, timeout_s=within_s)
+        answers = await self._threads.run_all(calls, timeout_s=within_s)
         return tuple(sample for answer in answers.values() if isinstance(answer, tuple) for sample in answer)
 
     def partitioner(self) -> partitioner.NVMLPartitioner:
         """Return who partitions these GPUs; see the port's Partitioner."""
         return partitioner.NVMLPartitioner(
             self._scanner.open,
-            lanes=self._lanes,
+            threads=self._threads,
             call_timeout_s=self._call_timeout_s,
             reset=self._reset_released,
             turn=self._partitioning,
@@ -121,14 +121,14 @@ class NVMLSilicon:
     def compute_modes(self) -> computemode.NVMLComputeModes:
         """Return who sets these GPUs' compute modes; see the port's ComputeModes."""
         return computemode.NVMLComputeModes(
-            self._scanner.open, lanes=self._lanes, call_timeout_s=self._call_timeout_s, turn=self._moding
+            self._scanner.open, threads=self._threads, call_timeout_s=self._call_timeout_s, turn=self._moding
         )
 
     def inspector(self) -> inspector.NVMLInspector:
         """Return who reads and cleans these GPUs; see the port's Inspector."""
         return inspector.NVMLInspector(
             self._scanner.open,
-            lanes=self._lanes,
+            threads=self._threads,
             call_timeout_s=self._call_timeout_s,
             reset=self.partitioner().reset,
             scrub=self._scrub,
@@ -146,7 +146,7 @@ class NVMLSilicon:
             try:
                 opened = self._scanner.release()
                 if opened is not None and is_quiet:
-                    await self._lanes.run("close", opened.shut_down, timeout_s=self._call_timeout_s)
+                    await self._threads.run("close", opened.shut_down, timeout_s=self._call_timeout_s)
                 await self._reset(gpu, pci_bus_id)
             finally:
                 self._scanner.is_released = False
@@ -183,4 +183,4 @@ class NVMLSilicon:
         has_ended = await asyncio.to_thread(self._watcher.join, _JOIN_S)
         opened = self._scanner.release()
         if opened is not None and has_ended:
-            await self._lanes.run("close", opened.shut_down, timeout_s=self._call_timeout_s)
+            await self._threads.run("close", opened.shut_down, timeout_s=self._call_timeout_s)

@@ -38,35 +38,35 @@ _VARIANTS: Final = {7: "+me", 8: "+me", 10: "+gfx", 11: "+gfx", 12: "+gfx", 17: 
 
 
 class NVMLPartitioner:
-    """Changes partitions by NVML's calls, each in a thread of its GPU's lane."""
+    """Changes partitions by NVML's calls, each in the thread of its GPU."""
 
     def __init__(
         self,
         open_binding: Callable[[], binding.Binding],
         *,
-        lanes: asynccalls.AsyncCallThreads,
+        threads: asynccalls.AsyncCallThreads,
         call_timeout_s: float,
         reset: Reset,
         turn: asyncio.Lock,
     ) -> None:
-        """Take how to call. Args: turn: of one silicon: lanes refuse a second call while one runs."""
+        """Take how to call. Args: turn: of one silicon: threads refuse a second call while one runs."""
         self._turn = turn
         self._open = open_binding
-        self._lanes = lanes
+        self._threads = threads
         self._timeout_s = max(call_timeout_s, _LONGEST_CALL_S)
         self._reset = reset
 
     async def list_partitions(self) -> tuple[Partition, ...]:
         """Read every GPU; see the port."""
         async with self._turn:
-            nvml = await self._lanes.run("partition library", self._open, timeout_s=self._timeout_s)
+            nvml = await self._threads.run("partition library", self._open, timeout_s=self._timeout_s)
             try:
-                count = await self._lanes.run("partition", nvml.nvml.nvmlDeviceGetCount, timeout_s=self._timeout_s)
+                count = await self._threads.run("partition", nvml.nvml.nvmlDeviceGetCount, timeout_s=self._timeout_s)
             except nvml.error as error:
                 raise binding.start_error(error) from error
         calls = {f"partition gpu{index}": functools.partial(read_partition, nvml, index) for index in range(count)}
         async with self._turn:
-            answers = await self._lanes.run_all(calls, timeout_s=self._timeout_s)
+            answers = await self._threads.run_all(calls, timeout_s=self._timeout_s)
         return tuple(_partition(index, answer, nvml) for index, answer in enumerate(answers.values()))
 
     async def set_mode(self, gpu: GPUUUID, *, is_enabled: bool) -> bool:
@@ -130,10 +130,10 @@ class NVMLPartitioner:
         await self._call(gpu, f"destroy compute instance {instance}/{compute}", call)
 
     async def _call(self, gpu: GPUUUID, what: str, call: Callable[[binding.Binding, Any], T]) -> T:
-        """Run one call about one GPU in its lane; NVML's errors come out translated."""
+        """Run one call about one GPU in its thread; NVML's errors come out translated."""
         run = binding.gpu_call(self._open, gpu, call, lambda error: _translated(error, f"{what} on {gpu}"))
         async with self._turn:
-            return await self._lanes.run(f"partition {gpu}", run, timeout_s=self._timeout_s)
+            return await self._threads.run(f"partition {gpu}", run, timeout_s=self._timeout_s)
 
 
 def _translated(error: Exception, what: str) -> errors.FairleadError:

@@ -1,10 +1,10 @@
 """Scans NVIDIA GPUs through NVML: which calls to make, and what their answers mean; who waits for them is the caller's.
 
-A scan is a generator. It yields driver calls that may run side by side, each on a lane of `callthread`, and is sent
+A scan is a generator. It yields driver calls that may run side by side, each in a thread of `callthread`, and is sent
 their answers; it returns the inventory. So one text serves the silicon port, which awaits the calls, and a command that
 scans once without an event loop (`run`). The calls block; the generator itself never does.
 
-One scan reads the library's own facts in one lane and every GPU in its own: a GPU that is lost or hangs becomes an
+One scan reads the library's own facts in one thread and every GPU in its own: a GPU that is lost or hangs becomes an
 `UnreadableGPU`, named from an earlier scan, and the others are read as ever. The library is opened when it is there and
 opened again after the driver as a whole has failed, so a driver that appears later is found.
 """
@@ -27,7 +27,7 @@ from fairlead.silicon.pci import pci
 VENDOR_ID: Final = 0x10DE
 T = TypeVar("T")
 Steps = Generator[Mapping[str, Callable[[], object]], Mapping[str, object], T]
-"""Yields calls by lane, is sent each one's result or error by lane, returns what was found."""
+"""Yields calls by target, is sent each one's result or error by target, returns what was found."""
 
 
 @frozen
@@ -90,13 +90,13 @@ class Scanner:
             is_simulated=self._is_simulated,
         )
 
-    def run(self, lanes: callthread.CallThreads) -> Inventory:
+    def run(self, threads: callthread.CallThreads) -> Inventory:
         """Scan in this thread, with the same limit for each call. Raises: as `scan`."""
         scan = self.scan()
         try:
             calls = next(scan)
             while True:
-                calls = scan.send(lanes.run_all_here(calls, timeout_s=self._call_timeout_s))
+                calls = scan.send(threads.run_all_here(calls, timeout_s=self._call_timeout_s))
         except StopIteration as end:
             found: Inventory = end.value
             return found
@@ -117,9 +117,9 @@ class Scanner:
         opened, self._binding = self._binding, None
         return opened
 
-    def start(self, *, lane: str = "library") -> Steps[Library]:
+    def start(self, *, target: str = "library") -> Steps[Library]:
         """Open the library and read its own facts: the driver and the number of GPUs. Raises: Unavailable."""
-        answer = (yield {lane: self._read_library})[lane]
+        answer = (yield {target: self._read_library})[target]
         if isinstance(answer, Library):
             return answer
         if isinstance(answer, errors.DeviceFault):

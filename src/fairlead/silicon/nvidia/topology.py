@@ -32,7 +32,7 @@ def read_levels(
 ) -> dict[str, LinkKind]:
     """Ask the driver how one GPU reaches others over PCIe; by the other's PCI address, known ones only.
 
-    Blocking: runs in the first GPU's lane.
+    Blocking: runs in the first GPU's thread.
     """
     found = {}
     for other in others:

@@ -3,7 +3,7 @@
 It registers every GPU that answers with one event set, waits, and hands on what comes. A wait that fails makes
 it start over with a new set, without the GPUs that are lost, after a pause that doubles: an error that comes back at
 once costs next to nothing. GPUs that did not answer are tried again from time to time. Registration runs in the GPU's
-own lane, so a GPU that hangs is left out and the others are heard.
+own thread, so a GPU that hangs is left out and the others are heard.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class Watcher:
         *,
         events: eventbus.EventBus,
         roster: knowngpus.KnownGPUs,
-        lanes: callthread.CallThreads,
+        threads: callthread.CallThreads,
         call_timeout_s: float,
         probe_s: float,
     ) -> None:
         self._open = open_binding
-        self._feed, self._roster, self._lanes = events, roster, lanes
+        self._feed, self._roster, self._threads = events, roster, threads
         self._call_timeout_s, self._probe_s = call_timeout_s, probe_s
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -141,7 +141,7 @@ class Watcher:
         """Register one GPU; one that is lost or hangs is noted and left out."""
         call = functools.partial(_register, nvml, chosen.handle, index)
         try:
-            number, seen = self._lanes.run_here(f"events{index}", call, timeout_s=self._call_timeout_s)
+            number, seen = self._threads.run_here(f"events{index}", call, timeout_s=self._call_timeout_s)
         except (nvml.error, errors.DeviceFault) as error:
             self._roster.silent(index, binding.gpu_error(error).message)
             return

@@ -27,7 +27,7 @@ SEEN = Evidence(
 )  # fmt: skip
 
 
-class Card:
+class KnownBoard:
     """Hardware that says what a test sets."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ def lease(tmp_path: Path) -> Path:
     return folder
 
 
-def verify(folder: Path, card: Card, approvals: int = 1) -> str:
+def verify(folder: Path, card: KnownBoard, approvals: int = 1) -> str:
     policy = verifier.Policy(reuse=Reuse.SCRUB, limit_s=10, approvals=approvals)
     made = verifier.Verifier(folder, card, signing.Signer(folder), node="n", boot_id="b", policy=policy)
     return asyncio.run(made.verify(Row(key="GPU-1", state=State.SCRUBBING, epoch=4))).report.id
@@ -61,7 +61,7 @@ def run(tmp_path: Path, *args: str, by: int = 0) -> click.testing.Result:
 
 
 def test_a_board_is_approved_after_it_was_seen_and_its_verification_is_proved(tmp_path: Path, lease: Path) -> None:
-    card = Card()
+    card = KnownBoard()
     verify(lease, card)
     listed = json.loads(run(tmp_path, "baseline", "list", "-o", "json").stdout)
     assert [(one["board"], one["approved"], one["seen_only"]) for one in listed] == [(BOARD, False, ["96.00", "G520"])]
@@ -78,7 +78,7 @@ def test_a_board_is_approved_after_it_was_seen_and_its_verification_is_proved(tm
 
 
 def test_of_two_persons_the_second_one_puts_a_baseline_in_force(tmp_path: Path, lease: Path) -> None:
-    card = Card()
+    card = KnownBoard()
     verify(lease, card, 2)
     first = run(tmp_path, "baseline", "approve", BOARD)
     assert (first.exit_code, "approved by root; a second person must" in first.stderr) == (0, True)
@@ -105,25 +105,25 @@ def test_of_two_persons_the_second_one_puts_a_baseline_in_force(tmp_path: Path, 
 
 
 def test_what_was_in_force_stays_so_while_a_second_person_is_waited_for(tmp_path: Path, lease: Path) -> None:
-    verify(lease, Card(), 2)
+    verify(lease, KnownBoard(), 2)
     for by in (0, 1):
         assert run(tmp_path, "baseline", "approve", BOARD, by=by).exit_code == 0
-    card = Card()
+    card = KnownBoard()
     card.evidence = dataclasses.replace(SEEN, vbios="97.00")
     verify(lease, card, 2)
     assert run(tmp_path, "baseline", "approve", BOARD).exit_code == 0
-    assert ": pass" in run(tmp_path, "report", verify(lease, Card(), 2)).stdout
+    assert ": pass" in run(tmp_path, "report", verify(lease, KnownBoard(), 2)).stdout
     (listed,) = json.loads(run(tmp_path, "baseline", "list", "-o", "json").stdout)
     assert (listed["approved"], listed["waits"], listed["seen_only"]) == (True, True, ["97.00"])
 
 
 def test_what_one_person_approved_before_two_were_asked_for_waits_for_the_second(tmp_path: Path, lease: Path) -> None:
-    verify(lease, Card(), 1)
+    verify(lease, KnownBoard(), 1)
     assert run(tmp_path, "baseline", "approve", BOARD).stderr == ""
-    shown = run(tmp_path, "report", verify(lease, Card(), 2)).stdout
+    shown = run(tmp_path, "report", verify(lease, KnownBoard(), 2)).stdout
     assert "was approved by root alone" in shown
     assert run(tmp_path, "baseline", "approve", BOARD, by=1).exit_code == 0
-    assert ": pass" in run(tmp_path, "report", verify(lease, Card(), 2)).stdout
+    assert ": pass" in run(tmp_path, "report", verify(lease, KnownBoard(), 2)).stdout
 
 
 def test_a_person_is_who_logged_in_or_called_sudo(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_person_is_who_logged_in_or_called_sudo(tmp_path: Path) -> None:
 
 
 def test_a_report_that_somebody_changed_is_refused_and_so_is_another_key(tmp_path: Path, lease: Path) -> None:
-    verify(lease, Card())
+    verify(lease, KnownBoard())
     path = lease / "reports.jsonl"
     path.write_text(path.read_text().replace("GPU-1", "GPU-2"))
     changed = run(tmp_path, "report", "--verify")
@@ -156,10 +156,10 @@ def test_a_report_that_somebody_changed_is_refused_and_so_is_another_key(tmp_pat
 
 
 def test_a_report_cut_short_by_a_crash_is_cut_off_and_the_chain_goes_on(tmp_path: Path, lease: Path) -> None:
-    verify(lease, Card())
+    verify(lease, KnownBoard())
     path = lease / "reports.jsonl"
     with path.open("ab") as file:
         file.write(b'{"body":"{')
-    verify(lease, Card())
+    verify(lease, KnownBoard())
     proved = run(tmp_path, "report", "--verify")
     assert (proved.exit_code, "2 reports" in proved.stderr) == (0, True)

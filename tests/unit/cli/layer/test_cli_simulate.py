@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.serve import server
-from fairlead.serve.v1 import faultdoor
+from fairlead.serve.v1 import faultsocket
 from tests.unit.cli.conftest import fairlead
 from tests.unit.serve.world import Faulty
 
@@ -42,7 +42,7 @@ def silicon(folder: Path) -> Iterator[Faulty]:
     async def serve() -> None:
         listening, ending = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
-        door = faultdoor.create_app(faulty, "worker-1")
+        door = faultsocket.create_app(faulty, "worker-1")
         async with asyncio.TaskGroup() as group:
             path = folder / "silicon" / "faults.sock"
             task = group.create_task(server.serve_unix(door, path, ready=listening))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.control.scheduler import room
+from fairlead.control.scheduler import preemption
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.scheduling import policy
 from tests.unit.control.scheduler.plane import GPU, Plane
@@ -68,7 +68,7 @@ async def test_idle_share_is_lent_and_taken_back_from_the_borrower(plane: Plane)
 
 def test_an_owner_reads_no_name_of_another_namespaces_pod() -> None:
     pods = [core.Pod(metadata=meta.ObjectMeta(name=f"p{at}", namespace=place)) for at, place in enumerate("aabbc")]
-    assert room.named(pods, pods[0]) == ["a/p0", "a/p1", "2 pods of b", "1 pod of c"]
+    assert preemption.named(pods, pods[0]) == ["a/p0", "a/p1", "2 pods of b", "1 pod of c"]
 
 
 async def test_queues_take_turns_by_their_shares(plane: Plane) -> None:

@@ -163,7 +163,7 @@ _MIG = (
 
 
 def _tainted(found: monitor.Snapshot, *slices: resourceslice.ResourceSlice) -> dict[str, str]:
-    ill = planner.find_ill(found.known, found.verdicts, found.device_verdicts)
+    ill = planner.find_unhealthy(found.known, found.verdicts, found.device_verdicts)
     rules = planner.plan_rules(_NODE, ill, slices, effect="NoSchedule")
     return {one.spec.device_selector.device: one.spec.taint.value for one in rules}
 

@@ -39,8 +39,8 @@ def holder(*ids: str, pod: str = "train", container: str = "main", pod_uid: str 
     )
 
 
-def ill(*ids: str, sick: str) -> tuple[podcondition.Ill, ...]:
-    return podcondition.find_ill(pod(), [held(*ids)], table=TABLE, verdicts={GPUUUID(sick): SICK})
+def ill(*ids: str, sick: str) -> tuple[podcondition.UnhealthyGPU, ...]:
+    return podcondition.find_unhealthy(pod(), [held(*ids)], table=TABLE, verdicts={GPUUUID(sick): SICK})
 
 
 def test_a_pod_is_concerned_by_its_own_gpus_only_and_by_what_they_carry() -> None:
@@ -48,7 +48,7 @@ def test_a_pod_is_concerned_by_its_own_gpus_only_and_by_what_they_carry() -> Non
     assert ill("GPU-a", sick="GPU-b") == ()
     assert [one.gpu for one in ill("GPU-c::1", "GPU-c::2", sick="GPU-c")] == ["GPU-c"]
     other = [held("GPU-b", pod="other")]
-    assert podcondition.find_ill(pod(), other, table=TABLE, verdicts={GPUUUID("GPU-b"): SICK}) == ()
+    assert podcondition.find_unhealthy(pod(), other, table=TABLE, verdicts={GPUUUID("GPU-b"): SICK}) == ()
 
 
 def test_a_mig_device_and_its_replicas_share_the_fate_of_their_gpu() -> None:

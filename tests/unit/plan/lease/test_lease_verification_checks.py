@@ -21,7 +21,7 @@ GOOD = Evidence(
 ALLOWED = baseline.Baseline(
     board=GOOD.board, vbios=("96", "97"), inforom=("G520",), link_width=16, ecc=True, by="root", at=1.0
 )
-CARD = baseline.Card(serial="1", board=GOOD.board)
+CARD = baseline.KnownBoard(serial="1", board=GOOD.board)
 CASE = Case(now=GOOD, before=GOOD, card=CARD, baseline=ALLOWED, reset="", scrub="")
 
 

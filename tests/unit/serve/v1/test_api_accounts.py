@@ -17,7 +17,7 @@ from litestar.handlers import BaseRouteHandler
 
 from fairlead import errors
 from fairlead.plan.tenancy import baseline
-from fairlead.serve import door
+from fairlead.serve import authentication
 from fairlead.serve.accounts import port, roles, store, stores
 from fairlead.serve.accounts.recording import Refusals
 from fairlead.serve.accounts.roles import Action, Membership, Role, Scope
@@ -53,10 +53,10 @@ class Lab:
         self.uids: dict[str, str] = {}
         self.namespaces: dict[str, str] = {}
 
-    def guarded(self, policy: Policy, now: Callable[[], float] = time.monotonic) -> door.App:
+    def guarded(self, policy: Policy, now: Callable[[], float] = time.monotonic) -> authentication.App:
         """Return the door with limits."""
         inner, gate = application(self.services), Gate(policy, now=now)
-        return door.create_app(inner, self.accounts, gate=gate, refusals=self.refusals)
+        return authentication.create_app(inner, self.accounts, gate=gate, refusals=self.refusals)
 
     async def tenancy(self, name: str) -> None:
         item = await self.world.store.create(Tenancy(metadata=meta.ObjectMeta(name=name)))

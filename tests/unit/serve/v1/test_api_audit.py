@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from fairlead import errors
-from fairlead.serve import door
+from fairlead.serve import authentication
 from fairlead.serve.accounts import audit, recording
 from fairlead.serve.accounts.audit import AuditView, Entry, Outcome, Query
 from fairlead.serve.accounts.recording import Refusals
@@ -165,7 +165,7 @@ def _broken(lab: Lab, *fails: str) -> None:
     accounts = dataclasses.replace(lab.accounts, audit=Broken(lab.accounts.audit, fails=fails))
     app = application(dataclasses.replace(lab.services, accounts=accounts))
     gate, refusals = Gate(Policy(key=UNLIMITED, address=UNLIMITED)), Refusals(accounts.audit)
-    lab.app = door.create_app(app, accounts, gate=gate, refusals=refusals)
+    lab.app = authentication.create_app(app, accounts, gate=gate, refusals=refusals)
 
 
 async def test_nothing_is_changed_that_cannot_be_written_and_reads_go_on(lab: Lab) -> None:

@@ -14,7 +14,7 @@ import pytest
 from litestar import handlers
 
 from fairlead import errors
-from fairlead.cli.process.listen import publicdoor
+from fairlead.cli.process.listen import tlslistener
 from fairlead.client import calls, transport
 from fairlead.plan.pod import admission
 from fairlead.serve import certificate
@@ -169,7 +169,7 @@ async def test_api7_server_side_request_forgery(lab: Lab, image: str) -> None:
 async def test_api8_security_misconfiguration(lab: Lab, tmp_path: Path) -> None:
     """TLS from 1.2 on, no cross-origin access, no banner, no method that is not meant, no inside in an answer."""
     files = certificate.own(tmp_path)
-    certificate.ensure_own(files, ["localhost"], publicdoor._now())
+    certificate.ensure_own(files, ["localhost"], tlslistener._now())
     assert certificate.open_context(files).minimum_version >= ssl.TLSVersion.TLSv1_2
     async with lab.client("viewer") as client:
         found = await client.get("/v1/self", headers={"origin": "https://evil.example"})

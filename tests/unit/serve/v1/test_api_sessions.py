@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from fairlead import errors
-from fairlead.serve import door
+from fairlead.serve import authentication
 from fairlead.serve.accounts import audit, keys, port, sessions, stores
 from fairlead.serve.accounts.recording import Refusals
 from fairlead.serve.accounts.roles import Scope
@@ -229,7 +229,7 @@ class FullDisk:
 async def test_a_login_that_cannot_be_written_down_does_not_happen(lab: Lab) -> None:
     full = dataclasses.replace(lab.accounts, audit=FullDisk())
     gate, refusals = Gate(Policy(key=UNLIMITED, address=UNLIMITED)), Refusals(full.audit)
-    lab.app = door.create_app(application(lab.services), full, gate=gate, refusals=refusals)
+    lab.app = authentication.create_app(application(lab.services), full, gate=gate, refusals=refusals)
     async with _browser(lab) as browser:
         answer = await browser.post("/v1/session", json={"key": lab.keys["viewer"]})
     assert (answer.status_code, answer.json()["reason"]) == (503, "AuditUnavailable")

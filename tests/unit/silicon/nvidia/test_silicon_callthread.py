@@ -1,4 +1,4 @@
-"""Lanes: a call that hangs costs its own lane, once, and nobody else."""
+"""Call threads: a call that hangs costs its own target, once, and no other."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from fairlead import settings, telemetry
 from fairlead.cli.core import cluster, options, stopping
 
 if TYPE_CHECKING:
-    from fairlead.cli.process.listen.publicdoor import PublicDoor
+    from fairlead.cli.process.listen.tlslistener import TLSListener
     from fairlead.store.kubernetes.store import KubernetesStore
 
 _LISTEN: Final = ":8443"
@@ -35,7 +35,7 @@ def api(config: settings.Settings) -> None:
 
 
 async def _run(config: settings.Settings) -> None:
-    from fairlead.cli.process.listen import publicdoor
+    from fairlead.cli.process.listen import tlslistener
     from fairlead.store.kubernetes import reach, rights, server
 
     stop, chosen = stopping.stop_event(), cluster.access(config)
@@ -44,7 +44,7 @@ async def _run(config: settings.Settings) -> None:
     async with (
         cluster.monitored(config) as monitor,
         cluster.opened(config, meter=monitor.meter, requests_per_s=rate) as store,
-        publicdoor.opened(config) as public,
+        tlslistener.opened(config) as public,
     ):
         asked = server.Server(store.client, address=chosen.cluster.server)
         granted, reached, ready = rights.Watched(asked, rights.API), reach.Reach(asked), asyncio.Event()
@@ -66,7 +66,7 @@ async def _run(config: settings.Settings) -> None:
 
 
 async def _serve(
-    config: settings.Settings, store: KubernetesStore, public: PublicDoor, address: str, ready: asyncio.Event
+    config: settings.Settings, store: KubernetesStore, public: TLSListener, address: str, ready: asyncio.Event
 ) -> None:
     """Serve the API on its socket and on TLS until cancelled."""
     from fairlead.cli.core import inprocess

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlead.node.lease import baselines, door, ledgerfile
+from fairlead.node.lease import baselines, ledgerfile, requestsocket
 from fairlead.plan.lease.baseline import Decided, Learned
 from fairlead.plan.lease.row import Row
 
@@ -25,7 +25,9 @@ class NodeLedger:
 
     async def ask(self, verb: str, gpu: str, *, by: str, why: str) -> Row:
         """See `port.Ledger.ask`."""
-        return await asyncio.to_thread(door.ask, self.folder, door.Request(verb=verb, gpu=gpu, by=by, why=why))
+        return await asyncio.to_thread(
+            requestsocket.ask, self.folder, requestsocket.Request(verb=verb, gpu=gpu, by=by, why=why)
+        )
 
     async def baselines(self) -> tuple[Learned, Decided]:
         """See `port.Ledger.baselines`."""

@@ -54,7 +54,7 @@ def connect(bundle: Path) -> socket.socket | None:
 
 
 def set_size(bundle: Path, rows: int, columns: int) -> None:
-    """Have conmon give a container's terminal a size; a conmon that has ended is none of the asker's business."""
+    """Set a container's terminal size through conmon; does nothing if conmon has ended."""
     with contextlib.suppress(OSError):
         control = os.open(bundle / "ctl", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:

@@ -273,7 +273,7 @@ def turn(pod: core.Pod) -> tuple[int, str, str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Bond:
-    """What ends with a pod, by name; "": nothing does."""
+    """Names the group that ends with a pod, and how many of it may end first; "": nothing ends."""
 
     unit: str = ""
     """The innermost of its sub-groups, or its group."""

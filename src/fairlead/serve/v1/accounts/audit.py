@@ -1,4 +1,4 @@
-"""Routes of the audit log: the machine's administrators read all of it, a tenancy's owners and admins their part."""
+"""Serves the audit log: the machine's administrators read all of it, a tenancy's owners and admins their part."""
 
 from __future__ import annotations
 

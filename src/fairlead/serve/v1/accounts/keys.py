@@ -1,4 +1,4 @@
-"""Routes of API keys: an account makes and ends its own, an administrator those of every account."""
+"""Serves the routes of API keys: an account makes and ends its own, an administrator those of every account."""
 
 from __future__ import annotations
 

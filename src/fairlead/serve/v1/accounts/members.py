@@ -1,4 +1,4 @@
-"""Routes of a tenancy's members: who has which role."""
+"""Serves the routes of a tenancy's members: who has which role."""
 
 from __future__ import annotations
 

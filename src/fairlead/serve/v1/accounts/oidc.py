@@ -1,4 +1,4 @@
-"""Routes of people's logins by an identity provider: in a browser, and for a command line on another machine."""
+"""Serves people's logins by an identity provider: in a browser, and for a command line on another machine."""
 
 from __future__ import annotations
 

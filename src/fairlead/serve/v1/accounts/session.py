@@ -1,4 +1,4 @@
-"""Routes of browsers' sessions: a key is shown once, and a cookie stands for it from then on."""
+"""Serves the routes of browsers' sessions: a key is shown once, and a cookie stands for it from then on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes of accounts: made, listed and deleted by the machine's administrators; and who one is oneself."""
+"""Serves the routes of accounts: made, listed and deleted by the machine's administrators; and who one is oneself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes of budgets: what a tenancy may spend in a month; and the refusal of what goes beyond."""
+"""Serves the routes of budgets: what a tenancy may spend in a month; and the refusal of what goes beyond."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ async def _feed(socket: Socket, session: Session) -> None:
 
 
 async def notice_end(socket: Socket) -> None:
-    """End the session where the asker is gone, which feeding does not hear while the process takes no input."""
+    """End the session when its client disconnects; feeding does not notice while the process takes no input."""
     gone = peer.gone_of_state(socket.scope.get("state") or {})
     if gone is not None:
         await gone.wait()

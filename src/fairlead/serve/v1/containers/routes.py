@@ -1,4 +1,4 @@
-"""Routes of containers: look, wait, stop, delete, and what a container wrote."""
+"""Serves the routes of containers: look, wait, stop, delete, and what a container wrote."""
 
 from __future__ import annotations
 

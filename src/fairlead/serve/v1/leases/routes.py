@@ -1,4 +1,4 @@
-"""Routes of the ledger: who has which GPU, GPUs kept back from tenants by hand, and the firmware that they may have."""
+"""Serves the ledger: who has which GPU, GPUs kept back from tenants by hand, and the firmware that they may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes of nodes."""
+"""Serves the routes of nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes of queues: what teams are due, on this machine or on a cluster."""
+"""Serves the routes of queues: what teams are due, on this machine or on a cluster."""
 
 from __future__ import annotations
 

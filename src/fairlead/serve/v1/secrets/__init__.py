@@ -1,1 +1,1 @@
-"""Routes of Secrets and what they answer: names of keys and digests, never a value."""
+"""Serves the routes of Secrets and what they answer: names of keys and digests, never a value."""

@@ -1,4 +1,4 @@
-"""Routes of Secrets: made, replaced, listed and deleted by namespace; no route gives a value back."""
+"""Serves the routes of Secrets: made, replaced, listed and deleted by namespace; no route gives a value back."""
 
 from __future__ import annotations
 

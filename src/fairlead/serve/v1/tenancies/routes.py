@@ -1,4 +1,4 @@
-"""Routes of tenancies: made, shown, tested, suspended and deleted. What they stand for, `control.tenancy` makes."""
+"""Serves tenancies: made, shown, tested, suspended and deleted. `control.tenancy` carries them out."""
 
 from __future__ import annotations
 

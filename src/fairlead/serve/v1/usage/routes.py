@@ -1,4 +1,4 @@
-"""Routes of usage: who held GPUs for how long, what that costs, and the same for an accountant's programs."""
+"""Serves usage: who held GPUs for how long, what that costs, and the same for an accountant's programs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Routes of named volumes and what they answer."""
+"""Serves the routes of named volumes and what they answer."""

@@ -1,4 +1,4 @@
-"""Routes of named volumes: Kubernetes' PersistentVolumeClaims, by namespace."""
+"""Serves the routes of named volumes: Kubernetes' PersistentVolumeClaims, by namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes of webhooks: where a tenancy's owners and admins, and the machine's administrators, have events sent."""
+"""Serves webhooks: where a tenancy's owners and admins, and the machine's administrators, have events sent."""
 
 from __future__ import annotations
 

@@ -28,19 +28,19 @@ _FIELD_RECOVERY_ACTION: Final = 230
 
 
 class NVMLInspector:
-    """Reads by NVML's calls, in a lane of its own for each GPU."""
+    """Reads by NVML's calls, in a thread of its own for each GPU."""
 
     def __init__(
         self,
         open_binding: Callable[[], binding.Binding],
         *,
-        lanes: asynccalls.AsyncCallThreads,
+        threads: asynccalls.AsyncCallThreads,
         call_timeout_s: float,
         reset: Callable[[GPUUUID], Awaitable[None]],
         scrub: Scrub | None,
     ) -> None:
         """Take how to call. Args: reset: of the partitioner.   scrub: None: there is no program."""
-        self._open, self._lanes, self._timeout_s = open_binding, lanes, call_timeout_s
+        self._open, self._threads, self._timeout_s = open_binding, threads, call_timeout_s
         self._reset, self._scrub = reset, scrub
         self._turn = asyncio.Lock()
 
@@ -48,7 +48,7 @@ class NVMLInspector:
         """Read what a GPU says of itself; see the port."""
         run = binding.gpu_call(self._open, gpu, lambda nvml, handle: read(nvml, handle, gpu), binding.gpu_error)
         async with self._turn:
-            return await self._lanes.run(f"inspect {gpu}", run, timeout_s=self._timeout_s)
+            return await self._threads.run(f"inspect {gpu}", run, timeout_s=self._timeout_s)
 
     async def reset(self, gpu: GPUUUID) -> None:
         """Reset it; see the port."""

@@ -1,7 +1,7 @@
 """Reads how busy a GPU's units were, by NVML's GPU performance monitoring (GPM), which Hopper and later GPUs have.
 
 A figure is what happened between two samples, so the last sample of each GPU and GPU instance is kept until the next
-one; the first reading takes two. Everything here blocks and runs in that GPU's lane; no two lanes share an entry.
+one; the first reading takes two. Everything here blocks and runs in that GPU's thread; no two threads share an entry.
 Samples of a library that was let go of meanwhile (as for a reset) ended with it.
 Source: NVML API reference, "GPM Functions"; nvml.h, nvmlGpmMetricId_t (units).
 """

@@ -1,7 +1,7 @@
 """Reads one GPU's counters through NVML: load, clocks, temperatures, power, memory, error counts.
 
-Everything here blocks and runs in that GPU's lane. What GPU or driver does not offer becomes None. A MIG device has its
-memory, and from Hopper on its instance's share of the units (`profiler`); clocks and power are its GPU's.
+Everything here blocks and runs in that GPU's thread. What GPU or driver does not offer becomes None. A MIG device has
+its memory, and from Hopper on its instance's share of the units (`profiler`); clocks and power are its GPU's.
 """
 
 from __future__ import annotations

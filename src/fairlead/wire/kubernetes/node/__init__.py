@@ -1,1 +1,1 @@
-"""Kinds that describe nodes beside the Node itself."""
+"""Declares the kinds that describe nodes beside the Node itself."""

@@ -1,4 +1,4 @@
-"""Reads what a container's phases, cost and verifications are told from."""
+"""Reads the data behind a container's phases, cost and verifications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Composes the API's door on TLS: listener, certificate, accounts, and the database that keeps them.
+"""Composes the API on TLS: listener, certificate, accounts, and the database that keeps them.
 
 Loaded only where `api.listen` is set: the database's libraries take 37 MB (measured).
 """
@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from fairlead import errors, settings
 from fairlead.cli.process.listen import logins
-from fairlead.serve import certificate, door, server, sockets
+from fairlead.serve import authentication, certificate, server, sockets
 from fairlead.serve.accounts import recording, stores
 from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.accounts.sessions import Lifetime
@@ -41,8 +41,8 @@ _LARGEST: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublicDoor:
-    """The door, listening and not served yet."""
+class TLSListener:
+    """The API on TLS, listening and not served yet."""
 
     address: str
     files: certificate.Files
@@ -87,7 +87,7 @@ class PublicDoor:
             tasks.create_task(keeper.run(), name="budgets")
             refusals = recording.Refusals(self.accounts.audit)
             tasks.create_task(refusals.keep(), name="refusals")
-            guarded = door.create_app(app, self.accounts, gate=Gate(self.policy), refusals=refusals)
+            guarded = authentication.create_app(app, self.accounts, gate=Gate(self.policy), refusals=refusals)
             seen = guarded
             if self.has_console:
                 seen = console.create_app(guarded, has_login=True, provider=self.provider)
@@ -122,7 +122,7 @@ def _now() -> dt.datetime:
 
 
 @contextlib.asynccontextmanager
-async def opened(config: settings.Settings) -> AsyncIterator[PublicDoor]:
+async def opened(config: settings.Settings) -> AsyncIterator[TLSListener]:
     """Listen, ready the certificate and open the database.
 
     Raises: Invalid: an address, a certificate or a database address is not one; Unavailable: the port is taken, the
@@ -139,7 +139,7 @@ async def opened(config: settings.Settings) -> AsyncIterator[PublicDoor]:
             certificate.ensure_own(files, names, _now())
         certificate.open_context(files)
         async with engine.opened(engine.url_of(config.database.url, config.state.folder)) as database:
-            yield PublicDoor(
+            yield TLSListener(
                 address=_address(listener, *more[:1]),
                 files=files,
                 sender=Sender(outbox=StoredWebhooks(database=database, allowed=allowed), allowed=allowed),

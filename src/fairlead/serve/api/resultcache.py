@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Kept(Generic[T]):
+class ResultCache(Generic[T]):
     """What was made last; the least recently used is forgotten first."""
 
     def __init__(self, most: int) -> None:

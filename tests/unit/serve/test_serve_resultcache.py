@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fairlead.serve.api.kept import Kept
+from fairlead.serve.api.resultcache import ResultCache
 
 
 def test_the_same_objects_are_looked_at_once_and_equal_ones_anew() -> None:
     made = list[str]()
-    kept: Kept[int] = Kept(2)
+    kept: ResultCache[int] = ResultCache(2)
     one, two = ["a"], ["b"]
 
     def count(word: str) -> int:
@@ -22,7 +22,7 @@ def test_the_same_objects_are_looked_at_once_and_equal_ones_anew() -> None:
 
 
 def test_no_more_is_kept_than_was_said_and_what_was_used_stays() -> None:
-    kept: Kept[str] = Kept(2)
+    kept: ResultCache[str] = ResultCache(2)
     one, two, three = object(), object(), object()
     for source, name in ((one, "one"), (two, "two"), (one, "one"), (three, "three")):
         assert kept.of(source, make=name.lower) == name

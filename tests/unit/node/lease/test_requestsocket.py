@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors
-from fairlead.node.lease import door
+from fairlead.node.lease import requestsocket
 from fairlead.node.lease.ledger import Ledger
 from fairlead.plan.lease import settle
 from fairlead.plan.lease.row import Row, State
@@ -34,28 +34,30 @@ async def ledger(folder: Path) -> AsyncIterator[Ledger]:
     made.close()
 
 
-def request(verb: str, gpu: str = "GPU-a") -> door.Request:
-    return door.Request(verb=verb, gpu=gpu, by="root", why="smells")
+def request(verb: str, gpu: str = "GPU-a") -> requestsocket.Request:
+    return requestsocket.Request(verb=verb, gpu=gpu, by="root", why="smells")
 
 
 async def test_a_wish_goes_through_the_agents_socket_which_only_its_owner_may_open(
     ledger: Ledger, folder: Path
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(door.serve(folder, ledger.act, lambda: dict(ledger.rows.value), lambda: {0: "GPU-a"}))
+        task = tasks.create_task(
+            requestsocket.serve(folder, ledger.act, lambda: dict(ledger.rows.value), lambda: {0: "GPU-a"})
+        )
         async with asyncio.timeout(20):
-            while not (folder / door.SOCKET).exists():  # noqa: ASYNC110  (a file, which nothing announces)
+            while not (folder / requestsocket.SOCKET).exists():  # noqa: ASYNC110  (a file, which nothing announces)
                 await asyncio.sleep(0.001)
-        row = await asyncio.to_thread(door.ask, folder, request("quarantine"))
+        row = await asyncio.to_thread(requestsocket.ask, folder, request("quarantine"))
         assert (row.state, row.message) == (State.QUARANTINED, "smells")
-        assert stat.S_IMODE((folder / door.SOCKET).stat().st_mode) == 0o600
+        assert stat.S_IMODE((folder / requestsocket.SOCKET).stat().st_mode) == 0o600
         with pytest.raises(errors.NotFound) as caught:
-            await asyncio.to_thread(door.ask, folder, request("release", "another"))
+            await asyncio.to_thread(requestsocket.ask, folder, request("release", "another"))
         assert caught.value.reason == "GPUUnknown"
         # The driver's index, as the agent knows it now; a digit is never taken for a part of a UUID.
-        assert (await asyncio.to_thread(door.ask, folder, request("release", "0"))).state is State.DIRTY
+        assert (await asyncio.to_thread(requestsocket.ask, folder, request("release", "0"))).state is State.DIRTY
         with pytest.raises(errors.NotFound) as caught:
-            await asyncio.to_thread(door.ask, folder, request("quarantine", "1"))
+            await asyncio.to_thread(requestsocket.ask, folder, request("quarantine", "1"))
         assert "no GPU here has the index 1 (0 to 0)" in caught.value.message
         task.cancel()
 
@@ -67,7 +69,7 @@ async def test_a_line_that_is_no_wish_is_answered_or_dropped_and_the_next_is_hea
     def send() -> bytes:
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(10)
-            client.connect(str(folder / door.SOCKET))
+            client.connect(str(folder / requestsocket.SOCKET))
             client.sendall(line)
             client.shutdown(socket.SHUT_WR)
             try:
@@ -76,21 +78,23 @@ async def test_a_line_that_is_no_wish_is_answered_or_dropped_and_the_next_is_hea
                 return b""
 
     async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(door.serve(folder, ledger.act, lambda: dict(ledger.rows.value), lambda: {0: "GPU-a"}))
+        task = tasks.create_task(
+            requestsocket.serve(folder, ledger.act, lambda: dict(ledger.rows.value), lambda: {0: "GPU-a"})
+        )
         async with asyncio.timeout(20):
-            while not (folder / door.SOCKET).exists():  # noqa: ASYNC110
+            while not (folder / requestsocket.SOCKET).exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         answer = await asyncio.to_thread(send)
         assert not answer or json.loads(answer)["reason"] == "RequestMalformed"
-        assert (await asyncio.to_thread(door.ask, folder, request("quarantine"))).state is State.QUARANTINED
+        assert (await asyncio.to_thread(requestsocket.ask, folder, request("quarantine"))).state is State.QUARANTINED
         task.cancel()
 
 
 async def test_without_an_agent_the_wish_is_carried_out_on_the_ledger(ledger: Ledger, folder: Path) -> None:
     ledger.close()
-    assert (await asyncio.to_thread(door.ask, folder, request("quarantine"))).state is State.QUARANTINED
-    assert (await asyncio.to_thread(door.ask, folder, request("quarantine"))).epoch == 3
-    assert (await asyncio.to_thread(door.ask, folder, request("release"))).state is State.DIRTY
+    assert (await asyncio.to_thread(requestsocket.ask, folder, request("quarantine"))).state is State.QUARANTINED
+    assert (await asyncio.to_thread(requestsocket.ask, folder, request("quarantine"))).epoch == 3
+    assert (await asyncio.to_thread(requestsocket.ask, folder, request("release"))).state is State.DIRTY
 
 
 async def test_an_index_needs_the_agent_that_knows_it(folder: Path) -> None:
@@ -98,7 +102,7 @@ async def test_an_index_needs_the_agent_that_knows_it(folder: Path) -> None:
     await made.act(lambda _: settle.plan_steps(Row(key="GPU-1f", boot_id="b"), settle.Seen(), at=1, boot_id="b"))
     made.close()
     with pytest.raises(errors.NotFound) as caught:
-        await asyncio.to_thread(door.ask, folder, request("quarantine", "1"))
+        await asyncio.to_thread(requestsocket.ask, folder, request("quarantine", "1"))
     assert "1 is an index" in caught.value.message
     assert "UUID" in (caught.value.hint or "")
 
@@ -106,18 +110,18 @@ async def test_an_index_needs_the_agent_that_knows_it(folder: Path) -> None:
 async def test_a_gpu_that_is_not_kept_back_cannot_be_released(ledger: Ledger, folder: Path) -> None:
     ledger.close()
     with pytest.raises(errors.Conflict) as caught:
-        await asyncio.to_thread(door.ask, folder, request("release"))
+        await asyncio.to_thread(requestsocket.ask, folder, request("release"))
     assert caught.value.reason == "GPUNotKeptBack"
 
 
 async def test_no_wish_makes_a_gpu_free(ledger: Ledger, folder: Path) -> None:
     ledger.close()
     with pytest.raises(errors.Invalid) as caught:
-        await asyncio.to_thread(door.ask, folder, request("free"))
+        await asyncio.to_thread(requestsocket.ask, folder, request("free"))
     assert caught.value.reason == "IntentUnknown"
 
 
 def test_where_there_is_no_ledger_the_message_says_how_there_is_one(folder: Path) -> None:
     with pytest.raises(errors.Unavailable) as caught:
-        door.ask(folder, request("quarantine"))
+        requestsocket.ask(folder, request("quarantine"))
     assert "lease.ledger=on" in (caught.value.hint or "")

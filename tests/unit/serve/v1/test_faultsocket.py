@@ -7,7 +7,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from fairlead.serve.v1 import faultdoor
+from fairlead.serve.v1 import faultsocket
 from tests.unit.serve.world import Faulty
 
 
@@ -17,7 +17,7 @@ def faulty() -> Faulty:
 
 
 def client(faulty: Faulty) -> httpx.AsyncClient:
-    app = faultdoor.create_app(faulty, "worker-1")
+    app = faultsocket.create_app(faulty, "worker-1")
     return httpx.AsyncClient(transport=httpx.ASGITransport(cast("Any", app)), base_url="http://agent")
 
 

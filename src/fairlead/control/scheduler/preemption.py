@@ -50,7 +50,7 @@ class Ending:
     """Reason of the condition DisruptionTarget."""
 
 
-class Room:
+class Preemptor:
     """What the scheduler's loop asks when pods fit nowhere."""
 
     def __init__(
