@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
+from typing import Final
 
 from fairlead.frozen import frozen
 from fairlead.model.ids import GPUUUID, MIGUUID
@@ -106,7 +108,7 @@ class GPUHealth:
     remap_pending: bool | None = None
     remap_failed: bool | None = None
     recovery_action: int | None = None
-    """NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset."""
+    """NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: 0 none, 1 reset, 2 reboot; more in `plan.gpu.health.RECOVERY_ACTIONS`."""
     utilization_percent: int | None = None
     memory_used_bytes: int | None = None
 
@@ -223,6 +225,48 @@ class EventKind(enum.Enum):
     RECOVERED = "recovered"
     CHANGED = "changed"
     """The inventory may differ (MIG change, hot-plug, temperature limit): scan again."""
+
+
+class Action(enum.Enum):
+    """What an XID asks for. Source: NVIDIA XID catalog, resolution buckets."""
+
+    IGNORE = "ignore"
+    APP = "restart the application"
+    RESET = "reset the GPU"
+    REBOOT = "reboot the node"
+
+
+XIDS: Final[Mapping[int, tuple[Action, str]]] = {
+    8: (Action.APP, "GPU stopped processing"),
+    11: (Action.APP, "invalid push buffer"),
+    13: (Action.APP, "graphics engine exception"),
+    31: (Action.APP, "memory page fault"),
+    32: (Action.APP, "invalid push buffer"),
+    41: (Action.APP, "copy engine exception"),
+    43: (Action.APP, "GPU stopped processing"),
+    45: (Action.APP, "preemptive cleanup"),
+    48: (Action.RESET, "double bit ECC error"),
+    62: (Action.RESET, "micro-controller halt"),
+    63: (Action.IGNORE, "row remapping recorded"),
+    64: (Action.RESET, "row remapping failed to record"),
+    68: (Action.APP, "video processor exception"),
+    69: (Action.APP, "graphics engine class error"),
+    74: (Action.RESET, "NVLink error"),
+    79: (Action.REBOOT, "GPU has fallen off the bus"),
+    92: (Action.IGNORE, "high single bit ECC error rate"),
+    94: (Action.APP, "contained memory error"),
+    95: (Action.RESET, "uncontained memory error"),
+    109: (Action.RESET, "context switch timeout"),
+    119: (Action.RESET, "GSP call timeout"),
+    120: (Action.RESET, "GSP error"),
+    121: (Action.IGNORE, "corrected C2C link error"),
+    140: (Action.RESET, "unrecovered memory error"),
+    154: (Action.IGNORE, "recovery action changed"),  # the reading of the action decides
+}
+SPARED: Final = frozenset({Action.IGNORE, Action.APP})
+"""Actions that leave the GPU offered."""
+UNKNOWN_XID: Final = (Action.RESET, "unlisted error")
+"""What is not in the table takes the GPU out: wrong by one GPU is better than wrong by one tenant."""
 
 
 @frozen

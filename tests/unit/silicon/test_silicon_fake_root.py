@@ -166,7 +166,7 @@ def test_the_stand_in_libraries_are_libraries(tmp_path: Path) -> None:
         ("slow", 0, "-1", "seconds"),
         ("utilization", 0, "101", "percent"),
         ("remap", 0, "perhaps", "pending, failed or none"),
-        ("ecc", 0, "0", "at least 1"),
+        ("ecc", 0, "0", "from 1 to 1000"),
         ("mig-create", 0, "1g.10gb", "mig is off"),
         ("mig-mode", 6, "on", "cannot be partitioned"),
         ("mig-mode", 0, "maybe", "on or off"),

@@ -6,10 +6,10 @@ the GPU between four states: Healthy and Suspect are offered, Faulty and Recover
 so that a flapping GPU does not flap at the kubelet. A fault that only a reset mends is latched: it ends when the GPU
 was seen gone and is back, when a reset was reported, or when the driver itself asks for no recovery action.
 
-Which XID means what is data too (`XIDS`), overridable one by one. Waking up to look again is `node.inventory.health`'s
-part.
+Which XID means what is data too (`model.gpu.XIDS`), overridable one by one. Waking up to look again is
+`node.inventory.health`'s part.
 
-Source: NVIDIA XID catalog (resolution buckets); NVML field 230 for recovery actions.
+Source: NVML field 230 for recovery actions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from fairlead.model.gpu import GPU, EventKind, GPUEvent, GPUHealth, UnreadableGPU, Vendor
+from fairlead.model.gpu import (
+    GPU,
+    SPARED,
+    UNKNOWN_XID,
+    XIDS,
+    Action,
+    EventKind,
+    GPUEvent,
+    GPUHealth,
+    UnreadableGPU,
+    Vendor,
+)
 
 
 class State(enum.Enum):
@@ -72,47 +83,6 @@ TRANSITIONS: Final[Mapping[State, Mapping[Signal, State]]] = {
 }
 OFFERED: Final = frozenset({State.HEALTHY, State.SUSPECT})
 
-
-class Action(enum.Enum):
-    """What an XID asks for."""
-
-    IGNORE = "ignore"
-    APP = "restart the application"
-    RESET = "reset the GPU"
-    REBOOT = "reboot the node"
-
-
-XIDS: Final[Mapping[int, tuple[Action, str]]] = {
-    8: (Action.APP, "GPU stopped processing"),
-    11: (Action.APP, "invalid push buffer"),
-    13: (Action.APP, "graphics engine exception"),
-    31: (Action.APP, "memory page fault"),
-    32: (Action.APP, "invalid push buffer"),
-    41: (Action.APP, "copy engine exception"),
-    43: (Action.APP, "GPU stopped processing"),
-    45: (Action.APP, "preemptive cleanup"),
-    48: (Action.RESET, "double bit ECC error"),
-    62: (Action.RESET, "micro-controller halt"),
-    63: (Action.IGNORE, "row remapping recorded"),
-    64: (Action.RESET, "row remapping failed to record"),
-    68: (Action.APP, "video processor exception"),
-    69: (Action.APP, "graphics engine class error"),
-    74: (Action.RESET, "NVLink error"),
-    79: (Action.REBOOT, "GPU has fallen off the bus"),
-    92: (Action.IGNORE, "high single bit ECC error rate"),
-    94: (Action.APP, "contained memory error"),
-    95: (Action.RESET, "uncontained memory error"),
-    109: (Action.RESET, "context switch timeout"),
-    119: (Action.RESET, "GSP call timeout"),
-    120: (Action.RESET, "GSP error"),
-    121: (Action.IGNORE, "corrected C2C link error"),
-    140: (Action.RESET, "unrecovered memory error"),
-    154: (Action.IGNORE, "recovery action changed"),  # the reading of the action decides
-}
-SPARED: Final = frozenset({Action.IGNORE, Action.APP})
-"""Actions that leave the GPU offered."""
-UNKNOWN_XID: Final = (Action.RESET, "unlisted error")
-"""What is not in the table takes the GPU out: wrong by one GPU is better than wrong by one tenant."""
 
 RECOVERY_ACTIONS: Final[Mapping[int, tuple[str, str]]] = {
     1: ("ResetRequired", "the driver asks for a GPU reset"),
@@ -182,7 +152,7 @@ class Finding:
     message: str
     signal: Signal = Signal.FAULT
     escalates: bool = True
-    """A doubt that becomes a fault when it persists; else a remark that keeps no GPU back."""
+    """A doubt that becomes a fault when it persists; False: the GPU stays offered however long it lasts."""
     latches: bool = False
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from fairlead import errors, settings
+from fairlead.model.gpu import SPARED, UNKNOWN_XID, XIDS, Action
 from fairlead.plan.gpu import health
-from fairlead.plan.gpu.health import Action
 from fairlead.wire.nvidia import pluginconfig
 
 ALL: Final = "all"
@@ -44,8 +44,8 @@ def plan_policy(chosen: settings.Settings, xids: Mapping[int, str]) -> health.Po
 
 
 def _heeded(xid: int) -> Action:
-    action, _ = health.XIDS.get(xid, health.UNKNOWN_XID)
-    return Action.RESET if action in health.SPARED else action
+    action, _ = XIDS.get(xid, UNKNOWN_XID)
+    return Action.RESET if action in SPARED else action
 
 
 def _words(text: str) -> Iterator[str]:

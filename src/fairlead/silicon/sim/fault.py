@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from fairlead import errors
+from fairlead.model.gpu import SPARED, UNKNOWN_XID, XIDS
 from fairlead.silicon.sim import machine, partition, profile
 
 _FELL_OFF_THE_BUS: Final = 79
-_HARMLESS: Final = frozenset({8, 11, 13, 31, 32, 41, 43, 45, 63, 68, 69, 92, 94, 121, 154})
-"""XIDs after which the driver asks for nothing: at most an application ends."""
 _RESET, _REBOOT = 1, 2
+_LAST_ACTION: Final = 255
+_LAST_XID: Final = 999
+_LAST_INSTANCE: Final = 255
+_HOTTEST_C: Final = 200
+_MOST_W: Final = 10_000.0
+_SLOWEST_S: Final = 86_400.0
+_MOST_EVENTS: Final = 1_000
 _LONGEST_TEXT: Final = 31
 """Of a version. Source: nvml.h, NVML_DEVICE_VBIOS_VERSION_BUFFER_SIZE, less the NUL."""
 _LONGEST_INFOROM: Final = 15
@@ -26,7 +33,7 @@ class Fault:
     act: Callable[[machine.Machine, machine.GPUState, str], str]
     text: str
     value: str
-    """What the value means; empty: none is taken."""
+    """How help and errors describe the value; empty: none is taken."""
     default: str = ""
 
 
@@ -50,22 +57,38 @@ def inject(host: machine.Machine, fault: str, *, gpu: int | None, value: str | N
             raise errors.Invalid(message, reason="FaultInvalid") from error
 
 
+def _whole(text: str, least: int, most: int) -> int:
+    """Raises: ValueError: not a whole number in the range, of which NVML's own types are wider."""
+    number = int(text)
+    if not least <= number <= most:
+        raise ValueError(number)
+    return number
+
+
+def _real(text: str, most: float) -> float:
+    """Raises: ValueError: not a number from 0; `nan` and `inf` are none."""
+    number = float(text)
+    if not (math.isfinite(number) and 0 <= number <= most):
+        raise ValueError(number)
+    return number
+
+
 def _xid(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
     code, _, where = value.partition("@")
     instance, _, compute = where.partition("/")
     event = machine.Event(
         gpu=gpu.board.index,
         type=machine.EVENT_XID,
-        data=int(code),
-        gpu_instance=int(instance) if instance else machine.WHOLE_GPU,
-        compute_instance=int(compute) if compute else machine.WHOLE_GPU,
+        data=_whole(code, 1, _LAST_XID),
+        gpu_instance=_whole(instance, 0, _LAST_INSTANCE) if instance else machine.WHOLE_GPU,
+        compute_instance=_whole(compute, 0, _LAST_INSTANCE) if compute else machine.WHOLE_GPU,
     )
-    if (
-        not where and event.data not in _HARMLESS
-    ):  # as drivers do that report an action: it stands until the GPU is reset
+    # as drivers do that report an action: it stands until the GPU is reset
+    action, _ = XIDS.get(event.data, UNKNOWN_XID)
+    if not where and action not in SPARED:
         gpu.recovery_action = _REBOOT if event.data == _FELL_OFF_THE_BUS else max(gpu.recovery_action, _RESET)
     host.post(event)
-    return f"xid {int(code)}" + (f" in instance {where}" if where else "")
+    return f"xid {event.data}" + (f" in instance {where}" if where else "")
 
 
 def _lost(host: machine.Machine, gpu: machine.GPUState, _value: str) -> str:
@@ -76,34 +99,29 @@ def _lost(host: machine.Machine, gpu: machine.GPUState, _value: str) -> str:
 
 
 def _recover(host: machine.Machine, gpu: machine.GPUState, _value: str) -> str:
-    gpu.reset()
+    gpu.recover()
     host.post(machine.Event(gpu=gpu.board.index, type=machine.EVENT_RECOVERY, data=gpu.recovery_action))
     host.wake()
     return "recovered: every fault is lifted, MIG instances are kept"
 
 
 def _temperature(_host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
-    gpu.temperature_c = int(value)
+    gpu.temperature_c = _whole(value, 0, _HOTTEST_C)
     return f"temperature {gpu.temperature_c} C"
 
 
 def _power(_host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
-    gpu.power_mw = round(float(value) * 1000)
+    gpu.power_mw = round(_real(value, _MOST_W) * 1000)
     return f"power {gpu.power_mw / 1000:g} W"
 
 
 def _utilization(_host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
-    percent = int(value)
-    if not 0 <= percent <= 100:
-        raise ValueError(percent)
-    gpu.utilization_percent = percent
-    return f"utilization {percent} %"
+    gpu.utilization_percent = _whole(value, 0, 100)
+    return f"utilization {gpu.utilization_percent} %"
 
 
 def _ecc(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
-    count = int(value)
-    if count < 1:
-        raise ValueError(count)
+    count = _whole(value, 1, _MOST_EVENTS)
     gpu.ecc_uncorrected += count
     gpu.recovery_action = max(gpu.recovery_action, _RESET)
     for _ in range(count):
@@ -119,22 +137,19 @@ def _remap(_host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
 
 
 def _recovery_action(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
-    gpu.recovery_action = int(value)
+    gpu.recovery_action = _whole(value, 0, _LAST_ACTION)
     host.post(machine.Event(gpu=gpu.board.index, type=machine.EVENT_RECOVERY, data=gpu.recovery_action))
     return f"recovery action {gpu.recovery_action}"
 
 
 def _slow(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
-    seconds = float(value)
-    if seconds < 0:
-        raise ValueError(seconds)
-    gpu.slow_s = seconds
+    seconds = gpu.slow_s = _real(value, _SLOWEST_S)
     host.wake()
     return f"every call takes {seconds:g} s" if seconds else "calls are fast again"
 
 
 def _event_errors(host: machine.Machine, _gpu: machine.GPUState, value: str) -> str:
-    host.wait_errors = int(value)
+    host.wait_errors = _whole(value, 0, _MOST_EVENTS)
     host.wake()
     return f"the next {host.wait_errors} event waits of this machine fail"
 
@@ -190,7 +205,7 @@ def _process(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
         gpu.processes.clear()
         return "no process runs on it any more"
     instance, _, compute = value.partition("/")
-    place = (-1, -1) if value == "gpu" else (int(instance), int(compute or "0"))
+    place = (-1, -1) if value == "gpu" else (int(instance), _whole(compute or "0", 0, _LAST_INSTANCE))
     if place != (-1, -1) and (place[0] not in gpu.partition.instances):
         offered = ", ".join(map(str, gpu.partition.instances)) or "none"
         raise errors.Invalid(f"no gpu instance {place[0]} (there are: {offered})", reason="MIGInvalid")
@@ -230,27 +245,40 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "xid": Fault(act=_xid, text="report an XID error", value="XID[@GPU_INSTANCE[/COMPUTE_INSTANCE]]", default="48"),
     "lost": Fault(act=_lost, text="fall off the bus", value=""),
     "recover": Fault(act=_recover, text="lift every fault of the GPU", value=""),
-    "ecc": Fault(act=_ecc, text="count uncorrectable ECC errors", value="a number of at least 1", default="1"),
+    "ecc": Fault(
+        act=_ecc, text="count uncorrectable ECC errors", value=f"a number from 1 to {_MOST_EVENTS}", default="1"
+    ),
     "remap": Fault(act=_remap, text="row remapping state", value="pending, failed or none", default="pending"),
-    "temperature": Fault(act=_temperature, text="set the temperature", value="degrees Celsius"),
-    "power": Fault(act=_power, text="set the power draw", value="watts"),
+    "temperature": Fault(act=_temperature, text="set the temperature", value=f"degrees Celsius, 0 to {_HOTTEST_C}"),
+    "power": Fault(act=_power, text="set the power draw", value=f"watts, 0 to {_MOST_W:g}"),
     "utilization": Fault(act=_utilization, text="set the load", value="0 to 100 percent"),
     "recovery-action": Fault(
-        act=_recovery_action, text="ask for a recovery action", value="NVML's number", default="1"
+        act=_recovery_action, text="ask for a recovery action", value=f"NVML's number, 0 to {_LAST_ACTION}", default="1"
     ),
-    "slow": Fault(act=_slow, text="delay every call about the GPU", value="seconds, 0 to lift", default="3600"),
-    "event-errors": Fault(act=_event_errors, text="make event waits fail", value="a number of waits", default="1"),
+    "slow": Fault(
+        act=_slow,
+        text="delay every call about the GPU",
+        value=f"seconds up to {_SLOWEST_S:g}, 0 to lift",
+        default="3600",
+    ),
+    "event-errors": Fault(
+        act=_event_errors, text="make event waits fail", value=f"a number of waits up to {_MOST_EVENTS}", default="1"
+    ),
     "process": Fault(
         act=_process,
         text="run a process of nobody's",
         value="gpu, GPU_INSTANCE[/COMPUTE_INSTANCE] or none",
         default="gpu",
     ),
-    "vbios": Fault(act=_text("vbios"), text="rewrite the VBIOS", value="its version; none: as it was made"),
+    "vbios": Fault(act=_text("vbios"), text="rewrite the VBIOS", value="its version; without a value: as it was made"),
     "inforom": Fault(
-        act=_text("inforom", _LONGEST_INFOROM), text="rewrite the InfoROM", value="its version; none: as it was made"
+        act=_text("inforom", _LONGEST_INFOROM),
+        text="rewrite the InfoROM",
+        value="its version; without a value: as it was made",
     ),
-    "serial": Fault(act=_text("serial"), text="swap the board", value="its serial number; none: as it was made"),
+    "serial": Fault(
+        act=_text("serial"), text="swap the board", value="its serial number; without a value: as it was made"
+    ),
     "link-width": Fault(act=_link_width, text="lose PCIe lanes", value="lanes in use: 1, 2, 4, 8 or 16", default="8"),
     "scrub": Fault(act=_scrub, text="make memory scrubs fail", value="ok, failed or hang", default="failed"),
     "mig-mode": Fault(act=_mig_mode, text="switch MIG", value="on or off", default="on"),

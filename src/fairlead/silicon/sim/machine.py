@@ -91,10 +91,18 @@ class GPUState:
         self.reset()
 
     def reset(self) -> None:
-        """Forget readings and faults, as a GPU does that comes back; instances stay."""
-        self.temperature_c = self.power_mw = self.utilization_percent = None
-        self.ecc_uncorrected, self.recovery_action, self.slow_s = 0, 0, 0.0
-        self.remap_pending = self.remap_failed = self.is_lost = False
+        """Forget readings and faults, as a GPU does that comes back; instances and the board stay as they are."""
+        self._restore(*_READINGS, "is_lost", "slow_s")
+
+    def recover(self) -> None:
+        """Lift every fault, those of the board too; instances, MIG mode and compute mode stay."""
+        self.reset()
+        self._restore(*_BOARD_NUMBERS, *_BOARD_TEXTS)
+        self.processes.clear()
+
+    def _restore(self, *names: str) -> None:
+        for name in names:
+            setattr(self, name, _AS_MADE[name])
 
     def mig_uuids(self) -> list[str]:
         """Return the UUIDs of the MIG devices on it."""
@@ -199,6 +207,7 @@ class Machine:
             return
         with self.lock:
             self._stamp = stamp
+            before = [_dump(gpu) for gpu in self.gpus]
             try:
                 document = json.loads(self.state.read_bytes())
                 if document["uuids"] != [gpu.board.uuid for gpu in self.gpus]:
@@ -211,6 +220,8 @@ class Machine:
                 return
             except (ValueError, KeyError, TypeError, partition.NoRoomError):
                 files.set_aside(self.state, why="unreadable")
+                for gpu, row in zip(self.gpus, before, strict=True):
+                    _load(gpu, row)  # one of them may be taken up in part
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
@@ -222,16 +233,29 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return facts.st_ino, facts.st_mtime_ns
 
 
-_KEPT: Final = ("temperature_c", "ecc_uncorrected", "remap_pending", "remap_failed", "recovery_action", "link_width")
-"""Readings that last until `recover`, beside what `_dump` names itself."""
-_TEXTS: Final = ("vbios", "inforom", "serial", "scrub")
-"""What a reset does not end: firmware, and how the next scrub goes."""
+_READINGS: Final = (
+    "temperature_c",
+    "power_mw",
+    "utilization_percent",
+    "ecc_uncorrected",
+    "remap_pending",
+    "remap_failed",
+    "recovery_action",
+)
+"""Whole numbers, booleans or None that last until a reset, also over a restart."""
+_BOARD_NUMBERS: Final = ("link_width",)
+"""The same, but no reset ends them: `recover` does."""
+_BOARD_TEXTS: Final = ("vbios", "inforom", "serial", "scrub")
+"""Texts that no reset ends: firmware, and how the next scrub goes."""
+_KEPT: Final = (*_READINGS, *_BOARD_NUMBERS)
+_AS_MADE: Final = {one.name: one.default for one in dataclasses.fields(GPUState)}
+"""By field; those with a default factory are in none of the tables above."""
 
 
 def _dump(gpu: GPUState) -> dict[str, Any]:
     return {
         "readings": {name: getattr(gpu, name) for name in _KEPT},
-        "firmware": {name: getattr(gpu, name) for name in _TEXTS},
+        "firmware": {name: getattr(gpu, name) for name in _BOARD_TEXTS},
         "lost": gpu.is_lost,
         "mig": gpu.mig_enabled,
         "pending": gpu.mig_pending,
@@ -259,7 +283,7 @@ def _load(gpu: GPUState, row: dict[str, Any]) -> None:
         if name not in _KEPT or not isinstance(value, int | None):
             raise KeyError(name)
         setattr(gpu, name, value)
-    for name in _TEXTS:
+    for name in _BOARD_TEXTS:
         setattr(gpu, name, str(row.get("firmware", {}).get(name, "")))
     for entry in row["instances"]:
         found = gpu.partition.find_row(entry["row"])

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fairlead import errors, settings
-from fairlead.model.gpu import EventKind, GPUEvent, GPUHealth, Inventory
+from fairlead.model.gpu import Action, EventKind, GPUEvent, GPUHealth, Inventory
 from fairlead.model.ids import GPUUUID
 from fairlead.node.inventory.health import HealthTracker
 from fairlead.plan.gpu import health, healthpolicy, nodeconfig
-from fairlead.plan.gpu.health import Action
 from fairlead.wire.nvidia import pluginreader
 from tests import gpus
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.model.gpu import GPU, EventKind, GPUEvent, GPUHealth, UnreadableGPU
+from fairlead.model.gpu import GPU, Action, EventKind, GPUEvent, GPUHealth, UnreadableGPU
 from fairlead.model.ids import GPUUUID
 from fairlead.plan.gpu import health
 from fairlead.plan.gpu.health import State, Verdict
@@ -56,7 +56,7 @@ def test_errors_of_the_gpu_take_it_out_at_once(number: int) -> None:
 
 
 def test_an_operator_overrides_single_xids() -> None:
-    policy = dataclasses.replace(POLICY, xids={79: health.Action.IGNORE, 13: health.Action.RESET})
+    policy = dataclasses.replace(POLICY, xids={79: Action.IGNORE, 13: Action.RESET})
     assert health.judge_event(Verdict(), xid(79), now=0, policy=policy).is_healthy
     assert not health.judge_event(Verdict(), xid(13), now=0, policy=policy).is_healthy
 
