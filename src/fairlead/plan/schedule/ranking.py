@@ -92,7 +92,7 @@ class Ranking:
         score = self._base[name] = self.score(self.need, node)
         bisect.insort(self._order, (-score, name))
         self._offers[name] = node.devices
-        self._worths[name] = tuple(worth(self.need, node) for _, worth in reference.SCORES.values())
+        self._worths[name] = tuple(score.worth(self.need, node) for score in reference.SCORES.values())
 
     def _forget(self, name: str) -> None:
         self._tallies.pop(name, None)

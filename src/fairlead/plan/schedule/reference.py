@@ -344,14 +344,45 @@ POLICIES: Final[Mapping[str, Callable[[PodInfo, NodeInfo], float]]] = {"packed":
 """`control.policy` chooses one."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """One preference between nodes, weighed against the policy.
+
+    It is worth 0 where neither the pod nor the node concerns it: the live scheduler does not ask for it there.
+    """
+
+    weight: int
+    """Beside the policy's 1."""
+    worth: Callable[[PodInfo, NodeInfo], int]
+    """What a node is worth to a pod; only differences between the nodes count, not the scale."""
+    concerns_pod: Callable[[PodInfo], bool] = lambda _need: False
+    """Whether such a pod may make a difference, at any node."""
+    concerns_node: Callable[[NodeInfo], bool] = lambda _node: False
+    """Whether such a node may make a difference, to any pod."""
+    measure: offers.Measure | None = None
+    """What the devices of a node are worth, where that is all that counts: looked up for many nodes at a time."""
+
+
 def _preferred(need: PodInfo, node: NodeInfo) -> int:
     return affinity.weight(need.affinity, name=node.name, labels=node.labels)
 
 
+def _is_preferring(need: PodInfo) -> bool:
+    return bool(need.affinity.preferred_during_scheduling_ignored_during_execution)
+
+
+def soft_taints(node: NodeInfo) -> tuple[core.Taint, ...]:
+    """Return the taints that speak against a node without forbidding it."""
+    return tuple(taint for taint in node.taints if taint.effect == "PreferNoSchedule")
+
+
 def _avoided(need: PodInfo, node: NodeInfo) -> int:
     """Return how many taints speak against the node without forbidding it, negative: the fewer the better."""
-    against = [taint for taint in node.taints if taint.effect == "PreferNoSchedule"]
-    return -sum(not selector.tolerates(need.tolerations, taint) for taint in against)
+    return -sum(not selector.tolerates(need.tolerations, taint) for taint in soft_taints(node))
+
+
+def _asks_devices(need: PodInfo) -> bool:
+    return bool(offers.asked(need.requests))
 
 
 def _together(need: PodInfo, node: NodeInfo) -> int:
@@ -364,15 +395,14 @@ def _beside_nics(need: PodInfo, node: NodeInfo) -> int:
     return offers.worth(offers.asked(need.requests), node.devices, offers.rails_of) if need.is_grouped else 0
 
 
-TOPOLOGY: Final = "GPUTopology"
 RAILS: Final = "GPURails"
-SCORES: Final[Mapping[str, tuple[int, Callable[[PodInfo, NodeInfo], int]]]] = {
-    "NodeAffinity": (2, _preferred),
-    "TaintToleration": (3, _avoided),
-    TOPOLOGY: (2, _together),
-    RAILS: (1, _beside_nics),
+SCORES: Final[Mapping[str, Score]] = {
+    "NodeAffinity": Score(weight=2, worth=_preferred, concerns_pod=_is_preferring),
+    "TaintToleration": Score(weight=3, worth=_avoided, concerns_node=lambda node: bool(soft_taints(node))),
+    "GPUTopology": Score(weight=2, worth=_together, concerns_pod=_asks_devices, measure=offers.worth_of),
+    RAILS: Score(weight=1, worth=_beside_nics, concerns_pod=lambda need: need.is_grouped, measure=offers.rails_of),
 }
-"""Weight beside the policy's 1, and what a node is worth to the pod. Source: kube-scheduler's default plugins.
+"""By the name of the preference. Source: kube-scheduler's default plugins.
 
 GPUs joined by NVLink, 100, weigh more than the policy against those of one PCIe switch, 60, and less than what the pod
 asks for by name."""
@@ -420,7 +450,7 @@ def _scores(
     more: Sequence[tuple[int, Sequence[float]]],
 ) -> dict[str, float]:
     names = [node.name for node in nodes]
-    worths = {name: [worth(need, node) for node in nodes] for name, (_, worth) in SCORES.items()}
+    worths = {name: [score.worth(need, node) for node in nodes] for name, score in SCORES.items()}
     return dict(zip(names, combined([scorer(need, node) for node in nodes], worths, more), strict=True))
 
 
@@ -433,7 +463,7 @@ def combined(
           more: weights, and what each node is worth from 0 to 100.
     """
     parts = [(1, base)]
-    parts += [(SCORES[name][0], _scaled(values)) for name, values in worths.items() if len(set(values)) > 1]
+    parts += [(SCORES[name].weight, _scaled(values)) for name, values in worths.items() if len(set(values)) > 1]
     parts += [(weight, values) for weight, values in more if len(set(values)) > 1]
     whole = sum(weight for weight, _ in parts)
     return [_hundredths(sum(weight * values[at] for weight, values in parts) / whole) for at in range(len(base))]

@@ -70,6 +70,6 @@ def test_by_array_and_node_by_node_rails_weigh_the_same(nodes: list[tuple[set[in
         _add(cluster, f"n{number}", railed, taken)
     cluster.ask(_grouped(cluster, count))  # which compares the three ways of judging
     need = cluster.cache.need(_member("one", count))
-    rails = {name: reference.SCORES[reference.RAILS][1](need, node) for name, node in cluster.cache.views.items()}
+    rails = {name: reference.SCORES[reference.RAILS].worth(need, node) for name, node in cluster.cache.views.items()}
     assert all(0 <= worth <= 100 for worth in rails.values())
     assert not any(rails[f"n{number}"] for number, (railed, _) in enumerate(nodes) if not railed)

@@ -21,12 +21,8 @@ from fairlead.wire.kubernetes import core
 _RESOURCES: Final = "NodeResourcesFit"
 _OTHERS: Final = tuple(name for name in reference.FILTERS if name != _RESOURCES)
 """Filters that are asked node by node; resources are the last."""
-_MEASURES: Final = {reference.TOPOLOGY: offers.worth_of, reference.RAILS: offers.rails_of}
-"""Rows of `reference.SCORES` that are about devices: these are looked up for all nodes at a time."""
-_EACH: Final = tuple(
-    (at, worth) for at, (name, (_, worth)) in enumerate(reference.SCORES.items()) if name not in _MEASURES
-)
-"""Those that are asked node by node."""
+_EACH: Final = tuple((row, score) for row, score in enumerate(reference.SCORES.values()) if score.measure is None)
+"""The scores that are asked node by node, with their rows of `reference.SCORES`."""
 _NO_AFFINITY: Final = core.NodeAffinity()
 
 
@@ -51,9 +47,9 @@ class NeedRow:
         self._knows_devices = False
         """Whether any node said how such devices hang together; else all are worth the same, nothing."""
         has_rules = bool(need.node_selector or need.ports or need.volumes or need.attached or need.domain)
-        self._is_plain = not has_rules and need.affinity == _NO_AFFINITY
-        """Whether a node that is open to every pod is open to this one."""
-        self._is_choosy = bool(need.affinity.preferred_during_scheduling_ignored_during_execution)
+        is_scored = any(score.concerns_pod(need) for _, score in _EACH)
+        self._is_plain = not has_rules and not is_scored and need.affinity == _NO_AFFINITY
+        """Whether no filter and no score reads rules of the pod: every node that is open then lets it pass, worth 0."""
         self._tallies: dict[int, peers.Tally] = {}
         self._summary: Summary | None = None
         """What was said last; None: something changed since, or it is drawn anew each time."""
@@ -127,7 +123,7 @@ class NeedRow:
         elif self._is_plain:
             self._said[at] = 0
             self._worths[:, at] = 0
-            each = at[~table.is_open[at] | table.is_disliked[at]]
+            each = at[~table.is_open[at] | table.needs_scores[at]]
         else:
             each = at
         for count, place in enumerate(each.tolist(), 1):
@@ -137,8 +133,8 @@ class NeedRow:
             if need.peer.is_concerned:
                 self._tallies[place] = reference.tally(need, node)
             self._said[place] = self._number(node)
-            for row, worth in _EACH:
-                self._worths[row, place] = worth(need, node)
+            for row, score in _EACH:
+                self._worths[row, place] = score.worth(need, node)
         yield len(each) % SLICE
 
     def _weigh_devices(self, at: Ints) -> None:
@@ -146,11 +142,11 @@ class NeedRow:
         table, knew = self._table, self._knows_devices
         self._knows_devices = table.knows(self._devices)
         at = at if knew else np.arange(len(table))
-        for row, name in enumerate(reference.SCORES):
-            if name not in _MEASURES or (name == reference.RAILS and not self.need.is_grouped):
+        for row, score in enumerate(reference.SCORES.values()):
+            if score.measure is None or not score.concerns_pod(self.need):
                 continue
             if self._knows_devices:
-                self._worths[row, at] = table.worths(self._devices, at, _MEASURES[name])
+                self._worths[row, at] = table.worths(self._devices, at, score.measure)
             elif knew:
                 self._worths[row] = 0
 
@@ -233,10 +229,10 @@ class NeedRow:
         base = self._base[fitting]
         parts: list[tuple[int, Floats]] = []
         if self._worths.any():
-            for at, (weight, _) in enumerate(reference.SCORES.values()):
-                values = self._worths[at, fitting]
+            for row, score in enumerate(reference.SCORES.values()):
+                values = self._worths[row, fitting]
                 if len(values) and values.min() != values.max():
-                    parts.append((weight, _scaled(values)))
+                    parts.append((score.weight, _scaled(values)))
         parts += [(weight, np.array(values)) for weight, values in more if len(set(values)) > 1]
         if not parts and not more:
             return base

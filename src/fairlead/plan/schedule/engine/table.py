@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from fairlead.plan.pod import admission
+from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.engine.shape import WHOLE, Host, Shape
 from fairlead.plan.schedule.engine.state import Bools, Ints, State
 from fairlead.plan.schedule.policy.demand import GPUS, LARGEST, is_moved
@@ -24,6 +25,7 @@ from fairlead.plan.schedule.reference import UNIT, Kind, NodeInfo, PodInfo, gpus
 from fairlead.plan.schedule.topology import offers
 
 _MIB: Final = UNIT * 2**20
+_CONCERNS: Final = tuple(score.concerns_node for score in reference.SCORES.values() if score.measure is None)
 FEW: Final = 3
 """So many nodes are judged faster one by one than by array."""
 _MOST_OFFERS: Final = 1 << 16
@@ -79,8 +81,8 @@ class NodeTable:
         self.has_devices: Bools = np.zeros(len(self.names), dtype=np.bool_)
         self.is_open: Bools = np.zeros(len(self.names), dtype=np.bool_)
         """By place: no taint, condition or refusal of its kubelet keeps any pod away."""
-        self.is_disliked: Bools = np.zeros(len(self.names), dtype=np.bool_)
-        """By place: a taint speaks against the node without forbidding it."""
+        self.needs_scores: Bools = np.zeros(len(self.names), dtype=np.bool_)
+        """By place: some score that is asked node by node concerns the node."""
         self.state = State([_host(info) for info in self.infos])
         self._offered, self._numbers = {}, {}
         self.changed = np.zeros(len(self.names), dtype=np.int64)
@@ -101,10 +103,9 @@ class NodeTable:
         self.free[place] = [
             max(-LARGEST, min(there - gone, LARGEST)) for there, gone in zip(offered, taken, strict=True)
         ]
-        soft = sum(taint.effect == "PreferNoSchedule" for taint in info.taints)
         is_open = info.is_ready and not info.is_unschedulable and not info.rejected
-        self.is_open[place] = is_open and soft == len(info.taints)
-        self.is_disliked[place] = soft > 0
+        self.is_open[place] = is_open and len(reference.soft_taints(info)) == len(info.taints)
+        self.needs_scores[place] = any(concerns(info) for concerns in _CONCERNS)
         for name in info.devices.keys() - self._offered.keys():
             self._offered[name] = np.zeros(len(self.names), dtype=np.int64)
         for name, column in self._offered.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -113,6 +114,19 @@ def test_by_array_and_node_by_node_the_same_is_said_after_every_change(policy: s
             slow, fast = _asked(plain, need, world.views), _asked(engine, need, world.views)
             assert _facts(fast[0]) == _facts(slow[0])
             assert fast[1] == slow[1]
+
+
+@pytest.mark.parametrize("name", reference.SCORES)
+def test_a_score_is_nothing_where_it_concerns_neither_pod_nor_node(name: str) -> None:
+    """The arrays do not ask for it there: a score that breaks this would count in one ranking and not in the other."""
+    world, score, seen = World(11), reference.SCORES[name], set[bool]()
+    for _ in range(40):
+        world.step()
+        for need, node in itertools.product([world.need() for _ in range(3)], world.views.values()):
+            is_concerned = score.concerns_pod(need) or score.concerns_node(node)
+            seen.add(is_concerned)
+            assert is_concerned or score.worth(need, node) == 0
+    assert False in seen
 
 
 @pytest.mark.parametrize("policy", POLICIES)
