@@ -23,9 +23,19 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final, ParamSpec
 
 from fairlead import errors, telemetry
-from fairlead.model.device import Device
 from fairlead.model.ids import GPUUUID
-from fairlead.node import enginegate, leaseparts, migparts, mpsparts, part, report, simulatedload, storeparts, vgpuparts
+from fairlead.node import (
+    enginegate,
+    leaseparts,
+    migparts,
+    mpsparts,
+    part,
+    report,
+    simulatedload,
+    storeparts,
+    vgpuparts,
+    withholding,
+)
 from fairlead.node.cdi import specfile, specfiles, specguard
 from fairlead.node.config import source
 from fairlead.node.deviceplugin import otherholders, pluginset, podresources
@@ -44,7 +54,6 @@ from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core
 
 SPEC_RETRY_S: Final = 2.0
-SPEC_MISSING: Final = "CDISpecMissing"
 KUBELET_PATIENCE_S: Final = 2.0
 """How long the first advertisement waits for the kubelet's word on who holds what; without it nothing is healthy."""
 
@@ -199,6 +208,14 @@ class _Agent:
             self._offer_again, lambda one: self._note(self.journal.gpu_kept_back, one), self._guards["leases"].tell
         )
         self.plugins.gate, self.plugins.taken = self.lease.gate, self.lease.taken
+        self._withholding = withholding.Withholding(
+            engine=self._gate,
+            conflicts=self.guard.conflicts,
+            specs=self.specs,
+            others=self._others,
+            parts=[one.problem for one in (self.mig, self.lease) if one is not None],
+            mps=self.mps,
+        )
         if self.of_store is not None:
             self.of_store.pods.listen(self._pod_changed)
 
@@ -393,11 +410,8 @@ class _Agent:
         if found is not None:
             self._note(self.journal.held_elsewhere, found)
         ended = [ad for ad in self.advertised.value if ad.resource not in {one.resource for one in offered}]
-        withheld: dict[GPUUUID, rules.Verdict] = {}
-        offered = (
-            *(self._resolvable(ad, withheld) for ad in offered),
-            *(dataclasses.replace(ad, devices=()) for ad in ended),
-        )
+        offered, withheld = self._withholding.judge(offered)
+        offered = (*offered, *(dataclasses.replace(ad, devices=()) for ad in ended))
         for plugin in self.plugins.update(offered, self._topology, vgpuparts.list_nodes(snapshot.drivers)):
             self._note(self.journal.advertised, plugin)
         self.advertised.set(offered)
@@ -406,41 +420,6 @@ class _Agent:
     def _allocated(self, call: attribution.Call) -> None:
         if self.of_store is not None:
             self._guards["trace"].tell(self.of_store.allocated, call)
-
-    def _resolvable(
-        self, ad: advertise.Advertisement, withheld: dict[GPUUUID, rules.Verdict]
-    ) -> advertise.Advertisement:
-        """Keep devices back that are well and must not be given away; note their GPUs in `withheld`."""
-        disputed = {name: one for one in self.guard.conflicts.value for name in one.devices}
-
-        def judged(device: Device) -> Device:
-            problem = self._find_problem(ad, device, disputed) if device.is_healthy else None
-            if problem is None:
-                return device
-            withheld[device.gpu] = rules.Verdict(state=rules.State.FAULTY, reason=problem[0], message=problem[1])
-            return dataclasses.replace(device, is_healthy=False, reason=problem[0])
-
-        return dataclasses.replace(ad, devices=tuple(map(judged, ad.devices)))
-
-    def _find_problem(
-        self, ad: advertise.Advertisement, device: Device, disputed: Mapping[str, conflict.Conflict]
-    ) -> tuple[str, str] | None:
-        """Return reason and message why a device that is well must not be given away, None where it may.
-
-        While the engine is not known devices stay offered, so that a pod that has them keeps them: Allocate refuses.
-        """
-        engine = self._gate.problem
-        if engine is not None and engine.reason != answer.ENGINE_UNKNOWN:
-            return engine.reason, errors.sentence(engine)
-        if (problem := self.mig.problem(device) if self.mig else None) or (problem := self.lease.problem(device)):
-            return problem
-        if (found := disputed.get(device.cdi_name)) is not None:
-            return conflict.REASON, f"{found.message}; {found.remedy}"
-        if device.cdi_name not in self.specs.names:
-            return SPEC_MISSING, f"no CDI spec in {self.settings.node.cdi_folder} names it; the agent's log says why"
-        if self.mps is not None and (problem := self.mps.problem(ad.rule.means, device)) is not None:
-            return problem
-        return self._others.problem(ad.resource, device)
 
 
 async def _keep(found: migparts.MIGPart | mpsparts.MPSPart | None, meter: telemetry.Meter) -> None:
