@@ -30,7 +30,7 @@ deb: setup         ## a Debian package for this release of Debian, in dist/
 demo: setup        ## start Fairlead on this machine, run the articles' pod, print its trace, stop everything
 	@tools/demo.sh
 
-test: setup-tests  ## house, unit, contract and system rings
+test: setup-tests  ## the quick ring: house, unit, contract and system tests
 	@$(PY) -m pytest $(QUICK) -n 4 $(MACHINES) $(IN_ORDER)
 
 smoke: setup-tests ## the steady few of the slow and cluster rings that .ci/run adds

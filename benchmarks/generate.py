@@ -50,7 +50,9 @@ def generate_rows() -> Iterator[frame.Row | frame.Unmeasured]:
         cold = _cpu_ms([*command, "--profile=full", "--format=json"])
         yield frame.Row(name="cdi generate as a command, CPU", ours=cold, unit="ms", bar=theirs, **peer)  # type: ignore[arg-type]
         watched = _own_cpu_ms(lambda: running.fingerprint(root, Path("/")))
-        yield frame.Row(name="cdi watch: one look at what tells nobody, CPU", ours=watched, unit="ms", bar=10)
+        yield frame.Row(
+            name="cdi watch: one poll of the files that send no events, CPU", ours=watched, unit="ms", bar=10
+        )
 
 
 def _make(root: Path) -> bytes:

@@ -38,6 +38,8 @@ PROFILE = "h100x8"
 PATIENCE_S = 20.0
 PROGRAM_S = 8.0
 """After which an agent has scanned, written its specs and served its metrics."""
+_WHOLE_AGENT = "resident memory of `fairlead agent` itself, beside the programs that it replaces"
+_PROGRAMS = "NVIDIA's plugin, feature discovery, MPS control daemon and dcgm-exporter together"
 
 
 @dataclass(slots=True)
@@ -292,18 +294,12 @@ def node_rows() -> Iterator[frame.Row]:
         ("agent process start to registered, cold", figures.from_spawn[0] * 1e3, "ms", 66.0, None),
         ("kubelet.sock made anew to registered again", ms(figures.again), "ms", 10.0, None),
         ("resident memory, warm, idle or used: the worst", max(*warm_mb, figures.used_bytes / 1e6), "MB", 33.0, 60.0),
-        (
-            "resident memory of `fairlead agent` itself; the peers: plugin, feature discovery, MPS control daemon, "
-            "dcgm-exporter (the least published), without MIG manager",
-            with_gpus,
-            "MB",
-            33.0 + 37.0 + 20.0 + 142.0,
-            None,
-        ),
+        (_WHOLE_AGENT, with_gpus, "MB", 33.0 + 37.0 + 20.0 + 142.0, None),
         ("resident memory of `fairlead agent` itself, warm, simulated GPUs: the worst", with_gpus, "MB", 33.0, 60.0),
         ("resident memory of `fairlead agent` itself, warm, no GPUs: the worst", without, "MB", None, 60.0),
         ("resident memory, warm, after use", figures.used_bytes / 1e6, "MB", 33.0, None),
         ("resident memory, cold (no bytecode cached), idle", cold_mb, "MB", 28.7, 60.0),
     ]
     for name, ours, unit, theirs, bar in rows:
-        yield frame.Row(name=name, ours=ours, unit=unit, peer=theirs, bar=bar, **peer)
+        named = {**peer, "peer_name": _PROGRAMS} if name == _WHOLE_AGENT else peer
+        yield frame.Row(name=name, ours=ours, unit=unit, peer=theirs, bar=bar, **named)

@@ -18,7 +18,7 @@ from benchmarks import frame
 from fairlead.wire.kubernetes import api, core
 
 _PODS, _PAGE, _MANY = 2000, 500, 100_000
-_CLIENTS = "docs/design/peers.md, Kubernetes clients"
+_CLIENTS = "docs/design/peers.md, Kubernetes clients: lightkube 1.0.1, 150 ms on a list of 9.86 MB"
 
 
 def pod(number: int) -> dict[str, Any]:
@@ -88,8 +88,6 @@ def list_decode() -> Iterable[frame.Row]:
         name=f"typed decode of a list of {_PODS:,} pods ({len(body) / 1e6:.1f} MB)",
         ours=frame.best_of(lambda: decoder.decode(body), 15),
         unit="ms",
-        peer=150.0,
-        peer_name="lightkube 1.0.1",
         peer_source=_CLIENTS,
         bar=20.0,
     )

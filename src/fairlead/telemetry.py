@@ -85,6 +85,7 @@ class Metric:
     """One row of what is counted."""
 
     name: str
+    """Ends in `_total`: a counter, for `add`; with `buckets_s`: a histogram, for `observe`; else a gauge, for `set`."""
     text: str
     labels: tuple[str, ...] = ()
     buckets_s: tuple[float, ...] = ()

@@ -40,7 +40,9 @@ _UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.E
     type=click.Path(path_type=Path, dir_okay=False),
     help="talk to the Kubernetes cluster of this file  [env: FAIRLEAD_CLUSTER_KUBECONFIG]",
 )
-@click.option("--context", help="talk to the cluster of this context  [env: FAIRLEAD_CLUSTER_CONTEXT]")
+@click.option(
+    "--context", help="use this context of the kubeconfig (logins: `fairlead context`)  [env: FAIRLEAD_CLUSTER_CONTEXT]"
+)
 @click.option("--show-request", is_flag=True, help="print the requests that are sent as curl lines, without the key")
 @click.version_option(__version__, "-v", "--version", prog_name="fairlead", message="%(prog)s %(version)s")
 @click.pass_context

@@ -18,11 +18,7 @@ VERBS: Final = {
     "start": Verb(_RUN, "container.restart:start", "Start containers that have ended once more."),
     "cp": Verb(_RUN, "access.copy:copy", "Copy files into a container, or out of it."),
     "stats": Verb(_RUN, "access.stats:stats", "Show what running containers use."),
-    "top": Verb(
-        _RUN,
-        "access.stats:top",
-        "List a container's processes; without one: what all use.",
-    ),
+    "top": Verb(_RUN, "access.stats:top", "List a container's processes; without one: what all use."),
     "port": Verb(_RUN, "access.ports:port", "Print the ports of the host that lead into a container."),
     "port-forward": Verb(
         _RUN, "access.forward:port_forward", "Lead ports of this machine to a container's own, until Ctrl-C."
@@ -76,7 +72,7 @@ VERBS: Final = {
     "service": Verb(_MACHINE, "process.service:group", "Run Fairlead from boot on, as a unit of systemd."),
     "state": Verb(_MACHINE, "process.state:group", "Check and repair the state folder."),
     "agent": Verb(_MACHINE, "process.agent:agent", "Serve this node's GPUs to a kubelet."),
-    "manifests": Verb(_MACHINE, "admin.manifests:manifests", "Print what runs on a cluster."),
+    "manifests": Verb(_MACHINE, "admin.manifests:manifests", "Print the manifests that install Fairlead on a cluster."),
     "scheduler": Verb(_MACHINE, "process.scheduler:scheduler", "Bind a cluster's pods that name this scheduler."),
     "controller": Verb(_MACHINE, "process.controller:controller", "Keep Fairlead's objects in a cluster true."),
     "api": Verb(_MACHINE, "process.listen.api:api", "Serve a cluster's API and console on TLS, to accounts."),

@@ -1,6 +1,6 @@
 """Chooses the container engine of this machine: podman, the one there is so far.
 
-All that knows which engine it is stands here; every other room asks a `MachineEngine`.
+Other rooms ask a `MachineEngine`. Where they still name podman is in the known flaws of `docs/design/map.md`.
 """
 
 from __future__ import annotations

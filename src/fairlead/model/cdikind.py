@@ -9,7 +9,7 @@ The runtime shim reads this at every container's start, so nothing is imported h
 Source: CDI SPEC.md, "kind"; NVIDIA container toolkit documentation, the kinds of nvidia-ctk.
 """
 
-MODES = {
+KINDS = {
     "nvml": "nvidia.com/gpu",
     "amd": "amd.com/gpu",
     "intel": "intel.com/gpu",
@@ -27,7 +27,7 @@ MODES = {
     "vfio-intel": "intel.com/pgpu",
 }
 """Kind of the specs of each mode of the generator."""
-GPUS = {"nvidia": MODES["nvml"], "amd": MODES["amd"], "intel": MODES["intel"]}
+GPUS = {"nvidia": KINDS["nvml"], "amd": KINDS["amd"], "intel": KINDS["intel"]}
 """Vendors' own kinds of GPUs, by value of `model.gpu.Vendor`."""
 ALLOCATED = {"nvidia": "fairlead.dev/gpu", "amd": "amd.fairlead.dev/gpu", "intel": "intel.fairlead.dev/gpu"}
 """Kinds of what the agent allocates, by value of `model.gpu.Vendor`."""

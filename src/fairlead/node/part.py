@@ -44,7 +44,7 @@ class Part(Generic[A]):
     name: str
     run: Callable[[A, telemetry.Meter], Coroutine[Any, Any, None]]
     is_core: bool = False
-    """An error of it ends the process."""
+    """An error of it ends the process; nothing restarts the part alone."""
     is_wanted: Callable[[A], bool] = lambda _: True
 
 

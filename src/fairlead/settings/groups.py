@@ -1,4 +1,7 @@
-"""Declares every setting of every process, one row each, in groups; each room is handed only its group."""
+"""Declares the settings, one row each, in groups; each room is handed only its group.
+
+Those of scheduler and controllers stand in `settings.control`, those of API and console in `settings.serving`.
+"""
 
 from __future__ import annotations
 

@@ -81,5 +81,5 @@ def test_every_device_of_a_machine_is_on_one_gpu() -> None:
 def test_kinds_of_allocations_are_nobody_elses_and_differ_by_vendor() -> None:
     own = set(cdikind.ALLOCATED.values())
     assert len(own) == len(cdikind.ALLOCATED) == len(Vendor)
-    assert not own & set(cdikind.MODES.values())
+    assert not own & set(cdikind.KINDS.values())
     assert {vendor.value for vendor in Vendor} == cdikind.ALLOCATED.keys() == cdikind.GPUS.keys()

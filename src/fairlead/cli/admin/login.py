@@ -50,7 +50,11 @@ _COLUMNS: Final = (
 @click.command()
 @click.argument("url", metavar="URL")
 @click.option("--name", metavar="NAME", help="what to call it  [default: its host]")
-@click.option("--fingerprint", metavar="SHA256", help="that it must have, as `fairlead up` shows it: it is not asked")
+@click.option(
+    "--fingerprint",
+    metavar="SHA256",
+    help="public-key fingerprint to require, as `fairlead up` prints it; skips the question",
+)
 @click.option("--oidc", "is_by_provider", is_flag=True, help="by the identity provider, in a browser of yours")
 @click.pass_context
 def login(ctx: click.Context, *, url: str, name: str | None, fingerprint: str | None, is_by_provider: bool) -> None:

@@ -63,7 +63,7 @@ def manifests(
     write: Path | None,
     **values: tuple[str, ...],
 ) -> None:
-    """Print what runs on a cluster: agent, scheduler, controllers, their rights and policies.
+    """Print the manifests that install Fairlead on a cluster: agent, scheduler, controllers, their rights and policies.
 
     It is the helm chart with its default values. Other values (docs/reference/chart.md) need helm: --set prints its
     command. To try Fairlead on any cluster: fairlead manifests --simulate h100x8 | kubectl apply -f -

@@ -55,19 +55,22 @@ def _spec_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add an option for each field of a queue."""
 
     @click.option("--parent", metavar="QUEUE", help='queue whose share it has a part of; "": the whole cluster')
-    @click.option("--weight", type=click.IntRange(0, 65535), help="its part of what no queue deserves  [default: 1]")
-    @click.option("--guarantee", multiple=True, metavar="N|RESOURCE=N", help="kept for it also while it is idle")
-    @click.option("--deserved", multiple=True, metavar="N|RESOURCE=N", help="lent while idle, and taken back")
+    @click.option(
+        "--weight",
+        type=click.IntRange(0, 65535),
+        help="share of capacity that no queue has as --deserved  [default: 1]",
+    )
+    @click.option("--guarantee", multiple=True, metavar="N|RESOURCE=N", help="reserved for the queue, also while idle")
+    @click.option(
+        "--deserved", multiple=True, metavar="N|RESOURCE=N", help="own share: lent while idle, reclaimed when needed"
+    )
     @click.option("--limit", multiple=True, metavar="N|RESOURCE=N", help="the most it may have, borrowed or not")
     @click.option("-n", "--namespace", "namespaces", multiple=True, help="whose containers are in it")
     @click.option(
         "--min-runtime", type=click.IntRange(min=0), metavar="SECONDS", help="its containers run so long undisturbed"
     )
     @click.option(
-        "--policy",
-        type=click.Choice(("", *POLICIES)),
-        metavar="POLICY",
-        help='where they go; "": as its parent has it',
+        "--policy", type=click.Choice(("", *POLICIES)), metavar="POLICY", help='where they go; "": as its parent has it'
     )
     @functools.wraps(function)
     def given(*args: Any, **kwargs: Any) -> Any:

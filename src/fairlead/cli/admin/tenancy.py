@@ -97,15 +97,7 @@ _argument = click.argument("name", metavar="TENANCY", shell_complete=options.com
 @options.output_option
 @options.pass_client
 def create_verb(
-    client: Client,
-    /,
-    *,
-    name: str,
-    gpus: int | None,
-    quota: Sequence[str],
-    internet: bool,
-    form: str,
-    **given: Any,
+    client: Client, /, *, name: str, gpus: int | None, quota: Sequence[str], internet: bool, form: str, **given: Any
 ) -> None:
     """Make a tenancy and wait until it is isolated and ready."""
     limits = options.pairs(quota, "--quota")
@@ -163,9 +155,10 @@ def show_verb(client: Client, *, name: str, form: str) -> None:
 @options.pass_client
 @click.pass_context
 def test_verb(ctx: click.Context, client: Client, /, *, name: str, image: str, form: str) -> None:
-    """Send packets from inside its network and into it; exit with 1 where it is not isolated.
+    """Send packets from inside a tenancy's network and into it; exit with 1 where it is not isolated.
 
-    On a cluster they are sent from pods, which are made with your rights and removed afterwards.
+    It exits with 1 as well where what it may reach does not answer. On a cluster the packets are sent from pods, which
+    are made with your rights and removed afterwards.
     """
     found = client.call("POST", f"{_path(name)}/:test", Matrix, params={"image": image or None}, timeout_s=_TEST_S)
     if form in {"table", "wide"}:
@@ -195,7 +188,7 @@ def verdict(found: Matrix) -> str:
 @_argument
 @options.pass_client
 def suspend_verb(client: Client, *, name: str) -> None:
-    """Stop its containers and accept no new ones; volumes and records stay."""
+    """Stop a tenancy's containers and accept no new ones; volumes and records stay."""
     client.call("POST", f"{_path(name)}/:suspend", TenancyView)
 
 
@@ -203,7 +196,7 @@ def suspend_verb(client: Client, *, name: str) -> None:
 @_argument
 @options.pass_client
 def resume_verb(client: Client, *, name: str) -> None:
-    """Accept its containers again; those that were stopped are not started."""
+    """Accept a tenancy's containers again; those that were stopped are not started."""
     client.call("POST", f"{_path(name)}/:resume", TenancyView)
 
 
@@ -214,7 +207,7 @@ def resume_verb(client: Client, *, name: str) -> None:
 @click.option("--password-stdin", is_flag=True, help="read password or token from standard input, one line")
 @options.pass_client
 def login_verb(client: Client, /, *, name: str, registry: str, username: str, password_stdin: bool) -> None:
-    """Give it a password or token with which its images are pulled; nothing shows it again.
+    """Store a registry password or token for a tenancy's image pulls; it is never shown again.
 
     REGISTRY is a host, with a port and path where it has them: registry.example:5000/team.
     """
@@ -229,7 +222,7 @@ def login_verb(client: Client, /, *, name: str, registry: str, username: str, pa
 @click.argument("registry", metavar="REGISTRY")
 @options.pass_client
 def logout_verb(client: Client, *, name: str, registry: str) -> None:
-    """Take its password or token for a registry back."""
+    """Remove a tenancy's password or token for a registry."""
     client.call("DELETE", f"{_path(name)}/registry", TenancyView, params={"registry": registry})
 
 
@@ -238,7 +231,7 @@ def logout_verb(client: Client, *, name: str, registry: str) -> None:
 @click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="return once it is gone")
 @options.pass_client
 def delete_verb(client: Client, *, name: str, waits: bool) -> None:
-    """End its containers, then its volumes, its namespace and its network."""
+    """Delete a tenancy: its containers, volumes, namespace and network."""
     found = client.call("DELETE", _path(name), TenancyView)
     if waits:
         _waited(client, found, state="gone", limit_s=None)

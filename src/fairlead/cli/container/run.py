@@ -61,17 +61,18 @@ Examples:
     metavar="N|all|RESOURCE=N",
     help="whole GPUs, all, or devices of a resource (nvidia.com/mig-1g.10gb=1)",
 )
-@click.option("--gpu-memory", metavar="SIZE", help="of part of one GPU, 8Gi  [default: the share of its compute]")
-@click.option("--gpu-compute", metavar="PERCENT", help="of part of one GPU, 30  [default: the share of its memory]")
 @click.option(
-    "--isolation",
-    type=click.Choice(runflags.ISOLATIONS),
-    default=None,
-    help="what limits that part  [default: mps or mig]",
+    "--gpu-memory", metavar="SIZE", help="memory of a part of one GPU, as 8Gi  [default: the share of its compute]"
+)
+@click.option(
+    "--gpu-compute", metavar="PERCENT", help="percent of one GPU's compute, as 30  [default: the share of its memory]"
+)
+@click.option(
+    "--isolation", type=click.Choice(runflags.ISOLATIONS), help="what limits that part  [default: mps or mig]"
 )
 @click.option("-d", "--detach", is_flag=True, help="print the name and return")
 @click.option(
-    "-f", "--file", "file", type=click.File("rb"), help="a Kubernetes manifest instead of an image; - reads it"
+    "-f", "--file", type=click.File("rb"), help="a Kubernetes manifest instead of an image; - reads standard input"
 )
 @click.option("--name", default="", help="name of the container  [default: made from the image's]")
 @click.option("-n", "--namespace", default="", help="namespace to run in  [default: default, or the context's]")
@@ -82,7 +83,7 @@ Examples:
 @click.option("-v", "--volume", multiple=True, metavar="HOST|NAME:/CONTAINER[:ro]", help="folder or named volume")
 @click.option("--mount", multiple=True, metavar="type=bind,...", help="the same in docker's long notation")
 @click.option("-p", "--publish", multiple=True, metavar="[IP:]HOST:CONTAINER", help="port of the host that leads in")
-@click.option("--shm-size", metavar="SIZE", help="of /dev/shm  [default: half the memory with GPUs, else 64m]")
+@click.option("--shm-size", metavar="SIZE", help="size of /dev/shm  [default: half the memory with GPUs, else 64m]")
 @click.option("--tmpfs", multiple=True, metavar="/PATH[:size=SIZE]", help="file system in memory")
 @click.option("-l", "--label", multiple=True, metavar="KEY=VALUE", help="label")
 @click.option("--cpus", help="CPUs at most, 1.5 or 500m")
@@ -99,7 +100,6 @@ Examples:
 @click.option(
     "--pull",
     type=click.Choice(runflags.PULLS, case_sensitive=False),
-    default=None,
     help="when the image is fetched  [default: missing]",
 )
 @click.option(
@@ -114,7 +114,9 @@ Examples:
 @click.option("--queue", default="", metavar="NAME", help="queue that it is in  [default: its namespace's]")
 @click.option("--replicas", type=click.IntRange(1, 1000), metavar="N", help="run N of them, NAME-0 and so on; with -d")
 @click.option("--gang", is_flag=True, help="start all replicas at once, or none of them")
-@click.option("--min-available", type=click.IntRange(1, 1000), metavar="N", help="with --gang: this many at once do")
+@click.option(
+    "--min-available", type=click.IntRange(1, 1000), metavar="N", help="with --gang: start once this many fit together"
+)
 @click.option("--timeout", type=click.IntRange(min=1), metavar="SECONDS", help="end it after that time")
 @click.option(
     "--stop-timeout",

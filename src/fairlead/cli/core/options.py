@@ -68,11 +68,16 @@ def _option(row: settings.Row, *, hidden: bool) -> Callable[[F], F]:
     if kind is bool:
         return click.option(f"{row.flag}/--no-{row.flag[2:]}", _parameter(row), **common)
     if row.choices:
+        if len("|".join(row.choices)) > _WIDEST:
+            common |= {"metavar": "NAME", "help": f"{row.text}; one of {', '.join(row.choices)}{default}"}
         return click.option(row.flag, _parameter(row), type=click.Choice(row.choices), **common)
-    return click.option(row.flag, _parameter(row), metavar=_METAVARS.get(kind, "TEXT"), **common)
+    metavar = "SECONDS" if row.unit == "s" else _METAVARS.get(kind, "TEXT")
+    return click.option(row.flag, _parameter(row), metavar=metavar, **common)
 
 
-_METAVARS: dict[type, str] = {Path: "PATH", float: "SECONDS", int: "N", str: "TEXT"}
+_METAVARS: dict[type, str] = {Path: "PATH", float: "NUMBER", int: "N", str: "TEXT"}
+_WIDEST: Final = 60
+"""Characters of the choices that stand beside a flag; more are listed in its help, which breaks lines."""
 
 
 def _shown(value: object) -> str:
@@ -199,17 +204,15 @@ def container_argument(name: str = "name", *, many: bool = False, required: bool
 
 
 def namespace_option(function: F) -> F:
-    """Add `-n`, the namespace of the containers named, and `-T`; `pass_client` puts the client's own where none is."""
-    named = click.option(
-        "-n", "--namespace", default="", help="namespace of the container  [default: default, or the context's]"
-    )
+    """Add `-n`, the namespace of what is named, and `-T`; `pass_client` puts the client's own where none is."""
+    named = click.option("-n", "--namespace", default="", help="namespace  [default: default, or the context's]")
     return named(tenancy_option(function))
 
 
 def tenancy_option(function: F) -> F:
     """Add `-T`, a tenancy in place of a namespace, which `pass_client` looks up."""
     return click.option(
-        "-T", "--tenancy", metavar="NAME", help="tenancy that it is of", shell_complete=complete_tenancies
+        "-T", "--tenancy", metavar="NAME", help="tenancy, in place of -n", shell_complete=complete_tenancies
     )(function)
 
 
@@ -242,6 +245,9 @@ def _namespace_of(client: Client, tenancy: str, namespace: Any) -> str:
     return client.call("GET", item_path("/v1/tenancies", tenancy), TenancyView).namespace
 
 
+_CONTEXT: Final = "use this context of the kubeconfig (logins: `fairlead context`)"
+
+
 def cluster_options(function: F) -> F:
     """Add `--kubeconfig` and `--context`, which cluster the verb goes to, and `--show-request`."""
     for decorate in (
@@ -254,9 +260,7 @@ def cluster_options(function: F) -> F:
             callback=_name,
             help="print the requests that are sent as curl lines, without the key",
         ),
-        click.option(
-            "--context", "named_context", expose_value=False, callback=_name, help="talk to the cluster of this context"
-        ),
+        click.option("--context", "named_context", expose_value=False, callback=_name, help=_CONTEXT),
         click.option(
             "--kubeconfig",
             "named_kubeconfig",

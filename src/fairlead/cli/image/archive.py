@@ -89,7 +89,7 @@ def _target(file: Path | None) -> Iterator[BinaryIO]:
 
 
 @click.command("load")
-@click.option("-i", "--input", "file", type=click.File("rb"), default="-", help="file to read; - is a pipe")
+@click.option("-i", "--input", "file", type=click.File("rb"), default="-", help="file to read; - reads standard input")
 @options.pass_client
 def load(client: Client, *, file: BinaryIO) -> None:
     """Read images from an archive that docker or podman wrote."""

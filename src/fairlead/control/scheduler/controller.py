@@ -103,10 +103,9 @@ class Scheduler:
             levels=domain.levels_of(settings.topology_levels),
             shard=Shard(settings.shard_label, settings.shard),
         )
-        self._preemptor = Preemptor(self._cache, works, self._queue, (store, placement), time.time, settings)
-        self._moves = Defragmenter(
-            self._cache, works, self._queue, self._preemptor, settings, (clock, date or time.time)
-        )
+        known = (self._cache, works, self._queue)
+        self._preemptor = Preemptor(*known, (store, placement), time.time, settings)
+        self._moves = Defragmenter(*known, self._preemptor, settings, (clock, date or time.time))
         loop = LoopCalls(judge=self._judge, take_changes=self._take_changes, mark=self._mark, group=self._groups)
         self._placer = GangPlacer(self._cache, loop)
         self._report = QueueReport(store, works, clock)

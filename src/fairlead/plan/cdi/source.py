@@ -16,7 +16,7 @@ from typing import Final
 from fairlead import errors
 from fairlead.frozen import frozen
 from fairlead.model import cdikind
-from fairlead.model.cdikind import MODES as KINDS
+from fairlead.model.cdikind import KINDS
 from fairlead.model.driver import DriverFiles, ModeDevice, ModeFiles
 from fairlead.model.gpu import Inventory, Vendor
 from fairlead.plan.cdi import capability, driverprofile, generate

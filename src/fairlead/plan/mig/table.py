@@ -66,7 +66,7 @@ class Model:
 
 
 def _seven(title: str, device_ids: tuple[int, ...], *gigabytes: int) -> Model:
-    """Return a part of seven compute slices. Args: gigabytes: in the names of 1g, 1g double, 2g, 3g, 4g, 7g."""
+    """Return a part of seven compute slices. Args: gigabytes: of 1g, the 1g of two memory slices, 2g, 3g, 4g, 7g."""
     one, double, two, three, four, whole = gigabytes
     names = (f"1g.{one}gb", f"1g.{one}gb+me", f"1g.{double}gb", f"2g.{two}gb", f"3g.{three}gb", f"4g.{four}gb")
     return Model(title=title, device_ids=device_ids, profiles=_profiles(_SEVEN, (*names, f"7g.{whole}gb")))

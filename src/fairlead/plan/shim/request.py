@@ -19,15 +19,15 @@ MODES = ("auto", "cdi", "env")
 IMAGE_REQUESTS = ("ignore", "refuse", "privileged", "honour")
 _MIG_ADMIN = ("NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES")
 _EXTRAS = {
-    "NVIDIA_GDS": cdikind.class_of(cdikind.MODES["gds"]),
-    "NVIDIA_MOFED": cdikind.class_of(cdikind.MODES["mofed"]),
-    "NVIDIA_GDRCOPY": cdikind.class_of(cdikind.MODES["gdrcopy"]),
-    "NVIDIA_NVSWITCH": cdikind.class_of(cdikind.MODES["nvswitch"]),
+    "NVIDIA_GDS": cdikind.class_of(cdikind.KINDS["gds"]),
+    "NVIDIA_MOFED": cdikind.class_of(cdikind.KINDS["mofed"]),
+    "NVIDIA_GDRCOPY": cdikind.class_of(cdikind.KINDS["gdrcopy"]),
+    "NVIDIA_NVSWITCH": cdikind.class_of(cdikind.KINDS["nvswitch"]),
 }
 _IMEX = "NVIDIA_IMEX_CHANNELS"
 NO_ALLOCATIONS = allocation.Allocations()
 _ALLOCATED = cdikind.ALLOCATED["nvidia"]
-_IMEX_CLASS = cdikind.class_of(cdikind.MODES["imex"])
+_IMEX_CLASS = cdikind.class_of(cdikind.KINDS["imex"])
 _CRIO = "io.kubernetes.cri-o."
 """CRI-O's own marks. It injects what the kubelet asks for itself, and hands on what a pod's author wrote."""
 

@@ -96,6 +96,21 @@ def test_the_flags_tell_meaning_unit_and_default_and_refuse_what_is_not_offered(
     assert _settings("--log-level", "loud").exit_code == 2
 
 
+@click.command()
+@options.settings_options("api", "control")
+def _wide(config: settings.Settings) -> None:
+    click.echo(config.control.policy)
+
+
+def test_a_flag_takes_seconds_where_its_unit_says_so_and_many_choices_stand_in_its_text() -> None:
+    text = click.testing.CliRunner().invoke(_wide, ["--help"], obj=invocation.Invocation(env={})).output
+    assert "--api-session-hours NUMBER" in text
+    assert "--control-head-wait-s SECONDS" in text
+    assert "--control-policy NAME" in text
+    assert all(name in " ".join(text.split()) for name in ("one of packed, spread,", "bestfit [default: packed]"))
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_a_full_disk_is_the_places_fault_and_not_a_bug() -> None:
     with Path("/dev/full").open("w") as full:
         command = (sys.executable, "-m", "fairlead.cli.main", "simulate", "profiles")
