@@ -31,6 +31,7 @@ from fairlead.node.inventory import latest
 from fairlead.node.kubelet import checkpoint, devicemanager
 from fairlead.node.kubelet import podresources as served
 from fairlead.node.kubelet import registration as kubelet_registration
+from fairlead.node.metrics import exporter
 from fairlead.node.publish import nodeevents
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
@@ -395,6 +396,16 @@ class Broken:
             self.begun.set()
 
 
+async def until_engine_known(stub: wire.DevicePluginStub) -> None:
+    """Ask for no device until that is not refused for want of an engine."""
+    nothing = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest()])
+    while True:
+        with contextlib.suppress(errors.Unavailable):
+            await stub.allocate(nothing, timeout_s=PATIENCE_S)
+            return
+        await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize("how", ["raises", "waits", "blocks"])
 @pytest.mark.parametrize("name", [row.name for row in agent.PARTS if not row.is_core])
 async def test_the_kubelet_gets_its_devices_whatever_an_optional_part_does(
@@ -402,6 +413,9 @@ async def test_the_kubelet_gets_its_devices_whatever_an_optional_part_does(
 ) -> None:
     home, broken = Home(home_folder, 2), Broken()
     home.is_kubelet_foreign = True
+    home.settings = settings.override(home.settings, {"node.engine": ""})  # the Node alone knows it
+    info = core.NodeSystemInfo(container_runtime_version="containerd://2.2.1")
+    await home.store.create(core.Node(metadata=meta.ObjectMeta(name="node-1"), status=core.NodeStatus(node_info=info)))
     run = getattr(broken, how)
     home.parts = tuple(
         dataclasses.replace(row, run=run, is_wanted=lambda _: True) if row.name == name else row for row in agent.PARTS
@@ -412,6 +426,7 @@ async def test_the_kubelet_gets_its_devices_whatever_an_optional_part_does(
             await home.until_capacity(2, 2)
             path = wire.target(home.settings.kubelet_folder / "fairlead-nvidia.com_gpu.sock")
             async with grpc.aio.insecure_channel(path, options=wire.CHANNEL_OPTIONS) as channel:
+                await until_engine_known(wire.DevicePluginStub(channel))
                 for _ in range(20 if home.ledger == "off" else 3):  # with it, each is a release and a cleaning
                     asked = pb.ContainerAllocateRequest(devices_ids=["GPU-1"])
                     answer = await wire.DevicePluginStub(channel).allocate(
@@ -438,6 +453,18 @@ async def test_what_the_core_tells_an_optional_part_cannot_end_the_core(
         await home.until_capacity(2, 2)
         home.silicon.count = 3
         await home.until_capacity(3, 3)
+
+
+async def test_a_bug_of_the_metrics_cannot_end_the_core(home_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def note(_: exporter.XIDCounts, event: GPUEvent) -> None:
+        raise ValueError(event)
+
+    monkeypatch.setattr(exporter.XIDCounts, "note", note)
+    home = Home(home_folder, 2)
+    async with home.kubelet(), home.agent():
+        await home.until_capacity(2, 2)
+        await home.silicon.events.put(GPUEvent(kind=EventKind.XID, uuid=GPUUUID("GPU-0"), xid=79))
+        await home.until_capacity(2, 1)
 
 
 def test_the_node_is_named_as_kubernetes_allows(monkeypatch: pytest.MonkeyPatch) -> None:

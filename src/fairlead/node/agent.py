@@ -108,7 +108,7 @@ class _Agent:
         around: Surroundings,
     ) -> None:
         self._meter, self._tasks, self._ready = meter, tasks, ready
-        self._guards = {row.name: part.Guard(row.name, meter=meter) for row in PARTS if not row.is_core}
+        self._guards = {name: part.Guard(name, meter=meter) for name in _GUARDED}
         self.settings, self.node = settings, node_name(settings)
         self.journal = nodeevents.NodeEvents(self.node, store)
         boot_id = running.read_running(settings.silicon.root).boot_id
@@ -117,7 +117,7 @@ class _Agent:
             silicon,
             rescan_s=settings.silicon.rescan_s,
             on_change=lambda change: self._note(self.journal.health_changed, change),
-            on_event=xids.note,
+            on_event=lambda event: self._guards["metrics"].tell(xids.note, event),
             turned=lambda within_s: meter.heartbeat("inventory", within_s),
             memory=healthmemory.HealthMemory(settings.state.folder / "agent", boot_id=boot_id) if boot_id else None,
         )
@@ -237,7 +237,7 @@ class _Agent:
     async def follow_config(self) -> None:
         """Offer anew whenever another configuration is in force, for ever."""
         async with asyncio.TaskGroup() as tasks:
-            labels = self.of_store.publisher.labels if self.of_store is not None else None
+            labels = self.of_store.node.labels if self.of_store is not None else None
             tasks.create_task(self.config.run(labels), name="config")
             tasks.create_task(self._tell_config(), name="config: told")
             async for config in self.config.config.changes():
@@ -299,6 +299,11 @@ class _Agent:
         snapshot = self.watch.snapshots.value
         await self.specs.ensure(snapshot.inventory, snapshot.drivers)
 
+    async def follow_node(self) -> None:
+        """Follow this node's Node object, for ever, where there is a store."""
+        if self.of_store is not None:
+            await self.of_store.node.run()
+
     async def check_strategy(self, meter: telemetry.Meter) -> None:
         """Log once where nothing on this node reads what Allocate answers."""
         problem = await enginegate.find_unread(self._way(), self.settings.silicon.root, meter)
@@ -312,7 +317,7 @@ class _Agent:
             self.plugins.answer_by(self._way(), self._gate.problem)
             self._advertise(self.watch.snapshots.value)
 
-        await self._gate.run(self.of_store.publisher.runtime if self.of_store is not None else None, judged)
+        await self._gate.run(self.of_store.node.runtime if self.of_store is not None else None, judged)
 
     def _offer_again(self) -> None:
         if self.advertised.value:
@@ -452,6 +457,12 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
     # Until the kubelet's list is known nothing is offered: who has to restart it is the supervisor.
     part.Part(name="pod resources", is_core=True, run=lambda agent, meter: agent.holdings.run(meter)),
     part.Part(
+        name="node object",
+        is_core=True,
+        run=lambda agent, _: agent.follow_node(),
+        is_wanted=lambda agent: agent.of_store is not None,
+    ),
+    part.Part(
         name="simulated load",
         run=lambda agent, meter: simulatedload.run(agent.workloads, agent.holdings, agent.watch.snapshots, meter),
         is_wanted=lambda agent: agent.workloads is not None,
@@ -474,3 +485,5 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
     _of_store("trace", lambda found: found.trace.run if found.trace is not None else None),
 )
 """What the agent is made of. Names stand in its log (`role`) and in `fairlead_part_failures_total`."""
+_GUARDED: Final[tuple[str, ...]] = (*(row.name for row in PARTS if not row.is_core), "metrics")
+"""What the core's word is told to under a guard; metrics have no task here: a server asks the exporter."""

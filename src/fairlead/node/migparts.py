@@ -70,7 +70,7 @@ def compose(
     partitioner = silicon.partitioner() if isinstance(silicon, Partitionable) else None
     if partitioner is None or (of_store is None and not settings.node.mig_config):
         return None
-    labels = of_store.publisher.labels if of_store is not None else None
+    labels = of_store.node.labels if of_store is not None else None
     found = configurator.Configurator(
         partitioner,
         file=settings.node.mig_config_file,

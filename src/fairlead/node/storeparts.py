@@ -1,6 +1,7 @@
 """Composes what the agent does with a store: objects and labels, pods, conditions, traces.
 
-These parts are there only where the agent has a store; the devices that a kubelet gets do not depend on them.
+These parts are there only where the agent has a store. The devices that a kubelet gets depend on the Node object alone,
+which belongs to the core.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fairlead import telemetry
 from fairlead.model.ids import GPUUUID
 from fairlead.node.deviceplugin import podresources
-from fairlead.node.inventory import latest, monitor, pods
+from fairlead.node.inventory import latest, monitor, nodeobject, pods
 from fairlead.node.lease import ledgerpath
 from fairlead.node.publish import devicetaint, features, nodecondition, objects, podcondition
 from fairlead.node.trace import foreignkubelet, watchclient
@@ -55,8 +56,9 @@ class StoreParts:
         self.mig = objects.MIGPublication(strategy=latest.Latest(settings.node.mig_strategy))
         """What the node's labels say of MIG; the agent keeps it true."""
         machine = firmware.product_name(settings.silicon.root)
+        self.node = nodeobject.NodeObject(node, store)
         self.publisher = objects.Publisher(
-            node,
+            self.node,
             store,
             snapshots=snapshots,
             withheld=withheld,
@@ -69,7 +71,7 @@ class StoreParts:
         self.pods = pods.Pods(node, store)
         self._holdings = holdings
         self.leases = _leases(settings, node, store, snapshots, self.pods)
-        self.baselines = _baselines(settings, store, self.publisher.node)
+        self.baselines = _baselines(settings, store, self.node.node)
         self.conditions = podcondition.PodConditions(
             node=node,
             store=store,
@@ -81,13 +83,13 @@ class StoreParts:
         wants = settings.health
         self.node_conditions = nodecondition.NodeConditions(
             store=store,
-            node=self.publisher.node,
+            node=self.node.node,
             snapshots=snapshots,
             has_condition=wants.node_condition,
             taint=wants.node_taint,
         )
         self.device_taints = devicetaint.DeviceTaints(
-            store=store, node=self.publisher.node, snapshots=snapshots, effect=wants.device_taint
+            store=store, node=self.node.node, snapshots=snapshots, effect=wants.device_taint
         )
         self.trace = (
             foreignkubelet.ForeignKubelet(

@@ -1,7 +1,8 @@
 """Keeps devices back that are well and must not be given away, and says why.
 
 The reasons come from the agent's other parts: the engine, the CDI specs, MIG, the ledger, MPS, and who else on the node
-has the device. Each is asked anew at every advertisement, and nothing is remembered.
+has the device. Each is asked anew at every advertisement, and nothing is remembered. They are asked by the core: an
+error in an answer ends the agent, because a device whose state cannot be judged must not be given away.
 """
 
 from __future__ import annotations

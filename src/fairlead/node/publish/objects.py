@@ -1,10 +1,10 @@
 """Publishes this node's GPUs to the cluster: GPUDevice objects, and labels on its Node.
 
 The inventory's snapshots are followed, and no other part waits for this one. Everything else is level-triggered: the
-Node and this node's GPUDevices are followed, what should be is planned (`plan.gpu.gpudevice`, `plan.gpu.label`), and
-each object that differs is a key of a work queue, brought up to date by its own worker with back-off. While the API
-server is away nothing is lost, because nothing is queued but names: what is written after its return is what is true
-then. Objects belong to their Node, so a cluster's garbage collector removes them with it.
+Node (`inventory.nodeobject`) and this node's GPUDevices are followed, what should be is planned (`plan.gpu.gpudevice`,
+`plan.gpu.label`), and each object that differs is a key of a work queue, brought up to date by its own worker with
+back-off. While the API server is away nothing is lost, because nothing is queued but names: what is written after its
+return is what is true then. Objects belong to their Node, so a cluster's garbage collector removes them with it.
 
 Other writers are not fought: what another writer changed behind our back is put right after a pause, not
 at once (two agents are alive for a moment in every rolling update), and the `Unknown` that the controller writes stands
@@ -22,7 +22,7 @@ from typing import Final
 
 from fairlead import errors, telemetry, workqueue
 from fairlead.model.ids import GPUUUID
-from fairlead.node.inventory import latest, monitor
+from fairlead.node.inventory import latest, monitor, nodeobject
 from fairlead.node.mig import configurator
 from fairlead.node.publish import features
 from fairlead.plan.gpu import advertise, label, migoffer
@@ -71,7 +71,7 @@ class Publisher:
 
     def __init__(  # noqa: PLR0913 (what is published, by name)
         self,
-        node: str,
+        node: nodeobject.NodeObject,
         store: Store,
         *,
         snapshots: latest.Latest[monitor.Snapshot],
@@ -85,8 +85,9 @@ class Publisher:
     ) -> None:
         """Prepare; nothing is read or written before `run`.
 
-        Args: snapshots: what is to be published.   withheld: GPUs that are well and not offered all the same; None:
-              none ever.   machine: product name of the machine, for its label; empty: not known.
+        Args: node: followed by its own part.   snapshots: what is to be published.
+              withheld: GPUs that are well and not offered all the same; None: none ever.
+              machine: product name of the machine, for its label; empty: not known.
               nvidia_resource: under which NVIDIA's GPUs are offered; empty: under none.
               mig: what the Node's labels say of MIG; None: that there is none.
               advertised: how they are offered, as soon as that is known; None: whole, under that name.
@@ -94,7 +95,7 @@ class Publisher:
         """
         self._snapshots = snapshots
         self._withheld: latest.Latest[Mapping[GPUUUID, rules.Verdict]] = withheld or latest.Latest({})
-        self._name = node
+        self._known, self._name = node, node.name
         self._store = store
         self._machine = machine
         self._nvidia_resource = nvidia_resource
@@ -108,14 +109,8 @@ class Publisher:
         self._queue = workqueue.WorkQueue("publish", self._work)
         self._snapshot = monitor.Snapshot()
         self._node: core.Node | None = None
-        self.node: latest.Latest[core.Node | None] = latest.Latest(None)
-        """The Node as it is; None: not known yet, or gone."""
-        self.runtime: latest.Latest[str] = latest.Latest("")
-        """The node's container engine in its kubelet's words, `containerd://2.2.1`; empty: not known."""
         self.quarantines: latest.Latest[Mapping[str, str]] = latest.Latest({})
         """Why administrators want GPUs of this node out of service, by UUID, as their objects say."""
-        self.labels: latest.Latest[Mapping[str, str] | None] = latest.Latest(None)
-        """Of the Node; None: not known yet."""
         self._devices: dict[str, GPUDevice] | None = None
         """This node's objects as last seen; None: not listed yet."""
         self._wanted: dict[str, planner.Wanted] = {}
@@ -135,7 +130,7 @@ class Publisher:
             tasks.create_task(self._advertised.follow(lambda _: self._check()), name="publish: offers")
             tasks.create_task(self._mig.state.follow(lambda _: self._check()), name="publish: mig state")
             tasks.create_task(self._mig.strategy.follow(lambda _: self._check()), name="publish: mig strategy")
-            tasks.create_task(self._follow_node(), name="publish: node")
+            tasks.create_task(self._known.node.follow(self._take_node), name="publish: node")
             tasks.create_task(self._follow_devices(), name="publish: devices")
             await asyncio.sleep(NODE_WAIT_S)
             if self._node is None:
@@ -152,23 +147,8 @@ class Publisher:
         ill = {gpu: verdict for gpu, verdict in self._snapshot.verdicts.items() if not verdict.is_healthy}
         return {**self._snapshot.verdicts, **self._withheld.value, **ill}
 
-    async def _follow_node(self) -> None:
-        selector = Selector(fields={"metadata.name": self._name})
-        await reflector.follow(self._store, core.Node, selector, listed=self._node_listed, changed=self._node_changed)
-
-    def _node_listed(self, nodes: tuple[core.Node, ...]) -> None:
-        self._take_node(nodes[0] if nodes else None)
-
-    def _node_changed(self, change: Change[core.Node]) -> None:
-        self._take_node(None if change.kind is ChangeKind.DELETED else change.object)
-
     def _take_node(self, node: core.Node | None) -> None:
         self._node = node
-        self.node.set(node)
-        if node is not None:
-            self.labels.set(dict(node.metadata.labels))
-        if node is not None and node.status.node_info is not None:
-            self.runtime.set(node.status.node_info.container_runtime_version)
         self._check()
 
     async def _follow_devices(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 from fairlead import errors, settings
 from fairlead.control.node import withdraw
 from fairlead.node import storeparts
-from fairlead.node.inventory import latest
+from fairlead.node.inventory import latest, nodeobject
 from fairlead.node.mig import configurator
 from fairlead.node.publish import features, objects
 from fairlead.plan.gpu import label
@@ -25,14 +25,16 @@ async def published(labelling: objects.Labelling, store: memory.MemoryStore) -> 
     await store.create(core.Node(metadata=meta.ObjectMeta(name=NODE, labels={"mine": "1"})))
     mig = objects.MIGPublication(state=latest.Latest("success"))
     snapshots = latest.Latest(snapshot())
-    publisher = objects.Publisher(NODE, store, snapshots=snapshots, mig=mig, labelling=labelling)
+    known = nodeobject.NodeObject(NODE, store)
+    publisher = objects.Publisher(known, store, snapshots=snapshots, mig=mig, labelling=labelling)
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(10):
-        running = tasks.create_task(publisher.run())
+        running = [tasks.create_task(publisher.run()), tasks.create_task(known.run())]
         async for change in store.watch(core.Node):
             if configurator.STATE_LABEL in change.object.metadata.labels:
                 break
         await asyncio.sleep(0.05)  # the other write may still be on its way
-        running.cancel()
+        for task in running:
+            task.cancel()
     return await store.get(core.Node, NODE)
 
 

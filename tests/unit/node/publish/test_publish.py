@@ -12,7 +12,7 @@ import pytest
 from fairlead import errors
 from fairlead.model.gpu import Driver, Inventory, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.node.inventory import latest, monitor
+from fairlead.node.inventory import latest, monitor, nodeobject
 from fairlead.node.publish import objects
 from fairlead.plan.gpu import health
 from fairlead.store import port
@@ -117,14 +117,16 @@ class World:
     @contextlib.asynccontextmanager
     async def publishing(self, first: monitor.Snapshot | None = None) -> AsyncIterator[latest.Latest[monitor.Snapshot]]:
         snapshots = latest.Latest(first or monitor.Snapshot())
+        known = nodeobject.NodeObject(NODE, self.store)
         publisher = objects.Publisher(
-            NODE, self.store, snapshots=snapshots, machine="DGX H100", nvidia_resource=RESOURCE, mig=self.mig
+            known, self.store, snapshots=snapshots, machine="DGX H100", nvidia_resource=RESOURCE, mig=self.mig
         )
         self.quarantines = publisher.quarantines
         async with asyncio.TaskGroup() as tasks:
-            task = tasks.create_task(publisher.run())
+            running = [tasks.create_task(publisher.run()), tasks.create_task(known.run())]
             yield snapshots
-            task.cancel()
+            for task in running:
+                task.cancel()
 
     async def offer(self, count: int) -> None:
         """Have the node's kubelet offer so many GPUs."""
