@@ -28,6 +28,17 @@ def cli_help() -> Iterator[Row]:
     yield Row(name="fairlead --help", ours=frame.percentile(samples, 0.5) * 1e3, unit="ms", bar=150.0)
 
 
+@frame.benchmark("cli.ps")
+def cli_ps() -> Iterator[Row | frame.Unmeasured]:
+    """`fairlead ps` against a service that runs, process start included."""
+    if lacking := frame.needs("fairlead ps", "podman"):
+        yield lacking
+        return
+    with service.running() as up:
+        samples = [_timed(lambda: up.ask("ps")) for _ in range(_RUNS)]
+    yield Row(name="fairlead ps", ours=frame.percentile(samples, 0.5) * 1e3, unit="ms", bar=250.0)
+
+
 @frame.benchmark("run.submit")
 def submit_to_running() -> Iterator[Row | frame.Unmeasured]:
     """A container from the request to its process running, in turns with `podman run -d` of the same image.

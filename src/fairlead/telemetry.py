@@ -115,7 +115,7 @@ REGISTRATIONS = Metric(
 )
 DECISIONS = Metric(
     name="fairlead_scheduler_decisions_total",
-    text="pods looked at, by result: bound, refused (fits nowhere), lost (somebody was faster), failed",
+    text="pods looked at, by result: bound, refused (fits nowhere), lost (another scheduler was faster), failed",
     labels=("result",),
 )
 PENDING = Metric(name="fairlead_scheduler_pending_pods", text="pods of ours that wait for a node")

@@ -51,7 +51,7 @@ def offer(plugin: deviceplugin.Plugin, *, reason: str = "") -> None:
 
 
 async def main(resource: str, how: str) -> None:
-    plugin = (Stale if how == "stale" else deviceplugin.Plugin)(resource, way=answer.AllocateOptions())
+    plugin = (Stale if how == "stale" else deviceplugin.Plugin)(resource, allocate_options=answer.AllocateOptions())
     offer(plugin)
     endpoint = deviceplugin.Endpoint(plugin, _FOLDER)
     endpoint.path = _FOLDER / "other.sock"

@@ -545,7 +545,7 @@ async def test_nothing_is_allocated_until_somebody_says_which_engine_serves_the_
     await home.store.create(core.Node(metadata=meta.ObjectMeta(name="node-1")))
     async with home.kubelet(), home.agent(), _plugin(home) as plugin:
         await home.until_capacity(2, 2)  # registered: what pods have already they keep
-        with pytest.raises(errors.Unavailable, match="nobody has said which container engine"):
+        with pytest.raises(errors.Unavailable, match="it is not known which container engine"):
             await plugin.allocate(_ONE)
         assert "FAIRLEAD_NODE_ENGINE" in (await home.until_step(reason("EngineUnknown"))).message
         await _set_engine(home, "containerd://2.2.1")

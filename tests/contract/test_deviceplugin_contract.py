@@ -139,7 +139,7 @@ class Node:
     def serve(
         self, resource: str, count: int = 2, *, way: answer.AllocateOptions = answer.DEFAULT
     ) -> deviceplugin.Plugin:
-        plugin = deviceplugin.Plugin(resource, way=way)
+        plugin = deviceplugin.Plugin(resource, allocate_options=way)
         offer(plugin, count)
         self.endpoints[resource] = deviceplugin.Endpoint(plugin, self.watch.folder)
         registrar = registration.Registrar(

@@ -57,3 +57,10 @@ def test_links_between_pages_lead_somewhere(root: Path) -> None:
         if not (page.parent / target).exists()
     ]
     assert dead == []
+
+
+def test_every_page_is_in_the_navigation(root: Path) -> None:
+    """`make docs` builds the site strictly, and fails for a page that is in none."""
+    listed = set(re.findall(r"[\w/-]+\.md\b", (root / "mkdocs.yml").read_text()))
+    pages = {str(path.relative_to(root / "docs")) for path in (root / "docs").rglob("*.md")}
+    assert pages - listed == set()

@@ -99,5 +99,5 @@ def _connected(namespace: Path, port: int) -> socket.socket:
             continue
         one.setblocking(False)
         return one
-    message = f"nobody answers on port {port} in the container: {problem.strerror or problem}"
+    message = f"no process answers on port {port} in the container: {problem.strerror or problem}"
     raise errors.Unavailable(message, reason="PortRefused", hint="does its process listen there?")

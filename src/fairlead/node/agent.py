@@ -110,13 +110,13 @@ class _Agent:
         self._meter, self._tasks, self._ready = meter, tasks, ready
         self._guards = {name: part.Guard(name, meter=meter) for name in _GUARDED}
         self.settings, self.node = settings, node_name(settings)
-        self.journal = nodeevents.NodeEvents(self.node, store)
+        self.events = nodeevents.NodeEvents(self.node, store)
         boot_id = running.read_running(settings.silicon.root).boot_id
         xids = exporter.XIDCounts()
         self.watch = monitor.InventoryMonitor(
             silicon,
             rescan_s=settings.silicon.rescan_s,
-            on_change=lambda change: self._note(self.journal.health_changed, change),
+            on_change=lambda change: self._note(self.events.health_changed, change),
             on_event=lambda event: self._guards["metrics"].tell(xids.note, event),
             turned=lambda within_s: meter.heartbeat("inventory", within_s),
             memory=healthmemory.HealthMemory(settings.state.folder / "agent", boot_id=boot_id) if boot_id else None,
@@ -143,8 +143,8 @@ class _Agent:
         self._gate = enginegate.EngineGate(
             around.engine or settings.node.engine,
             root=settings.node.host_mount,
-            way=self._way,
-            judged=lambda *said: self._note(self.journal.engine_judged, *said),
+            options=self._allocate_options,
+            judged=lambda *said: self._note(self.events.engine_judged, *said),
         )
         self._hardware: object = None
         self.holdings = podresources.Holdings(settings.pod_resources)
@@ -169,7 +169,7 @@ class _Agent:
             self.of_store,
             holdings=self.holdings,
             changed=self._partition_changed,
-            told=lambda *said: self._note(self.journal.mig_configured, *said),
+            told=lambda *said: self._note(self.events.mig_configured, *said),
             store=store,
             placement=around.placement,
         )
@@ -180,7 +180,7 @@ class _Agent:
                 boot_id=boot_id,
                 holdings=self.holdings,
                 changed=self._partition_changed,
-                told=lambda *said: self._note(self.journal.mps_changed, *said),
+                told=lambda *said: self._note(self.events.mps_changed, *said),
                 is_standing_by=self._stands_by,
             )
             if isinstance(silicon, MPSSilicon) and silicon.compute_modes() is not None
@@ -194,18 +194,18 @@ class _Agent:
             self.folder,
             first_wait_s=settings.node.reregister_s,
             told=self._allocated if self.of_store is not None else None,
-            on_registered=lambda plugin, path: self._note(self.journal.registered, plugin, path),
+            on_registered=lambda plugin, path: self._note(self.events.registered, plugin, path),
             before_return=self._renew_specs,
             # who stands by begins once our socket is gone, and must not lose its specs to us then
             before_end=self._has_left_specs.wait,
             meter=meter,
         )
         self.plugins.before_start = mpsparts.StartCheck(self.holdings).check
-        self.plugins.answer_by(self._way(), self._gate.problem)
+        self.plugins.answer_by(self._allocate_options(), self._gate.problem)
         beside = leaseparts.NodeFacts(self.node, silicon, boot_id, is_kubelet_foreign=around.is_kubelet_foreign)
         self.lease = leaseparts.LeasePart(settings, self.specs, self.of_store, self.holdings, beside)
         self.lease.listen(
-            self._offer_again, lambda one: self._note(self.journal.gpu_kept_back, one), self._guards["leases"].tell
+            self._offer_again, lambda one: self._note(self.events.gpu_kept_back, one), self._guards["leases"].tell
         )
         self.plugins.gate, self.plugins.taken = self.lease.gate, self.lease.taken
         self._withholding = withholding.Withholding(
@@ -230,7 +230,7 @@ class _Agent:
         """Have the events part note something; what goes wrong there stays there."""
         self._guards["events"].tell(note, *args, **kwargs)
 
-    def _way(self) -> answer.AllocateOptions:
+    def _allocate_options(self) -> answer.AllocateOptions:
         config = self.config.config.value
         return config.allocate if config is not None else answer.DEFAULT
 
@@ -246,7 +246,7 @@ class _Agent:
                 self._mig_strategy.set(config.mig_strategy)
                 self.watch.judge_by(config.health)
                 if config.name and not config.problem:
-                    self._note(self.journal.config_applied, config.name)
+                    self._note(self.events.config_applied, config.name)
                 self._gate.judge()
                 self.plugins.answer_by(config.allocate, self._gate.problem)
                 if self._is_offering:
@@ -257,7 +257,7 @@ class _Agent:
     async def _tell_config(self) -> None:
         async for problem in self.config.problem.changes():
             if problem:
-                self._note(self.journal.config_refused, problem)
+                self._note(self.events.config_refused, problem)
 
     async def offer(self) -> None:
         """Turn snapshots into specs and advertisements, for ever."""
@@ -270,7 +270,7 @@ class _Agent:
                 await self.holdings.until_known(KUBELET_PATIENCE_S)
                 self._is_offering = True
                 self._advertise(snapshot)
-                self._note(self.journal.inventory_seen, snapshot.inventory)
+                self._note(self.events.inventory_seen, snapshot.inventory)
                 if self._ready is not None and snapshot.is_scanned:
                     ready, self._ready = self._ready, None
                     ready(self._report())
@@ -306,15 +306,15 @@ class _Agent:
 
     async def check_strategy(self, meter: telemetry.Meter) -> None:
         """Log once where nothing on this node reads what Allocate answers."""
-        problem = await enginegate.find_unread(self._way(), self.settings.silicon.root, meter)
+        problem = await enginegate.find_unread(self._allocate_options(), self.settings.silicon.root, meter)
         if problem is not None:
-            self.journal.way_judged(problem)
+            self.events.strategy_judged(problem)
 
     async def watch_engine_support(self) -> None:
         """Give nothing away while the node's engine would, or may, ignore the only way it is handed over, for ever."""
 
         def judged() -> None:
-            self.plugins.answer_by(self._way(), self._gate.problem)
+            self.plugins.answer_by(self._allocate_options(), self._gate.problem)
             self._advertise(self.watch.snapshots.value)
 
         await self._gate.run(self.of_store.node.runtime if self.of_store is not None else None, judged)
@@ -336,7 +336,7 @@ class _Agent:
                 if found != before:
                     for one in found:
                         telemetry.log.warning("cdi devices in conflict", reason=conflict.REASON, error=one.message)
-                    self._note(self.journal.conflicts_found, found)
+                    self._note(self.events.conflicts_found, found)
                     self._advertise(self.watch.snapshots.value)
                 before = found
 
@@ -413,12 +413,12 @@ class _Agent:
         offered = vgpuparts.with_vgpus(offered, snapshot, self.settings.node.resource)
         found = self._others.judge(offered, snapshot.known.values())
         if found is not None:
-            self._note(self.journal.held_elsewhere, found)
+            self._note(self.events.held_elsewhere, found)
         ended = [ad for ad in self.advertised.value if ad.resource not in {one.resource for one in offered}]
         offered, withheld = self._withholding.judge(offered)
         offered = (*offered, *(dataclasses.replace(ad, devices=()) for ad in ended))
         for plugin in self.plugins.update(offered, self._topology, vgpuparts.list_nodes(snapshot.drivers)):
-            self._note(self.journal.advertised, plugin)
+            self._note(self.events.advertised, plugin)
         self.advertised.set(offered)
         self.withheld.set(withheld)
 
@@ -467,7 +467,7 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
         run=lambda agent, meter: simulatedload.run(agent.workloads, agent.holdings, agent.watch.snapshots, meter),
         is_wanted=lambda agent: agent.workloads is not None,
     ),
-    part.Part(name="events", run=lambda agent, meter: agent.journal.run(meter)),
+    part.Part(name="events", run=lambda agent, meter: agent.events.run(meter)),
     part.Part(name="strategy", run=lambda agent, meter: agent.check_strategy(meter)),
     part.Part(
         name="char links",

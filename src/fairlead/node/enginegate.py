@@ -27,16 +27,18 @@ Judged = Callable[[tuple[str, ...], errors.Unavailable | None], None]
 class EngineGate:
     """The engines that may serve the kubelet, and why devices must not be handed to them."""
 
-    def __init__(self, stated: str, *, root: Path, way: Callable[[], answer.AllocateOptions], judged: Judged) -> None:
-        """Take what is stated of the engine. Args: way: how Allocate answers.   judged: gets each new judgement."""
+    def __init__(
+        self, stated: str, *, root: Path, options: Callable[[], answer.AllocateOptions], judged: Judged
+    ) -> None:
+        """Take what is stated of the engine. Args: options: how Allocate answers.   judged: gets each new judgement."""
         self._engine = kubeletengine.KubeletEngine(stated, root=root)
-        self._way, self._judged = way, judged
+        self._options, self._judged = options, judged
         self.problem = self._find()
         """Why this node's engine would, or may, start containers without their devices."""
         self._told: errors.Unavailable | None = None
 
     def _find(self) -> errors.Unavailable | None:
-        return answer.find_problem(self._way(), self._engine.engines.value)
+        return answer.find_problem(self._options(), self._engine.engines.value)
 
     def judge(self) -> None:
         """Judge anew: the engine is another, or the form of the answers; reports another judgement."""
@@ -69,10 +71,12 @@ class EngineGate:
         self._judged(self._engine.engines.value, self.problem)
 
 
-async def find_unread(way: answer.AllocateOptions, root: Path, meter: telemetry.Meter) -> errors.FairleadError | None:
+async def find_unread(
+    options: answer.AllocateOptions, root: Path, meter: telemetry.Meter
+) -> errors.FairleadError | None:
     """Return why nothing on this node reads what Allocate answers, None where something does; it is logged."""
     meter.heartbeat("engines' files", _HANGING_S)
-    problem = await asyncio.to_thread(runtimecheck.find_problem, way, root)
+    problem = await asyncio.to_thread(runtimecheck.find_problem, options, root)
     if problem is not None:
         telemetry.log.warning("no runtime for these devices", reason=problem.reason, error=errors.sentence(problem))
     return problem

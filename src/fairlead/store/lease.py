@@ -154,7 +154,7 @@ class Election:
                     waits_for = holder
                     telemetry.log.info("waiting for the lease", lease=self._name, role=holder)
             except errors.Conflict:
-                telemetry.log.debug("lease taken by somebody else", lease=self._name)
+                telemetry.log.debug("lease taken by another holder", lease=self._name)
             except errors.FairleadError as error:
                 telemetry.log.warning(
                     "lease cannot be asked for", lease=self._name, reason=error.reason, error=errors.sentence(error)

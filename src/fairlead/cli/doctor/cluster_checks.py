@@ -209,7 +209,7 @@ def _leaders(seen: Facts) -> Iterator[Finding]:
             what = f"no {component} of Fairlead's runs here" + _WITHOUT[component]
             yield Finding(check=component, level="ok", what=what)
         elif not leases:
-            yield _unled(component, f"nobody has ever led: there is no lease {name}", deployed)
+            yield _unled(component, f"no process has ever led: there is no lease {name}", deployed)
         for lease in leases:
             yield _leader(seen, component, lease, deployed)
 
@@ -224,7 +224,7 @@ def _leader(seen: Facts, component: str, lease: coordination.Lease, deployed: Se
     name = f"{lease.metadata.namespace}/{lease.metadata.name}"
     renewed, spec = meta.timestamp(lease.spec.renew_time), lease.spec
     if not spec.holder_identity:
-        return _unled(component, f"nobody holds lease {name}", deployed)
+        return _unled(component, f"no process holds lease {name}", deployed)
     age_s = seen.now - renewed if renewed is not None else float("inf")
     if age_s > (spec.lease_duration_seconds or 0) + _SLACK_S:
         when = f"{output.span(age_s)} ago" if renewed is not None else "never"

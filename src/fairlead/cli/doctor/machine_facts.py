@@ -282,7 +282,7 @@ async def _ask_kubelet(socket: Path) -> Kubelet:
 
     peer = await asyncio.to_thread(socketpeer.find_server, socket)
     if peer is None:
-        return Kubelet(socket=socket, problem=f"nobody serves {socket}")
+        return Kubelet(socket=socket, problem=f"no process serves {socket}")
     try:
         async with asyncio.timeout(_KUBELET_S):
             await podresources.list_holdings(socket)

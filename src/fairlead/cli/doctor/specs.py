@@ -155,7 +155,7 @@ def check(seen: Facts, *, expects: bool) -> Iterator[Finding]:
             check="cdi",
             level="fail",
             what=f"{reader} reads {places}, not {seen.own_folder}, where our specs are written",
-            why="containers would get no devices, or those of somebody else's specs",
+            why="containers would get no devices, or those of other specs",
             fix="leave node.cdi_folder at its default (`fairlead settings` says where it is set)",
         )
     for one in seen.conflicts:

@@ -79,7 +79,7 @@ class ClusterNetworks:
         if around.cilium:
             names += [one.metadata.name for one in (await self._store.list(networking.CiliumNetworkPolicy, here)).items]
         if others := sorted(set(names) - policy.NAMES):
-            message = f"policies of somebody else may open namespace {here.namespace}: {', '.join(others[:3])}"
+            message = f"policies that are not ours may open namespace {here.namespace}: {', '.join(others[:3])}"
             hint = "delete them; what the tenancy is allowed stands in its spec.network"
             raise errors.Unavailable(message, reason="ForeignPolicy", hint=hint)
 

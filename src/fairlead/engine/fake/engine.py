@@ -332,7 +332,7 @@ class FakeEngine(networks.FakeNetworks):
         """Connect to a port of a running container. Raises: Unavailable (`PortRefused`)."""
         process = self._known(state.name).process
         if process is None or number not in process.ports:
-            message = f"nobody answers on port {number} in the container: Connection refused"
+            message = f"no process answers on port {number} in the container: Connection refused"
             raise errors.Unavailable(message, reason="PortRefused", hint="does its process listen there?")
         return fake_exec.FakeConnection()
 

@@ -54,7 +54,7 @@ class SpecGuard:
     async def _check(self) -> None:
         if self._is_serving():
             for path in await self._specs.restore():
-                telemetry.log.warning("cdi spec was removed or changed by somebody, written again", path=path)
+                telemetry.log.warning("cdi spec was removed or changed by another process, written again", path=path)
         self.conflicts.set(await asyncio.to_thread(self._find_conflicts))
 
     def _find_conflicts(self) -> tuple[conflict.Conflict, ...]:

@@ -72,13 +72,13 @@ class Plugin:
         self,
         resource: str,
         *,
-        way: answer.AllocateOptions = answer.DEFAULT,
+        allocate_options: answer.AllocateOptions = answer.DEFAULT,
         told: Callable[[attribution.Call], None] | None = None,
         meter: telemetry.Meter = telemetry.UNMETERED,
     ) -> None:
         """Take the resource's name and how to answer; `told` is called with every answered part of an Allocate."""
         self.resource = resource
-        self.way = way
+        self.allocate_options = allocate_options
         """How Allocate answers; the configuration may set another one at any time."""
         self._meter = meter
         self._told = told
@@ -263,7 +263,9 @@ class Plugin:
         # Order follows the advertisement, so equal sets get equal answers.
         wanted = frozenset(ids)
         chosen = [device for item, device in offer.devices.items() if item in wanted]
-        given = answer.plan_answer(chosen, resource=self.resource, vendor=offer.vendor, way=self.way, nodes=offer.nodes)
+        given = answer.plan_answer(
+            chosen, resource=self.resource, vendor=offer.vendor, options=self.allocate_options, nodes=offer.nodes
+        )
         mps.add_client(given, chosen, offer.clients)
         return given
 

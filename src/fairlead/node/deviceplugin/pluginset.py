@@ -45,7 +45,7 @@ class PluginSet:
         """
         self.registered: latest.Latest[frozenset[str]] = latest.Latest(frozenset())
         """Resources that a kubelet has taken in since they began."""
-        self.way = answer.DEFAULT
+        self.allocate_options = answer.DEFAULT
         self.refusal: errors.Unavailable | None = None
         self.before_start: Callable[[str, tuple[DeviceID, ...]], Awaitable[None]] | None = None
         """See `plugin.Plugin`; of plugins that begin from now on."""
@@ -67,11 +67,11 @@ class PluginSet:
         """Whether another agent serves any of our resources."""
         return any(registrar.is_standing_by for registrar in self._registrars)
 
-    def answer_by(self, way: answer.AllocateOptions, refusal: errors.Unavailable | None) -> None:
+    def answer_by(self, options: answer.AllocateOptions, refusal: errors.Unavailable | None) -> None:
         """Have every plugin answer in this way from now on, or refuse. Args: refusal: see `Plugin.refusal`."""
-        self.way, self.refusal = way, refusal
+        self.allocate_options, self.refusal = options, refusal
         for plugin in self._plugins.values():
-            plugin.way, plugin.refusal = way, refusal
+            plugin.allocate_options, plugin.refusal = options, refusal
 
     def update(
         self, offered: Sequence[advertise.Advertisement], topology: choose.Topology, nodes: Sequence[DeviceNode]
@@ -85,7 +85,7 @@ class PluginSet:
         found = self._plugins.get(resource)
         if found is not None:
             return found
-        made = deviceplugin.Plugin(resource, way=self.way, told=self._told, meter=self._meter)
+        made = deviceplugin.Plugin(resource, allocate_options=self.allocate_options, told=self._told, meter=self._meter)
         made.refusal, made.before_start, made.pairing = self.refusal, self.before_start, self._pairing
         made.gate, made.taken = self.gate, self.taken
         self._plugins[resource] = made

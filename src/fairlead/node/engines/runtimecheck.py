@@ -25,17 +25,17 @@ _SUFFIXES: Final = frozenset({".toml", ".conf", ".json", ".tmpl"})
 _READERS: Final = (PROGRAM.encode(), b"nvidia-container-runtime")
 
 
-def find_problem(way: answer.AllocateOptions, root: Path) -> errors.Unavailable | None:
+def find_problem(options: answer.AllocateOptions, root: Path) -> errors.Unavailable | None:
     """Return why containers would start without their devices; None: they would not, or nothing can be seen.
 
     Args: root: where the node's file system is seen.
     """
-    if way.strategies & answer.CDI or way.passes_device_specs:
+    if options.strategies & answer.CDI or options.passes_device_specs:
         return None
     texts = [text for folder in FOLDERS for text in _texts(root / folder)]
     if not texts or any(reader in text for text in texts for reader in _READERS):
         return None
-    chosen = ", ".join(sorted(strategy.value for strategy in way.strategies))
+    chosen = ", ".join(sorted(strategy.value for strategy in options.strategies))
     message = f"devices are handed over by {chosen}, and no engine's files on this node name a runtime that reads them"
     hint = "run `fairlead runtime configure` on the node and give pods its RuntimeClass, or hand over by cdi-cri"
     return errors.Unavailable(message, reason="RuntimeReadsNothing", hint=hint)

@@ -82,12 +82,12 @@ class InventoryMonitor:
         self._on_event = on_event
         self._turned = turned
         self._memory = memory
-        self._book = health.HealthTracker(policy, remembered=memory.load(now=clock()) if memory else {})
+        self._tracker = health.HealthTracker(policy, remembered=memory.load(now=clock()) if memory else {})
         self._asked = asyncio.Event()
 
     def judge_by(self, policy: rules.Policy) -> None:
         """Take other health rules, from now on."""
-        self._publish(self.snapshots.value, self._book.judge_by(policy, now=self._clock()))
+        self._publish(self.snapshots.value, self._tracker.judge_by(policy, now=self._clock()))
         self.ask_scan()
 
     def ask_scan(self) -> None:
@@ -111,7 +111,7 @@ class InventoryMonitor:
                 begun, count = loop.time(), 0
             elif (count := count + 1) > STORM_EVENTS:
                 await asyncio.sleep(begun + STORM_S - loop.time())
-            changes = self._book.observe_event(event, now=self._clock())
+            changes = self._tracker.observe_event(event, now=self._clock())
             self._on_event(event)
             self._publish(self.snapshots.value, changes)
             telemetry.log.info("gpu event", gpu=event.uuid, reason=event.kind.value, state=event.xid)
@@ -133,7 +133,7 @@ class InventoryMonitor:
 
         Between two looks an event may put a verdict on a shorter clock; events ask, so this wait ends then.
         """
-        recheck_s = self._book.recheck_s(now=self._clock())
+        recheck_s = self._tracker.recheck_s(now=self._clock())
         wait_s = longest_s if recheck_s is None else min(longest_s, recheck_s)
         try:
             async with asyncio.timeout(wait_s):
@@ -155,7 +155,7 @@ class InventoryMonitor:
         gone = {gpu.uuid for gpu in inventory.unreadable}
         earlier = {uuid: gpu for uuid, gpu in before.known.items() if uuid in gone}
         known = {**earlier, **{gpu.uuid: gpu for gpu in inventory.gpus}}
-        changes = self._book.observe_inventory(inventory, now=now)
+        changes = self._tracker.observe_inventory(inventory, now=now)
         snapshot = Snapshot(inventory=inventory, drivers=drivers, known=known, is_scanned=True)
         self._publish(snapshot, changes)
         if not before.is_scanned:
@@ -169,17 +169,17 @@ class InventoryMonitor:
             for gpu in before.known.values()
         )
         inventory = dataclasses.replace(before.inventory, gpus=(), links=(), unreadable=gone)
-        changes = self._book.observe_inventory(inventory, now=now)
+        changes = self._tracker.observe_inventory(inventory, now=now)
         if message != before.problem:
             telemetry.log.warning("driver does not answer", reason=reason, error=message)
         snapshot = dataclasses.replace(before, inventory=inventory, is_scanned=True, problem=message)
         self._publish(snapshot, changes)
 
     def _publish(self, snapshot: Snapshot, changes: tuple[health.Change, ...]) -> None:
-        verdicts, device_verdicts = self._book.verdicts(), self._book.device_verdicts()
+        verdicts, device_verdicts = self._tracker.verdicts(), self._tracker.device_verdicts()
         self.snapshots.set(dataclasses.replace(snapshot, verdicts=verdicts, device_verdicts=device_verdicts))
         if self._memory is not None:
-            self._memory.keep(self._book.latched())
+            self._memory.keep(self._tracker.latched())
         for change in changes:
             log = telemetry.log.info if change.is_healthy else telemetry.log.warning
             log("gpu health changed", gpu=change.uuid, state=change.is_healthy, reason=change.reason)

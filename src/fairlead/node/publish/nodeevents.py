@@ -223,7 +223,7 @@ class NodeEvents:
             message = f"no device is offered: {errors.sentence(problem)}"
             self._note("deviceplugin", problem.reason, message, facts, is_warning=True)
 
-    def way_judged(self, problem: errors.FairleadError) -> None:
+    def strategy_judged(self, problem: errors.FairleadError) -> None:
         """Note that devices are handed over in a way that no engine here is seen to read."""
         self._note("deviceplugin", problem.reason, errors.sentence(problem), {}, is_warning=True)
 

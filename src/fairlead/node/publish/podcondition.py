@@ -53,7 +53,7 @@ class PodConditions:
         """Take the sources; nothing is read or written before `run`."""
         self._node, self._store, self._pods = node, store, pods
         self._holdings, self._snapshots, self._advertised = holdings, snapshots, advertised
-        self._queue = WorkQueue("marking", self._work)
+        self._queue = WorkQueue("pod conditions", self._work)
         self._written: dict[GPUUUID, tuple[Holder, ...]] = {}
         self._waits: dict[GPUUUID, Backoff] = {}
         pods.listen(self._pod_changed)
@@ -61,7 +61,7 @@ class PodConditions:
     async def run(self, meter: telemetry.Meter = telemetry.UNMETERED) -> None:
         """Keep marks true for ever."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._queue.run(meter), name="marking")
+            tasks.create_task(self._queue.run(meter), name="pod conditions")
             tasks.create_task(self._follow_health(), name="marking: health")
             async for _ in self._holdings.latest.changes():
                 self._check()

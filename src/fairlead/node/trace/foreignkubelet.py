@@ -107,7 +107,7 @@ class ForeignKubelet:
         self._calls: deque[plan.Call] = deque(maxlen=CALLS)
         self._memories: dict[str, _Memory] = {}
         self._began = time.time()
-        self._queue = WorkQueue("attribution", self._work)
+        self._queue = WorkQueue("trace", self._work)
         self._watcher = watchclient.WatchClient[Prepared](prepare=self._prepare, seen=self._seen, program=watch)
         pods.listen(self._pod_changed)
 
@@ -119,7 +119,7 @@ class ForeignKubelet:
     async def run(self, meter: telemetry.Meter = telemetry.UNMETERED) -> None:
         """Observe for ever."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._queue.run(meter), name="attribution")
+            tasks.create_task(self._queue.run(meter), name="trace: containers")
             tasks.create_task(self._watcher.run(meter), name="container watch")
             tasks.create_task(self._follow_resources(), name="resources")
             async for _ in self._holdings.latest.changes():

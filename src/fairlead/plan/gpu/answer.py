@@ -70,17 +70,17 @@ class AllocateOptions:
 DEFAULT: Final = AllocateOptions()
 
 
-def find_problem(way: AllocateOptions, engines: Sequence[str]) -> errors.Unavailable | None:
+def find_problem(options: AllocateOptions, engines: Sequence[str]) -> errors.Unavailable | None:
     """Return why containers might start without their devices if they were handed over this way.
 
     Args: engines: those that may serve the kubelet, in the words of a Node's `containerRuntimeVersion`; an engine of
           a name that is not known is no problem, none at all is one.
     """
-    if not way.strategies <= CDI or way.passes_device_specs:
+    if not options.strategies <= CDI or options.passes_device_specs:
         return None
     if not engines:
         message = (
-            "nobody has said which container engine serves this node's kubelet, and in which release: an old one "
+            "it is not known which container engine serves this node's kubelet, and in which release: an old one "
             "would start containers without their devices"
         )
         hint = (
@@ -114,7 +114,7 @@ def plan_answer(
     *,
     resource: str,
     vendor: Vendor,
-    way: AllocateOptions,
+    options: AllocateOptions,
     nodes: Mapping[str, DeviceNode],
 ) -> pb.ContainerAllocateResponse:
     """Return the answer for one container.
@@ -127,19 +127,19 @@ def plan_answer(
     if not devices:
         return answer
     distinct = {device.cdi_name: device for device in devices}.values()
-    ids = [_id(device, way) for device in distinct]
-    names = [_cdi_name(device, way) for device in distinct]
-    strategies = way.strategies
+    ids = [_id(device, options) for device in distinct]
+    names = [_cdi_name(device, options) for device in distinct]
+    strategies = options.strategies
     lent = [device.vgpu for device in distinct if device.vgpu]
     if lent:
         answer.envs.update(vgpuoffer.variables(resource, lent))
     is_nvidias = vendor is Vendor.NVIDIA and not lent
-    beside = companion.choose(way.beside, nodes) if is_nvidias else companion.Given()
+    beside = companion.choose(options.beside, nodes) if is_nvidias else companion.Given()
     names += beside.names
     if not is_nvidias:
         strategies = strategies & CDI or frozenset({Strategy.CDI_CRI})
     _name(answer, strategies, resource=resource, ids=ids, names=names, beside=beside)
-    if way.passes_device_specs:
+    if options.passes_device_specs:
         shared = vgpuoffer.SHARED_NODES if lent else SHARED_NODES[vendor]
         answer.devices.extend(_device_specs(distinct, shared, nodes))
     return answer
@@ -174,12 +174,12 @@ def _name(
         answer.envs.update(beside.variables)
 
 
-def _id(device: Device, way: AllocateOptions) -> str:
-    return device.index if way.ids == "index" and device.index else device.name
+def _id(device: Device, options: AllocateOptions) -> str:
+    return device.index if options.ids == "index" and device.index else device.name
 
 
-def _cdi_name(device: Device, way: AllocateOptions) -> str:
-    return cdikind.qualified(cdikind.kind_of(device.cdi_name), _id(device, way))
+def _cdi_name(device: Device, options: AllocateOptions) -> str:
+    return cdikind.qualified(cdikind.kind_of(device.cdi_name), _id(device, options))
 
 
 def _key(resource: str, ids: Sequence[str]) -> str:

@@ -48,11 +48,11 @@ class Clash:
         if held.resource == self.resource:
             return (
                 f"{held.namespace}/{held.pod} (container {held.container}) has its GPU by {', '.join(held.ids)}, as"
-                f" {self.resource} was shared before: given to nobody until that pod has ended"
+                f" {self.resource} was shared before: given to no pod until that pod has ended"
             )
         return (
             f"{held.namespace}/{held.pod} (container {held.container}) has it as {held.resource}, and it is offered as"
-            f" {self.resource}: given to nobody until that pod has ended"
+            f" {self.resource}: given to no pod until that pod has ended"
         )
 
 

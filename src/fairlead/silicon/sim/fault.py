@@ -266,7 +266,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     ),
     "process": Fault(
         act=_process,
-        text="run a process of nobody's",
+        text="run a process that belongs to no container",
         value="gpu, GPU_INSTANCE[/COMPUTE_INSTANCE] or none",
         default="gpu",
     ),

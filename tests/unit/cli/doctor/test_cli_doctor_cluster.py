@@ -205,8 +205,8 @@ def test_a_good_cluster_has_one_good_word_for_every_layer() -> None:
         ({"gpus": (gpu(0), gpu(1, gpudevice.UNHEALTHY, "XID79"))}, "gpus", "warn", "Unhealthy (XID79: it fell off)"),
         ({"gpus": (gpu(0), gpu(1, gpudevice.LOST, "Lost"))}, "gpus", "warn", "GPU 1 of node a is Lost"),
         ({"leases": (lease("scheduler", age_s=180), lease("controller"))}, "scheduler", "fail", "renewed 3m ago"),
-        ({"leases": (lease("scheduler"), lease("controller", holder=""))}, "controller", "warn", "nobody holds"),
-        ({"leases": (lease("controller"),)}, "scheduler", "fail", "nobody has ever led"),
+        ({"leases": (lease("scheduler"), lease("controller", holder=""))}, "controller", "warn", "no process holds"),
+        ({"leases": (lease("controller"),)}, "scheduler", "fail", "no process has ever led"),
         (
             {"leases": (lease("scheduler"), lease("controller"), lease("scheduler-a", age_s=180))},
             "scheduler-a",

@@ -145,7 +145,7 @@ async def test_a_policy_of_somebody_else_keeps_a_tenancy_from_being_ready(store:
     await keeper(store).reconcile("red")
     refused = baseline.refusal(await store.get(Tenancy, "red"))
     assert refused is not None
-    assert "policies of somebody else may open" in refused.message
+    assert "policies that are not ours may open" in refused.message
     assert policy.NAMES.isdisjoint({"open"})
 
 

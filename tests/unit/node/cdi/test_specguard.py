@@ -20,7 +20,7 @@ from tests import gpus
 
 PATIENCE_S = 50.0
 KIND = "fairlead.dev/gpu"
-AGAIN = "cdi spec was removed or changed by somebody, written again"
+AGAIN = "cdi spec was removed or changed by another process, written again"
 
 
 class World:

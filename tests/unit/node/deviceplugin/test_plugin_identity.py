@@ -38,7 +38,7 @@ NODES = [
 
 
 def plugin(*offered: Device, way: answer.AllocateOptions = answer.DEFAULT) -> deviceplugin.Plugin:
-    made = deviceplugin.Plugin(RESOURCE, way=way)
+    made = deviceplugin.Plugin(RESOURCE, allocate_options=way)
     advertised = advertise.Advertisement(resource=RESOURCE, vendor=Vendor.NVIDIA, devices=offered)
     made.update(advertised, choose.Topology(), nodes=NODES)
     return made
@@ -109,7 +109,7 @@ async def test_nothing_is_allocated_while_the_engine_may_ignore_it_and_the_next_
     served = plugin(*MIGS)
     served.refusal = answer.find_problem(answer.DEFAULT, ())
     for _ in range(2):
-        with pytest.raises(errors.Unavailable, match="nobody has said which container engine") as caught:
+        with pytest.raises(errors.Unavailable, match="it is not known which container engine") as caught:
             await allocate(served, "MIG-00")
         assert caught.value.reason == "EngineUnknown"
         assert "FAIRLEAD_NODE_ENGINE" in (caught.value.hint or "")

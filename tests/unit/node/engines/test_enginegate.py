@@ -20,7 +20,7 @@ async def test_another_way_of_answering_that_the_engine_would_ignore_is_said_too
     def judged(_engines: tuple[str, ...], problem: errors.Unavailable | None) -> None:
         told.append(problem.reason if problem else "")
 
-    gate = enginegate.EngineGate("", root=tmp_path, way=lambda: ways[-1], judged=judged)
+    gate = enginegate.EngineGate("", root=tmp_path, options=lambda: ways[-1], judged=judged)
     node, seen = latest.Latest("containerd://1.6.36"), asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(gate.run(node, lambda: seen.set() if gate.problem is None else None))

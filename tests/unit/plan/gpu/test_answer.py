@@ -29,11 +29,13 @@ NODES = {
 
 def given(*strategies: Strategy, vendor: Vendor = Vendor.NVIDIA, **more: object) -> dict[str, object]:
     way = answer.AllocateOptions(strategies=frozenset(strategies), **more)  # type: ignore[arg-type]  # fields of a way by name
-    return MessageToDict(answer.plan_answer(TWO, resource="r", vendor=vendor, way=way, nodes=NODES))
+    return MessageToDict(answer.plan_answer(TWO, resource="r", vendor=vendor, options=way, nodes=NODES))
 
 
 def test_the_default_is_the_field_made_for_it_and_nothing_else() -> None:
-    made = MessageToDict(answer.plan_answer(TWO, resource="r", vendor=Vendor.NVIDIA, way=answer.DEFAULT, nodes=NODES))
+    made = MessageToDict(
+        answer.plan_answer(TWO, resource="r", vendor=Vendor.NVIDIA, options=answer.DEFAULT, nodes=NODES)
+    )
     assert made == {"cdiDevices": [{"name": "fairlead.dev/gpu=GPU-a"}, {"name": "fairlead.dev/gpu=GPU-b"}]}
 
 
@@ -45,7 +47,7 @@ def test_annotations_carry_the_same_names_under_a_key_that_is_always_the_same() 
     assert annotation.parse_annotations(notes)[1] == ("fairlead.dev/gpu=GPU-a", "fairlead.dev/gpu=GPU-b")
     assert given(Strategy.CDI_ANNOTATIONS) == made
     other = answer.AllocateOptions(strategies=frozenset({Strategy.CDI_ANNOTATIONS}))
-    of_other = answer.plan_answer(TWO, resource="s", vendor=Vendor.NVIDIA, way=other, nodes={})
+    of_other = answer.plan_answer(TWO, resource="s", vendor=Vendor.NVIDIA, options=other, nodes={})
     assert not notes.keys() & of_other.annotations.keys()
 
 
@@ -67,13 +69,13 @@ def test_an_index_may_stand_for_the_uuid_where_it_is_known() -> None:
     assert given(Strategy.ENVVAR, ids="index") == {"envs": {"NVIDIA_VISIBLE_DEVICES": "1,3"}}
     way = answer.AllocateOptions(ids="index")
     nameless = devices.gpu("GPU-c")
-    made = answer.plan_answer([nameless], resource="r", vendor=Vendor.NVIDIA, way=way, nodes={})
+    made = answer.plan_answer([nameless], resource="r", vendor=Vendor.NVIDIA, options=way, nodes={})
     assert [device.name for device in made.cdi_devices] == ["fairlead.dev/gpu=GPU-c"]
 
 
 def test_a_replica_is_named_as_its_gpu() -> None:
     replica = devices.replicated(devices.gpu("GPU-a"), 3)
-    made = answer.plan_answer([replica], resource="r", vendor=Vendor.NVIDIA, way=answer.DEFAULT, nodes={})
+    made = answer.plan_answer([replica], resource="r", vendor=Vendor.NVIDIA, options=answer.DEFAULT, nodes={})
     assert [device.name for device in made.cdi_devices] == ["fairlead.dev/gpu=GPU-a"]
 
 
@@ -95,7 +97,7 @@ def test_other_vendors_devices_go_by_cdi_whatever_is_chosen(count: int) -> None:
 
 def test_nothing_granted_is_nothing_answered() -> None:
     ways = answer.AllocateOptions(strategies=frozenset(Strategy), passes_device_specs=True)
-    assert MessageToDict(answer.plan_answer([], resource="r", vendor=Vendor.NVIDIA, way=ways, nodes=NODES)) == {}
+    assert MessageToDict(answer.plan_answer([], resource="r", vendor=Vendor.NVIDIA, options=ways, nodes=NODES)) == {}
 
 
 class _Open(request.Policy):
@@ -107,7 +109,7 @@ class _Open(request.Policy):
 @pytest.mark.parametrize("ids", answer.ID_STRATEGIES)
 def test_our_runtime_reads_the_same_devices_out_of_it(strategy: Strategy, ids: str) -> None:
     way = answer.AllocateOptions(strategies=frozenset({strategy}), ids=ids)
-    made = answer.plan_answer(TWO, resource="r", vendor=Vendor.NVIDIA, way=way, nodes={})
+    made = answer.plan_answer(TWO, resource="r", vendor=Vendor.NVIDIA, options=way, nodes={})
     container = request.Container(
         env=dict(made.envs),
         annotations=dict(made.annotations),
@@ -175,7 +177,7 @@ BESIDE = {
 
 def with_companions(*strategies: Strategy, vendor: Vendor = Vendor.NVIDIA) -> dict[str, object]:
     way = answer.AllocateOptions(strategies=frozenset(strategies), beside=EVERYTHING)
-    return MessageToDict(answer.plan_answer(TWO, resource="r", vendor=vendor, way=way, nodes=BESIDE))
+    return MessageToDict(answer.plan_answer(TWO, resource="r", vendor=vendor, options=way, nodes=BESIDE))
 
 
 def test_what_the_machine_has_beside_its_gpus_is_given_and_the_rest_left_out() -> None:
@@ -207,4 +209,4 @@ def test_a_channel_that_is_required_and_absent_is_refused_by_its_number() -> Non
     wanted = companion.Wanted(channels=(0, 1), requires_channels=True)
     way = answer.AllocateOptions(beside=wanted)
     with pytest.raises(errors.Unavailable, match="IMEX channel 1 is required and not on this node"):
-        answer.plan_answer(TWO, resource="r", vendor=Vendor.NVIDIA, way=way, nodes=BESIDE)
+        answer.plan_answer(TWO, resource="r", vendor=Vendor.NVIDIA, options=way, nodes=BESIDE)

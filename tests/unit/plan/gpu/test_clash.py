@@ -39,7 +39,7 @@ def test_a_gpu_held_by_another_name_is_kept_back_with_who_has_it() -> None:
     assert list(found) == [(OURS, "GPU-a")]
     message = found[OURS, DeviceID("GPU-a")].message
     assert "team/keep (container main) has it as nvidia.com/gpu" in message
-    assert "given to nobody until that pod has ended" in message
+    assert "given to no pod until that pod has ended" in message
 
 
 def test_our_own_holdings_and_replicas_are_not_a_clash() -> None:

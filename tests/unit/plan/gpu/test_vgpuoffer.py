@@ -100,7 +100,7 @@ def test_allocate_names_a_vgpu_by_cdi_whatever_is_chosen_and_never_as_a_gpu_to_s
             [devices.vgpu("0000:07:00.4", on="GPU-a", nodes=(NODE.path,))],
             resource=NAME,
             vendor=Vendor.NVIDIA,
-            way=way,
+            options=way,
             nodes={NODE.path: NODE, SHARED.path: SHARED, "/dev/nvidiactl": NODE},
         )
     )

@@ -49,7 +49,7 @@ def offers(text: str, gpus: tuple[GPU, ...] = GPUS, **mig: str) -> dict[str, adv
 
 
 def allocate(text: str, *ids: str, gpus: tuple[GPU, ...] = GPUS) -> pb.ContainerAllocateResponse:
-    found = deviceplugin.Plugin("nvidia.com/gpu", way=answer.DEFAULT)
+    found = deviceplugin.Plugin("nvidia.com/gpu", allocate_options=answer.DEFAULT)
     found.update(offers(text, gpus)["nvidia.com/gpu"], choose.Topology())
     return found._give(tuple(map(DeviceID, ids)))
 
