@@ -53,6 +53,7 @@ class _Search:
 
     def _descend(self, position: int, taken: int, layout: Layout) -> None:
         if position == len(self._wanted):
+            # In this order: no number of open places outweighs an instance that would have to be moved.
             value = sum(self._worth.get(slot, 0) for slot in layout), open_places(self._all, layout)
             if value > self._value:
                 self._best, self._value = tuple(sorted(layout, key=lambda slot: (slot.start, slot.profile))), value
@@ -66,6 +67,7 @@ class _Search:
             if self._steps > STEPS:
                 return
             masks = [_mask(profile, start) for start in starts]
+            # Slices taken twice are one bit of the union and two of the sum: one comparison stands for all pairs.
             union = _union(masks)
             if union.bit_count() == sum(mask.bit_count() for mask in masks):
                 slots = tuple(Slot(profile=profile.name, start=start) for start in starts)

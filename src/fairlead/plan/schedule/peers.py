@@ -301,6 +301,7 @@ class Survey:
 
     def _fewest(self, place: int) -> float:
         counts, rule = self._spread[place], self._pod.spread[place]
+        # Fewer places than the rule wants: the least is 0, so a full place refuses until another one is there.
         return 0 if len(counts) < rule.min_domains else min(counts.values(), default=math.inf)
 
     def refusal(self, node: Tally) -> tuple[str, tuple[str, ...]] | None:
@@ -368,6 +369,7 @@ class Survey:
                 if value is not None and one.counted[place] and value in counts[place]:
                     counts[place][value] += one.spread[place]
         worths = [self._crowd(node, counts, len(labelled)) for node in nodes]
+        # From crowded to worth: the emptiest place gets the fullest one's figure. Source: podtopologyspread/scoring.go.
         known = [value for value in worths if value is not None]
         least, most = min(known, default=0), max(known, default=0)
         return [
@@ -385,6 +387,7 @@ class Survey:
                     continue
                 return None
             is_host = rule.topology_key == _HOST
+            # With the logarithm one pod more weighs more where pods have many places to lie in: hosts over zones.
             count = node.spread[place] if is_host else values[node.labels[rule.topology_key]]
             whole += count * math.log((nodes if is_host else len(values)) + 2) + rule.max_skew - 1
         return math.floor(whole + 0.5)

@@ -96,6 +96,7 @@ class NeedRow:
             return
         self._summary = None
         if self._generation != table.generation:
+            # Places are known for one generation back only: a row that slept longer judges every node anew.
             is_next = self._generation == table.generation - 1
             self._keep(table.origin if is_next else np.full(len(table), -1, dtype=np.int64), self._tallies)
             self._known = self._known if is_next else 0
@@ -121,6 +122,7 @@ class NeedRow:
         if need.peer.is_concerned:
             each = at
         elif self._is_plain:
+            # Thousands of nodes in two assignments; one by one go only those that are closed or that a score concerns.
             self._said[at] = 0
             self._worths[:, at] = 0
             each = at[~table.is_open[at] | table.needs_scores[at]]

@@ -166,6 +166,9 @@ def _cheapest(
     mine = {uid: one for uid, one in there.items() if terms.may_end(one)}
     if reference.first_refusal(need, state.view(name, mine)) is not None:
         return None
+    # Putting back from the most valuable on is greedy, as kube-scheduler's reprieve is: at most one judgement a pod, in
+    # place of one for each subset, and what it leaves out is minimal (any one of them put back would not fit), though
+    # not always the fewest.
     out = dict(mine)
     for one in sorted(mine.values(), key=lambda one: (terms.value(one), one.uid), reverse=True):
         del out[one.uid]
@@ -185,6 +188,8 @@ def _cheapest(
 
 def _with_units(out: Mapping[str, Running], state: State, before: Mapping[str, Running]) -> dict[str, Running]:
     """Return those who end, with every pod of a unit that would fall below its minimum, and of what falls with it."""
+    # Three levels: a unit falls once more of it leave than it can spare, and takes its block along; a group falls once
+    # more of its blocks fall than it can spare. Pods that end for an earlier step of the same plan count too.
     whole, leaving = dict(out), [*out.values(), *before.values()]
     counts = Counter(one.unit for one in leaving if one.unit)
     fallen = {one.unit: one for one in leaving if one.unit and counts[one.unit] > one.surplus}
