@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors, telemetry
-from fairlead.plan.pod import quota, tenantrule, userrule, volume
+from fairlead.plan.pod import admission, quota, tenantrule, userrule, volume
 from fairlead.plan.tenancy import baseline, exportvolume
 from fairlead.serve.backend.tenancy import namespaces
 from fairlead.store.port import AdmittingStore, Reader, Selector, Store
@@ -177,8 +177,9 @@ def _is_export(claim: core.PersistentVolumeClaim) -> bool:
 def _claim(
     name: str, namespace: str, labels: Mapping[str, str], *, finalizers: Sequence[str] = ()
 ) -> core.PersistentVolumeClaim:
-    about = meta.ObjectMeta(name=name, namespace=namespace, labels={**labels, **_MANAGED}, finalizers=tuple(finalizers))
-    return core.PersistentVolumeClaim(metadata=about)
+    about = meta.ObjectMeta(name=name, namespace=namespace, labels=labels, finalizers=tuple(finalizers))
+    admission.refuse_own_names(core.PersistentVolumeClaim(metadata=about))
+    return core.PersistentVolumeClaim(metadata=msgspec.structs.replace(about, labels={**labels, **_MANAGED}))
 
 
 async def _find(store: Store, name: str, namespace: str) -> core.PersistentVolumeClaim:

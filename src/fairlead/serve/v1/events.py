@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Annotated, Any, Final
 
@@ -15,8 +16,8 @@ from fairlead.serve.api import page as pages
 from fairlead.serve.api.failure import documented
 from fairlead.serve.closing import closing
 from fairlead.serve.v1.dependencies import Dependencies, Services
-from fairlead.serve.v1.eventview import EventList, EventView, event_view, matches_object
-from fairlead.store.port import EVERYTHING, ChangeKind, Selector, Store
+from fairlead.serve.v1.eventview import EventList, EventView, event_view, matches_object, selector_of
+from fairlead.store.port import ChangeKind, Selector, Store
 from fairlead.wire.kubernetes import core
 
 _DIGITS: Final = 19
@@ -101,8 +102,9 @@ async def list_events(
     each that happens from then on; `reset` where it begins from the beginning again.
     """
     if follows.is_wanted:
-        return answer(services.store, EVERYTHING, lambda one: matches_object(one, object_), follows.last, tail=tail)
-    listing = await services.store.list(core.Event)
+        is_wanted = functools.partial(matches_object, wanted=object_)
+        return answer(services.store, selector_of(object_), is_wanted, follows.last, tail=tail)
+    listing = await services.store.list(core.Event, selector_of(object_))
     wanted = [event for event in listing.items if matches_object(event, object_)]
     if not follow:
         return litestar.Response(event_list(wanted, page))
@@ -117,7 +119,7 @@ async def _follow_events(
 ) -> AsyncIterator[EventView]:
     for item in past:
         yield item
-    async with closing(services.store.watch(core.Event, since=version)) as changes:
+    async with closing(services.store.watch(core.Event, selector_of(wanted), since=version)) as changes:
         async for change in changes:
             if change.kind.value == "ADDED" and matches_object(change.object, wanted):
                 yield event_view(change.object)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from fairlead.store.port import EVERYTHING, Selector
 from fairlead.wire.fairlead import listing
 from fairlead.wire.kubernetes import core
 
@@ -43,6 +44,12 @@ def event_view(event: core.Event) -> EventView:
         source=event.source.component,
         count=event.count,
     )
+
+
+def selector_of(wanted: str) -> Selector:
+    """Return what a store is asked for: events of that name alone; the kind is left to the reader."""
+    name = wanted.rpartition("/")[2]
+    return Selector(fields={"involvedObject.name": name}) if name else EVERYTHING
 
 
 def matches_object(event: core.Event, wanted: str) -> bool:

@@ -6,11 +6,14 @@ import dataclasses
 import datetime as dt
 import json
 from pathlib import Path
+from typing import Any
 
 import httpx
+import pytest
 
 from fairlead import errors
 from fairlead.serve.backend import local
+from fairlead.store.port import EVERYTHING, Selector
 from fairlead.wire.kubernetes import core
 from tests.unit.serve.world import GPU_COUNT, NODE, RESOURCE, World, application, in_process, inventory
 
@@ -73,6 +76,22 @@ async def test_events_are_chosen_by_object(api: httpx.AsyncClient) -> None:
         assert {item["object"] for item in found} == {f"pod/{name}"}
     assert not (await api.get("/v1/events", params={"object": f"node/{name}"})).json()["items"]
     assert (await api.get("/v1/events", params={"object": f"node/{NODE}"})).json()["items"]
+
+
+async def test_only_events_of_the_name_are_read_from_the_store(
+    api: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = (await api.post("/v1/containers", json={"image": "demo"})).json()["name"]
+    asked, whole = list[Selector](), world.store.list
+
+    async def noted(kind: Any, selector: Selector = EVERYTHING) -> Any:
+        if kind is core.Event:
+            asked.append(selector)
+        return await whole(kind, selector)
+
+    monkeypatch.setattr(world.store, "list", noted)
+    assert (await api.get("/v1/events", params={"object": f"pod/{name}"})).json()["items"]
+    assert [one.fields for one in asked] == [{"involvedObject.name": name}]
 
 
 async def test_events_can_be_followed(door: httpx.AsyncClient) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +18,7 @@ from fairlead.plan.schedule import rules
 from fairlead.serve import peer
 from fairlead.serve.v1 import dependencies
 from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.coordination import PriorityClass
 from tests.unit.serve.world import World, application, in_process
 
 As = Callable[[int], httpx.AsyncClient]
@@ -127,6 +129,33 @@ spec:
     assert made.status_code == 201, made.text
     assert any("spec.resources is not carried out" in line for line in made.json()["warnings"])
     assert (await root.get("/v1/volumes/data")).json()["used_by"] == ["p"]
+
+
+_FORGED = {"fairlead.dev/tenancy-uid": "forged"}
+
+
+async def test_labels_of_ours_are_refused_at_a_volume(as_user: As) -> None:
+    refused = await as_user(0).post("/v1/volumes", json={"name": "data", "labels": _FORGED})
+    assert (refused.status_code, refused.json()["reason"]) == (403, "NameReserved")
+    assert (await as_user(0).get("/v1/volumes")).json()["items"] == []
+
+
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+@pytest.mark.parametrize(
+    "kind", ["apiVersion: v1\nkind: PersistentVolumeClaim", "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass"]
+)
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_labels_of_ours_are_refused_at_all_that_a_manifest_has(
+    as_user: As, world: World, kind: str, part: str, dry_run: bool
+) -> None:
+    whole = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: first}"
+    forged = f"{kind}\nmetadata: {{name: data, {part}: {json.dumps(_FORGED)}}}"
+    params = {"dry_run": str(dry_run).lower()}
+    refused = await as_user(0).post("/v1/pods", content=f"{whole}\n---\n{forged}\n", params=params)
+    assert (refused.status_code, refused.json()["reason"]) == (403, "NameReserved"), refused.text
+    assert f"metadata.{part}[fairlead.dev/tenancy-uid]" in refused.json()["detail"]
+    for made in (core.PersistentVolumeClaim, PriorityClass):  # what stands before it in the manifest, too
+        assert not (await world.store.list(made)).items
 
 
 async def test_prune_takes_what_no_container_mounts(as_user: As) -> None:

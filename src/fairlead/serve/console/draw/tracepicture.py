@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from fairlead.frozen import frozen
+from fairlead.model import replica
 from fairlead.plan.trace import Record
 from fairlead.serve.console.draw import words
 from fairlead.serve.v1.containers.traceview import EntryView, TraceView
@@ -126,7 +127,7 @@ class _Told:
 
     def stops(self, device: str) -> Iterable[Stop]:
         """Yield the stops of one device, in the order of the columns."""
-        origin = device.partition("::")[0]
+        origin = replica.origin(device)
         gpu = self.silicon.get(origin)
         index = f"GPU {gpu.get('index')}" if gpu else words.short(origin, 12)
         kept = "the machine's record" if self.states["found"] == "private" else "part of a GPU"

@@ -12,7 +12,7 @@ import msgspec
 from litestar import params, response
 
 from fairlead import errors, telemetry
-from fairlead.plan.pod import priority, volume
+from fairlead.plan.pod import admission, priority, volume
 from fairlead.plan.tenancy import baseline
 from fairlead.serve.api.change import DryRun, Wait, would_be
 from fairlead.serve.api.failure import documented
@@ -193,6 +193,8 @@ async def create_pods(
     if len(wanted) > _MOST:
         message = f"the manifest holds {len(wanted)} objects, at most {_MOST} are taken at once; nothing was made"
         raise errors.Invalid(message, reason="ManifestTooLong", hint="send it in parts")
+    for found in wanted:
+        admission.refuse_own_names(found.item)
     services.owe(len(wanted) - 1)
     warnings = lifecycle.leave_out(manifest.check_carried_out(wanted))
     placed = [
