@@ -20,6 +20,7 @@ from typing import Final, Self
 from fairlead import command, errors, pipe
 
 ANSWER_S: Final = 6.0
+END_S: Final = 2.0
 _WHOLE: Final = b"]\n"
 """How a whole answer ends: it is the last thing that the program prints."""
 
@@ -82,9 +83,11 @@ class ProbeProcess:
         return code, said.decode(errors="replace").strip()
 
     async def close(self) -> None:
-        """End it, asked or not."""
+        """End it, asked or not; one that hangs in a driver is killed and left behind."""
         self._orders.close()
-        await command.end(self._process, at_once=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_S):
+                await command.end(self._process, at_once=True)
         self._output.close()
 
 

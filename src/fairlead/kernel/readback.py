@@ -9,22 +9,25 @@ Given the host pid of a container's process (a created one, still held before it
 
 Nothing is claimed that was not read: whatever could not be is named in `unread`, with the reason. Reading changes
 nothing in the container. Opening a node asks its driver, which may take its time on a GPU that no process has open; the
-probe has a time limit.
+probe has a time limit. So has every read, each in a thread of its own: /proc and cgroups may hang, and a thread that
+does is left behind, where no other work of this process waits for its turn.
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import os
 import signal
 import stat
 import sys
-from collections.abc import AsyncIterator, Mapping
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from fairlead import command, errors
 from fairlead.kernel import cgroup as devicecgroup
@@ -33,7 +36,16 @@ from fairlead.kernel.programs import openprobe
 from fairlead.model.devicerule import DeviceRules
 from fairlead.wire.text import typedjson
 
+T = TypeVar("T")
+
+READ_S: Final = 5.0
+"""How long one read may take; it takes milliseconds."""
+_MOST: Final = 256
+"""Threads that may read, those that hang included."""
+_FREE: Final = threading.BoundedSemaphore(_MOST)
 _PROBE_S: Final = 6.0
+_ENDED_S: Final = 15.0
+"""By when a probe that is too late has been ended, unless its `open()` hangs in a driver."""
 _CAP_MKNOD: Final = 27  # include/uapi/linux/capability.h
 _JOINED_BY: Final = {1: "tasks", 2: "cgroup.procs"}
 """The file by which the probe enters a cgroup of each version: `openprobe` says why they differ."""
@@ -131,7 +143,11 @@ async def read_back(
              waiting: a probe that waits for its orders; None: one is started.
     Raises:  NotFound (`ProcessGone`): there is no such process.
     """
-    held = await asyncio.to_thread(hold, pid, root)
+    try:
+        held = await _in_time(lambda: hold(pid, root), dropped=_let_go)
+    except TimeoutError:
+        unread = (_late("device rules"), _late("device nodes"), _late("what open() says"))
+        return Isolation(rules=(), in_force=None, nodes=(), opens={}, unread=unread)
     try:
         return await read_held(held, paths=paths, numbers=numbers, waiting=waiting)
     finally:
@@ -152,8 +168,8 @@ async def read_held(
              before the rules are read.
     """
     async with asyncio.TaskGroup() as group:
-        ruled = group.create_task(asyncio.to_thread(devicecgroup.read, held.cgroups))
-        listed = group.create_task(asyncio.to_thread(_read_nodes, held))
+        ruled = group.create_task(_read_rules(held))
+        listed = group.create_task(_read_nodes(held))
         first = None if is_short_lived else ruled
         probed = group.create_task(_probe(held, first, paths, numbers, waiting))
     rules, (nodes, unlisted) = ruled.result(), listed.result()
@@ -162,9 +178,61 @@ async def read_held(
     return Isolation(rules=rules.lines, in_force=rules.rules, nodes=nodes, opens=opens, unread=unread)
 
 
-def _read_nodes(held: Held) -> tuple[tuple[DeviceNode, ...], tuple[str, ...]]:
+async def _in_time(
+    call: Callable[[], T], *, dropped: Callable[[concurrent.futures.Future[T]], object] = lambda _: None
+) -> T:
+    """Return what a call returns, in a daemon thread of its own.
+
+    Args:   dropped: gets what comes after the wait has ended.
+    Raises: TimeoutError: it takes too long, or as many as may hang do so already.
+    """
+    if not _FREE.acquire(blocking=False):
+        raise TimeoutError
+    future: concurrent.futures.Future[T] = concurrent.futures.Future()
+    future.set_running_or_notify_cancel()  # so that the end of the wait cancels the wait alone
+    threading.Thread(target=_run_call, args=(call, future), name="readback", daemon=True).start()
     try:
-        return list_nodes(held.devices), ()
+        async with asyncio.timeout(READ_S):
+            return await asyncio.wrap_future(future)
+    except BaseException:
+        future.add_done_callback(dropped)
+        raise
+
+
+def _run_call(call: Callable[[], T], future: concurrent.futures.Future[T]) -> None:
+    try:
+        result = call()
+    except BaseException as error:  # noqa: BLE001 - carried to the waiter, nothing is swallowed
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+    finally:
+        _FREE.release()
+
+
+def _let_go(done: concurrent.futures.Future[Held]) -> None:
+    if done.exception() is None:
+        done.result().close()
+
+
+def _late(what: str) -> str:
+    return f"{what}: the kernel does not answer reads within {READ_S:g} s"
+
+
+async def _read_rules(held: Held) -> devicecgroup.Reading:
+    try:
+        return await _in_time(lambda: devicecgroup.read(held.cgroups))
+    except TimeoutError:
+        unknown = tuple(cgroup for cgroup in held.cgroups if not cgroup.is_root)  # any of them may deny something
+        return devicecgroup.Reading(lines=(), rules=None, restricting=unknown, unread=(_late("device rules"),))
+
+
+async def _read_nodes(held: Held) -> tuple[tuple[DeviceNode, ...], tuple[str, ...]]:
+    # A late one may find another folder under the number of the one that was let go: what it says is dropped.
+    try:
+        return await _in_time(lambda: list_nodes(held.devices)), ()
+    except TimeoutError:
+        return (), (_late("device nodes"),)
     except OSError as error:
         return (), (f"device nodes: /dev of the container: {error.strerror}",)
 
@@ -205,9 +273,12 @@ async def _probe(
     where = [*(str(cgroup.folder / _JOINED_BY[cgroup.version]) for cgroup in joined), "--", str(held.namespace)]
     words = [*where, *paths, "--", *keys[len(paths) :]]
     try:
-        code, said = await (waiting.ask(words) if waiting is not None else _run(words))
+        async with asyncio.timeout(_ENDED_S):
+            code, said = await (waiting.ask(words) if waiting is not None else _run(words))
     except errors.Unavailable as error:
         return {}, (*told, f"what open() says: {error.message}")
+    except TimeoutError:
+        return {}, (*told, f"what open() says: the kernel did not end the probe within {_ENDED_S:g} s")
     # Its answer is the last thing it does: one that is whole counts, whatever ended it then.
     if code != 0 and not said.endswith("]"):
         ended = "its container ended meanwhile and took the probe along" if code == -signal.SIGKILL else ""

@@ -13,16 +13,19 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent import futures
 from pathlib import Path
 
 import pytest
 
-from fairlead import errors
+from fairlead import command, errors
 from fairlead.kernel import cgroup as devicecgroup
-from fairlead.kernel import readback
+from fairlead.kernel import probeprocess, readback
 from fairlead.kernel.programs import openprobe
+from fairlead.node.kubelet.checkpoint import Checkpoint
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="joining namespaces needs root")
 UNIFIED = next(
@@ -139,6 +142,105 @@ async def test_a_machine_without_a_device_cgroup_says_so(tmp_path: Path) -> None
     found = await readback.read_back(pid, paths=(), numbers=(), root=tmp_path)
     assert found.rules == ()
     assert "no device cgroup" in found.unread[0]
+
+
+@contextlib.contextmanager
+def hanging(root: Path) -> Iterator[int]:
+    """Make a process whose device rules do not answer: whoever reads them waits, until the block ends."""
+    point = root / "cg"
+    point.mkdir()
+    os.mkfifo(point / "devices.list")
+    try:
+        yield fake_process(root, cgroup="5:devices:/\n", mounts=mount("cgroup", point, "rw,devices"))
+    finally:
+        with contextlib.suppress(OSError):  # nobody reads it
+            os.close(os.open(point / "devices.list", os.O_WRONLY | os.O_NONBLOCK))
+
+
+async def test_rules_that_do_not_answer_in_time_are_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readback, "READ_S", 0.2)
+    with hanging(tmp_path) as pid:
+        found = await readback.read_back(pid, paths=(), numbers=(), root=tmp_path)
+    assert (found.rules, found.in_force) == ((), None)
+    assert found.unread == ("device rules: the kernel does not answer reads within 0.2 s",)
+
+
+async def test_nodes_that_are_not_listed_in_time_are_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readback, "READ_S", 0.2)
+    answer = threading.Event()
+    monkeypatch.setattr(readback, "list_nodes", lambda _: answer.wait(20) or ())
+    pid = fake_process(tmp_path, cgroup="1:cpu:/\n", mounts=mount("tmpfs", tmp_path, "rw"))
+    try:
+        found = await readback.read_back(pid, paths=(), numbers=(), root=tmp_path)
+    finally:
+        answer.set()
+    assert found.nodes == ()
+    assert "device nodes: the kernel does not answer reads within 0.2 s" in found.unread
+
+
+async def test_a_process_that_cannot_be_held_in_time_is_unread_and_let_go_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readback, "READ_S", 0.2)
+    answer, is_closed = threading.Event(), threading.Event()
+
+    class Late(readback.Held):
+        def close(self) -> None:
+            is_closed.set()
+
+    def held(*_: object) -> readback.Held:
+        answer.wait(20)
+        return Late(tmp_path, (), None, None)
+
+    monkeypatch.setattr(readback, "hold", held)
+    try:
+        found = await readback.read_back(1, paths=("/dev/null",), numbers=(), root=tmp_path)
+    finally:
+        answer.set()
+    assert (found.in_force, found.nodes, found.opens) == (None, (), {})
+    assert [line.partition(":")[0] for line in found.unread] == ["device rules", "device nodes", "what open() says"]
+    assert await asyncio.to_thread(is_closed.wait, 20)
+
+
+async def test_reads_that_hang_keep_nobody_elses_thread(tmp_path: Path) -> None:
+    asyncio.get_running_loop().set_default_executor(futures.ThreadPoolExecutor(2))
+    with hanging(tmp_path) as pid:
+        async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+            reads = [tasks.create_task(readback.read_back(pid, paths=(), numbers=(), root=tmp_path)) for _ in range(5)]
+            await asyncio.sleep(0.1)
+            checkpoint = Checkpoint(tmp_path)
+            async with asyncio.timeout(2):
+                await asyncio.to_thread(checkpoint.save, {})
+            for read in reads:
+                read.cancel()
+    assert checkpoint.load() == ()
+
+
+async def test_nothing_is_read_where_too_many_reads_hang_already() -> None:
+    taken = [readback._FREE.acquire(blocking=False) for _ in range(readback._MOST)]
+    try:
+        found = await readback.read_back(os.getpid(), paths=(), numbers=())
+    finally:
+        readback._FREE.release(sum(taken))
+    assert (found.in_force, found.nodes) == (None, ())
+    assert [line.partition(":")[0] for line in found.unread] == ["device rules", "device nodes", "what open() says"]
+
+
+async def test_a_probe_that_the_kernel_cannot_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probeprocess, "END_S", 0.1)
+    probe = await probeprocess.ProbeProcess.start(["sleep", "60"])
+    ends = command.end
+
+    async def stuck(process: asyncio.subprocess.Process, *, at_once: bool = False) -> None:
+        try:
+            await asyncio.sleep(20)
+        finally:
+            await ends(process, at_once=at_once)
+
+    monkeypatch.setattr(command, "end", stuck)
+    async with asyncio.timeout(10):
+        await probe.close()
+    assert not probe.is_waiting
 
 
 def probe_of(cgroup_file: object) -> list[str]:
