@@ -27,6 +27,7 @@ from fairlead.plan.schedule.queue import SchedulingQueue
 from fairlead.plan.schedule.reference import Domain, PodInfo
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.settings import ControlSettings
+from fairlead.store import retry
 from fairlead.store.port import Store
 from fairlead.store.subresource import Placement
 from fairlead.wire.kubernetes import core, meta
@@ -251,21 +252,16 @@ class Preemptor:
         try:
             await self._mark(ending)
             await self._placement.evict(pod, grace_s=None, why=ending.why, reason=ending.event)
-        except (errors.Conflict, errors.NotFound):
-            self._workloads.spare(pod.metadata.uid)
-            return
-        except errors.Unavailable:
-            self._workloads.spare(pod.metadata.uid)
-            raise
-        except (errors.Denied, errors.Invalid) as error:
+        except (errors.Conflict, errors.NotFound, errors.Denied, errors.Invalid, errors.Unavailable) as error:
             self._workloads.spare(pod.metadata.uid)
             telemetry.log.warning("pod not ended", pod=pod.metadata.name, reason=error.reason, error=error.message)
+            if isinstance(error, errors.Unavailable):
+                raise
             return
         telemetry.log.info("pod ended for others", pod=pod.metadata.name, reason=ending.event, error=ending.why)
 
     async def _mark(self, ending: Ending) -> None:
         """Write the condition DisruptionTarget, as kube-scheduler does, so that controllers know it was no failure."""
-        pod = ending.pod
         condition = meta.Condition(
             type="DisruptionTarget",
             status="True",
@@ -273,11 +269,15 @@ class Preemptor:
             message=ending.why,
             last_transition_time=meta.now(),
         )
-        fresh = await self._store.get(core.Pod, pod.metadata.name, pod.metadata.namespace)
-        if fresh.metadata.uid == pod.metadata.uid:
-            conditions = meta.with_condition(fresh.status.conditions, condition)
-            status = msgspec.structs.replace(fresh.status, conditions=conditions)
-            await self._store.update_status(msgspec.structs.replace(fresh, status=status))
+        about = ending.pod.metadata
+
+        def marked(pod: core.Pod) -> core.Pod | None:
+            if pod.metadata.uid != about.uid:
+                return None
+            conditions = meta.with_condition(pod.status.conditions, condition)
+            return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=conditions))
+
+        await retry.change_status(self._store, core.Pod, about.name, marked, namespace=about.namespace)
 
 
 def named(pods: Sequence[core.Pod], reader: core.Pod) -> list[str]:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from fairlead.control.scheduler import preemption
+from fairlead.store import retry
+from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.scheduling import policy
 from tests.unit.control.scheduler.plane import GPU, Plane
+
+T = TypeVar("T", bound=meta.Object)
 
 
 @pytest.fixture
@@ -125,6 +133,37 @@ async def test_a_pod_of_higher_priority_gets_room_although_its_like_waits_alread
         await plane.add_pod("urgent", priority=10)
         await plane.until_bound(["urgent"])
     assert plane.placement.ended == ["low"]
+
+
+class _Interfered(MemoryStore):
+    """A store in which somebody else writes a pod's status just before the first writes of DisruptionTarget."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.left = times
+
+    async def update_status(self, item: T) -> T:
+        target = meta.find_condition(item.status.conditions, "DisruptionTarget") if isinstance(item, core.Pod) else None
+        if isinstance(item, core.Pod) and target is not None and self.left:
+            self.left -= 1
+            fresh = await self.get(core.Pod, item.metadata.name, item.metadata.namespace)
+            status = msgspec.structs.replace(fresh.status, message=f"{self.left} to come")
+            await super().update_status(msgspec.structs.replace(fresh, status=status))
+        return await super().update_status(item)
+
+
+@pytest.mark.parametrize(
+    ("times", "ended", "logged"), [(1, ["low"], []), (retry.ROUNDS, [], [("low", "StaleVersion")])]
+)
+async def test_a_pod_is_ended_although_others_write_its_status_and_logged_where_it_is_spared(
+    times: int, ended: list[str], logged: list[tuple[str, str]]
+) -> None:
+    plane = Plane(store=_Interfered(times))
+    pod = await plane.add_pod("low")
+    with capture_logs() as lines:
+        await plane.scheduler._preemptor.end(preemption.Ending(pod=pod, why="for another"))
+    assert plane.placement.ended == ended
+    assert [(line["pod"], line["reason"]) for line in lines if line["event"] == "pod not ended"] == logged
 
 
 async def test_room_is_held_for_the_one_it_is_made_for_while_others_end(plane: Plane) -> None:
