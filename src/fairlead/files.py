@@ -69,6 +69,15 @@ def check_room(folder: Path, least_bytes: int = 1 << 20) -> None:
         )
 
 
+def stamp(path: Path) -> tuple[int, int] | None:
+    """Return what differs once a file was replaced or written; None: there is none, or it cannot be looked at."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return facts.st_ino, facts.st_mtime_ns
+
+
 def rewrite(path: Path, data: bytes) -> None:
     """Replace the content of another owner's file in one step: mode, owner and attributes stay, a link is followed.
 

@@ -277,6 +277,25 @@ async def test_events_are_found_by_the_object_they_are_about(store: port.Store, 
     assert [event.metadata.name for event in listing.items] == ["mine"]
 
 
+async def test_events_are_listed_and_watched_by_the_name_they_are_about(store: port.Store, team: str) -> None:
+    async def add(name: str, about: str) -> None:
+        reference = core.ObjectReference(api_version="v1", kind="Pod", name=about, namespace=team)
+        about_it = meta.ObjectMeta(name=name, namespace=team)
+        await store.create(core.Event(metadata=about_it, involved_object=reference, reason="Tested"))
+
+    for name, about in (("first", "p"), ("second", "p2")):
+        await add(name, about)
+    wanted = Selector(namespace=team, fields={"involvedObject.name": "p"})
+    listing = await store.list(core.Event, wanted)
+    for name, about in (("third", "p2"), ("fourth", "p")):
+        await add(name, about)
+    seen = await changes(store.watch(core.Event, wanted, since=listing.resource_version), 1)
+    assert [event.metadata.name for event in listing.items] == ["first"]
+    assert [(kind, event.metadata.name) for kind, event in seen] == [(ChangeKind.ADDED, "fourth")]
+    odd = Selector(namespace=team, fields={"involvedObject.name": "p,involvedObject.name!=x\\"})
+    assert not (await store.list(core.Event, odd)).items
+
+
 # update, status, generation
 
 

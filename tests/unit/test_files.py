@@ -177,3 +177,12 @@ def test_a_refused_write_names_the_next_step() -> None:
     assert step(errno.EACCES) == step(errno.EROFS) == "run as root, or choose another place"
     assert step(errno.ENOSPC) == "free some space; the old content is untouched"
     assert step(errno.ENOENT) is None
+
+
+def test_the_stamp_of_a_file_changes_with_it_and_one_that_is_not_there_has_none(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    assert files.stamp(path) is None
+    files.write_atomic(path, b"1")
+    first = files.stamp(path)
+    files.write_atomic(path, b"1")
+    assert files.stamp(path) not in {None, first}

@@ -5,9 +5,9 @@ this process saw it, whatever times stand in it. The holder renews in good time 
 process may take over, so two of them never work at once as long as clocks run at about the same speed and the work
 stops when it is cancelled. A store of its own (`beside`) lets the holder renew in a thread with an event loop of its
 own, so that no work of the process makes it late; an event loop that has not turned for `stalled_s` loses the lease all
-the same, for it hangs. Each new holder gets a higher `token`, and its work a store that is fenced by it (`fence`): a
-holder that was stopped, and wakes after another has taken over, writes nothing. A holder that ends in order lets go at
-once.
+the same, for it hangs. Each new holder gets a higher `token`, and its work the `fence` that its store is bound to by
+`fenced`: a holder that was stopped, and wakes after another has taken over, writes nothing. A holder that ends in order
+lets go at once.
 
 Source: Kubernetes coordination/v1 Lease; client-go tools/leaderelection (records and their meaning are the same, so
 both can take part in one election).
@@ -61,9 +61,8 @@ class Leadership:
     token: int
     """Higher than every earlier holder's."""
     fence: fence.Fence
-    """What proves it; another view of the store is fenced with this."""
-    store: port.Store
-    """Refuses writes (`LeaseLost`) once the lease is another's. Work must write through nothing else."""
+    """What proves it. Work must write through nothing but a store that is fenced with it (`port.Fencible`): that one
+    refuses writes (`LeaseLost`) once the lease is another's."""
 
 
 class Election:
@@ -71,7 +70,7 @@ class Election:
 
     def __init__(  # noqa: PLR0913 a process's edge: what is given stands in for clock, chance and another store
         self,
-        store: port.Fencible,
+        store: port.Store,
         *,
         name: str,
         namespace: str,
@@ -140,7 +139,7 @@ class Election:
             token=token,
             is_fresh=lambda: self._awake_clock() - self._renewed_awake < self._terms.renew_within_s,
         )
-        return Leadership(token=token, fence=mark, store=self._store.fenced(mark))
+        return Leadership(token=token, fence=mark)
 
     async def _acquire(self) -> int:
         waits_for = ""

@@ -103,9 +103,7 @@ def _vgpu_columns(places: Mapping[str, str]) -> tuple[Column[VGPUView], ...]:
         Column("VGPU", lambda item: item.id),
         Column("GPU", lambda item: places.get(item.parent, item.parent)),
         Column("TYPE", lambda item: item.type or "unknown", rank=1),
-        Column(
-            "HEALTH", lambda item: (f"{item.health} ({item.reason})" if item.reason else item.health) or "not offered"
-        ),
+        Column("HEALTH", _vgpu_health),
         Column("HOLDER", lambda item: ",".join(map(_holder, item.holders))),
         Column("RESOURCE", lambda item: item.resource, rank=2),
         Column("WHY", lambda item: item.message, is_wide=True),

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from fairlead import backoff
 from fairlead.wire.kubernetes import core
 
 REASON: Final = "InternalError"
@@ -35,7 +36,8 @@ class Faults:
         text = f"{type(error).__name__}: {error}"
         before = self._known.get(uid, _Fault("", 0))
         self._known[uid] = _Fault(text, before.count + 1)
-        return text, text != before.text, min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(before.count, 16))
+        wait_s = backoff.doubled(before.count, first_s=_FIRST_WAIT_S, last_s=_LONGEST_WAIT_S)
+        return text, text != before.text, wait_s
 
     def end(self, uid: str) -> bool:
         """Forget a pod's fault; return whether it had one."""

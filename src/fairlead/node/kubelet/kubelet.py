@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Set
-from typing import Final
+from typing import Final, assert_never
 
 import msgspec
 
@@ -268,8 +268,7 @@ class Kubelet:
             blocked=self._blocked.get(uid, {}),
         )
         if any(isinstance(act, podsync.Start) for act in plan.acts):
-            wait_s = self._plugin_wait(pod)
-            if wait_s is not None:
+            if (wait_s := self._plugin_wait(pod)) is not None:
                 return wait_s
             if not await self._admit(pod):
                 return _ORPHAN_WAIT_S if self._has_orphans() else None
@@ -430,6 +429,8 @@ class Kubelet:
             case podsync.Remove():
                 await self._runtime.remove(act.engine_name)
                 self._containers.discard(act.engine_name)
+            case _:
+                assert_never(act)
         self._queue.add(pod.metadata.uid)
 
     async def _kill(self, pod: core.Pod, act: podsync.Kill) -> None:
@@ -463,8 +464,7 @@ class Kubelet:
         self._take_in(pod, act.container, outcome)
 
     async def _resume(self, pod: core.Pod, act: podsync.Resume) -> None:
-        state = self._containers.find(act.engine_name)
-        if state is not None:
+        if (state := self._containers.find(act.engine_name)) is not None:
             self._take_in(pod, act.container, await self._runtime.resume(pod, _container(pod, act.container), state))
 
     def _take_in(self, pod: core.Pod, container: str, outcome: podsync.Blocked | ContainerState) -> None:

@@ -69,15 +69,7 @@ def write_decided(folder: Path, decided: Decided) -> None:
 def stamp(folder: Path, *, is_whole: bool = False) -> tuple[tuple[int, int] | None, ...]:
     """Return what differs once persons decided something; `is_whole`: or something new was seen."""
     names = (LEARNED, APPROVED, PROPOSED) if is_whole else (APPROVED, PROPOSED)
-    return tuple(_written(folder / name) for name in names)
-
-
-def _written(path: Path) -> tuple[int, int] | None:
-    try:
-        facts = path.stat()
-    except OSError:
-        return None
-    return facts.st_ino, facts.st_mtime_ns
+    return tuple(files.stamp(folder / name) for name in names)
 
 
 def _by_board(path: Path) -> Mapping[str, Baseline]:

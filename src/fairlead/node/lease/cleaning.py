@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
-from fairlead import errors, telemetry
+from fairlead import backoff, errors, telemetry
 from fairlead.node.lease import ledger as ledgers
 from fairlead.node.lease.verifier import Outcome, Verifier
 from fairlead.plan.lease import change, check
@@ -108,7 +108,8 @@ class Cleaning:
             return self._step(rows, row, Event.GAVE_UP, facts)
         if outcome.is_error and found.attempts + 1 >= ATTEMPTS:
             return self._step(rows, row, Event.GAVE_UP, facts)
-        self._wait(row.key, AGAIN_S * 2**found.attempts if outcome.is_error else PATIENCE_S, finding)
+        again_s = backoff.doubled(found.attempts, first_s=AGAIN_S, last_s=PATIENCE_S)
+        self._wait(row.key, again_s if outcome.is_error else PATIENCE_S, finding)
         return self._step(rows, row, Event.SCRUB_FAILED if outcome.is_error else Event.POSTPONED, facts)
 
     def _postpone_open(self, rows: Mapping[str, Row], row: Row, openers: tuple[str, ...]) -> tuple[Change, ...]:

@@ -79,6 +79,8 @@ async def _apply(
             case change.Step(act=Act.CREATE_COMPUTE, slot=Slot() as slot):
                 instance = made[slot] if step.instance is None else step.instance
                 await partitioner.create_compute(gpu, instance, step.slices)
+            case _:
+                raise AssertionError(f"{step!r} lacks what its act needs, or nothing carries that act out")
     telemetry.crash_point("mig.after-change")
 
 

@@ -12,7 +12,7 @@ import asyncio
 import itertools
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, assert_never, cast
 
 import msgspec
 
@@ -54,7 +54,7 @@ class _Process:
             orders, lines = pipe.Pipe(0), wire.Lines(wire.Order)
             while data := await orders.read():
                 for order in lines.feed(data):
-                    self._obey(order, tasks)
+                    self._obey(cast(wire.Order, order), tasks)
             raise _OrdersEnded
 
     async def _write(self) -> None:
@@ -67,7 +67,7 @@ class _Process:
             self._reports.put_nowait(wire.Alive())
             await asyncio.sleep(ALIVE_S)
 
-    def _obey(self, order: object, tasks: asyncio.TaskGroup) -> None:
+    def _obey(self, order: wire.Order, tasks: asyncio.TaskGroup) -> None:
         match order:
             case wire.Follow():
                 self._watch.follow(order.uid)
@@ -77,6 +77,8 @@ class _Process:
                 self._take_answer(order)
             case wire.Read():
                 tasks.create_task(self._read(order), name=f"read {order.container}")
+            case _:
+                assert_never(order)
 
     def _take_answer(self, order: wire.Prepared) -> None:
         future = self._asked.pop(order.number, None)

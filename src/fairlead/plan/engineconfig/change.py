@@ -7,6 +7,7 @@ What an administrator has set to something else in the meantime stays.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from fairlead.plan.engineconfig.model import Change, Edit, Item, Member
 from fairlead.wire.text import jsontext, toml
@@ -27,6 +28,8 @@ def apply(data: bytes, changes: Sequence[Change]) -> bytes:
             case Member():
                 if jsontext.find(jsontext.parse(data, path=""), change.path) != change.value:
                     data = jsontext.put(data, change.path, change.value)
+            case _:
+                assert_never(change)
     return data
 
 
@@ -44,6 +47,8 @@ def revert(data: bytes, original: bytes, changes: Sequence[Change], *, path: str
                 data = toml.remove_item(data, change.key, change.value, drops_empty=not was_there)
             case Member():
                 data = _revert_member(data, original, change, path=path)
+            case _:
+                assert_never(change)
     return data
 
 

@@ -22,6 +22,7 @@ from typing import Final
 
 from fairlead import backoff
 from fairlead.plan.schedule import hint, reference
+from fairlead.plan.schedule.group import gang
 from fairlead.plan.schedule.ranking import SLICE
 from fairlead.plan.schedule.reference import NodeInfo, PodInfo
 from fairlead.plan.schedule.summary import Summary
@@ -138,7 +139,7 @@ class SchedulingQueue:
     def _push(self, uid: str) -> None:
         if self._failures.get(uid, (0, 0.0))[1] <= self._clock() and uid not in self._ready:
             self._ready.add(uid)
-            heapq.heappush(self._heaps.setdefault(self._queue_of(uid), []), (_turn(self._pods[uid]), uid))
+            heapq.heappush(self._heaps.setdefault(self._queue_of(uid), []), (gang.turn(self._pods[uid]), uid))
 
     def pop(self) -> core.Pod | None:
         """Return the next pod to look at, None where none is to be."""
@@ -170,7 +171,7 @@ class SchedulingQueue:
             for uid in [uid for uid in uids if uid not in self._pods]:
                 del uids[uid]
             if uids:
-                found.append((key, min(uids, key=lambda uid: _turn(self._pods[uid]))))
+                found.append((key, min(uids, key=lambda uid: gang.turn(self._pods[uid]))))
             else:
                 del self._parked[key]
         return tuple(found)
@@ -309,8 +310,3 @@ class SchedulingQueue:
 
 def _takes(need: PodInfo, node: NodeInfo | None) -> bool:
     return node is not None and reference.first_refusal(need, node) is None
-
-
-def _turn(pod: core.Pod) -> tuple[object, ...]:
-    about = pod.metadata
-    return (-(pod.spec.priority or 0), about.creation_timestamp or "", about.namespace, about.name)

@@ -146,11 +146,6 @@ class Workloads:
         self._rebuild()
         return True
 
-    def forget_queues(self) -> None:
-        """Begin anew with queues: a list follows."""
-        self._queues.clear()
-        self._rebuild()
-
     def queues(self) -> Mapping[str, queue.Queue]:
         """Return the queues by name, as their objects are."""
         return self._queues

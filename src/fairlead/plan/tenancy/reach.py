@@ -12,6 +12,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from fairlead.plan.tenancy import policy
 from fairlead.wire.kubernetes import meta, networking, selector
@@ -221,6 +222,8 @@ def _meets(rule: networking.CiliumEgressRule | networking.CiliumIngressRule, sid
             return ("host" if _is_own_node(side.tried) else side.peer.entity) in entities
         case Outside():
             return any(is_in(one, side.peer.address) for one in networks)
+        case _:
+            assert_never(side.peer)
 
 
 def _narrowed(wanted: meta.LabelSelector, namespace: str) -> meta.LabelSelector:

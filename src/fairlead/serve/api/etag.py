@@ -121,21 +121,21 @@ def _named(header: str) -> tuple[str, ...]:
 
 def _tagging(known: str, send: types.Send) -> types.Send:
     """Return what sends an answer with its tag, and without its body where the asker has it already."""
-    held: list[Message] = []
+    held: list[Any] = []
 
-    async def sent(message: Message) -> None:
+    async def sent(message: Any) -> None:
         if message["type"] == "http.response.start" and _is_tagged(message):
             held.append(message)
         elif held:
             start = held.pop()
             if not message.get("more_body"):
                 start, message = _conditioned(start, message, known)
-            await send(start)  # type: ignore[arg-type]
-            await send(message)  # type: ignore[arg-type]
+            await send(start)
+            await send(message)
         else:
-            await send(message)  # type: ignore[arg-type]
+            await send(message)
 
-    return sent  # type: ignore[return-value]
+    return sent
 
 
 def _is_tagged(start: Message) -> bool:

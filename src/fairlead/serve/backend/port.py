@@ -1,8 +1,8 @@
 """Declares the ports to where containers run, by capability: one machine, or a cluster through its API server.
 
 Objects are read from the store wherever they are. Everything else that a handler needs is a field of `Backend`; what a
-backend cannot do is `Absent` there, and `require` refuses it with the reason and the next step. No handler asks which
-backend it is.
+backend cannot do is `Absent` there: `require` refuses it with the reason and the next step, `find` goes on without it.
+No handler asks which backend it is.
 """
 
 from __future__ import annotations
@@ -47,6 +47,11 @@ def require(capability: T | Absent) -> T:
     if isinstance(capability, Absent):
         raise capability.kind(capability.message, reason=capability.reason, hint=capability.hint)
     return capability
+
+
+def find(capability: T | Absent) -> T | None:
+    """Return a capability; None where it is absent, for those who have nothing to ask of it then."""
+    return None if isinstance(capability, Absent) else capability
 
 
 class Hardware(Protocol):

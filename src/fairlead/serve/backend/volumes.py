@@ -132,6 +132,7 @@ class ClusterVolumes:
     ) -> core.PersistentVolumeClaim:
         """See `port.Volumes.create`; a cluster makes no volume without a size."""
         volume.check_name(name)
+        claim = _claim(name, namespace, labels)
         with contextlib.suppress(errors.NotFound):
             return await self.find(name, namespace)
         if not size:
@@ -140,7 +141,6 @@ class ClusterVolumes:
             if await self._has_export(namespace):
                 hint = f"-v {exportvolume.CLAIM}:/PATH mounts the tenancy's export; or {hint}"
             raise errors.Invalid(message, reason="VolumeSizeRequired", hint=hint)
-        claim = _claim(name, namespace, labels)
         spec = core.ClaimSpec(
             access_modes=("ReadWriteOnce",), resources=core.ResourceRequirements(requests={"storage": size})
         )

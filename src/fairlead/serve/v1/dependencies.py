@@ -32,6 +32,7 @@ from fairlead.serve.backend.tenant import member
 from fairlead.serve.v1.access import permissions
 from fairlead.store.port import Store
 from fairlead.wire.fairlead.tenancy import Tenancy
+from fairlead.wire.kubernetes.meta import Object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +90,8 @@ class Services:
 
     store: Store
     """Objects that the caller may see."""
+    refuse_writing: Callable[[type[Object]], None] = lambda _kind: None
+    """Raises what `store` would, where the caller may write no objects of a kind."""
     backend: Backend
     info: ServiceInfo
     callers: Callers | None
@@ -131,9 +134,11 @@ def for_caller(services: Services, scope: Any) -> Services:
     if caller.uid in services.callers.masters:
         return services
     user = own.User(uid=caller.uid, most_devices=services.callers.most_devices)
+    store = own.OwnStore(whole=services.store, user=user)
     return replace(
         services,
-        store=own.OwnStore(whole=services.store, user=user),
+        store=store,
+        refuse_writing=store.refuse,
         backend=own.backend(services.backend, user),
         whole=services.store,
         accounts=_ROOTS,
@@ -157,10 +162,12 @@ async def for_request(services: Services, scope: Any) -> Services:
         return replace(services, principal=principal, noted=noted, owe=owe, recording=recording, caller=asking)
     action = permissions.action_of(scope["route_handler"].handler_name)
     part = replace(_part(found, principal, action), noted=noted)
+    store = member.MemberStore(whole=services.store, member=part)
     hidden = replace(services.info, socket=Path(), state_folder=Path(), cdi_folder=Path())
     return replace(
         services,
-        store=member.MemberStore(whole=services.store, member=part),
+        store=store,
+        refuse_writing=store.refuse,
         backend=member.backend(services.backend, part),
         whole=services.store,
         info=hidden,

@@ -196,14 +196,14 @@ class Machine:
         with self.lock:
             document = {"uuids": [gpu.board.uuid for gpu in self.gpus], "gpus": [_dump(gpu) for gpu in self.gpus]}
             files.write_atomic(self.state, json.dumps(document).encode(), durable=False)
-            self._stamp = _stamp(self.state)
+            self._stamp = files.stamp(self.state)
 
     def take_up(self) -> None:
         """Take up what another process of this simulated machine has saved: a driver's state is its machine's.
 
         Another profile's file, or none, is ignored, and a damaged one set aside.
         """
-        if self.state is None or (stamp := _stamp(self.state)) == self._stamp:
+        if self.state is None or (stamp := files.stamp(self.state)) == self._stamp:
             return
         with self.lock:
             self._stamp = stamp
@@ -222,15 +222,6 @@ class Machine:
                 files.set_aside(self.state, why="unreadable")
                 for gpu, row in zip(self.gpus, before, strict=True):
                     _load(gpu, row)  # one of them may be taken up in part
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    """Return what differs once a file was replaced; None: there is none."""
-    try:
-        facts = path.stat()
-    except OSError:
-        return None
-    return facts.st_ino, facts.st_mtime_ns
 
 
 _READINGS: Final = (

@@ -406,3 +406,16 @@ async def test_a_foreign_pod_is_traced_by_what_its_kubelet_says(
 
 async def test_readiness_is_the_servers_answer(api: httpx.AsyncClient) -> None:
     assert (await api.get("/readyz")).json() == {"status": "ready"}
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+async def test_labels_of_ours_are_refused_at_a_volume_of_the_cluster(
+    api: httpx.AsyncClient, store: memory.MemoryStore, is_there: bool
+) -> None:
+    """One would pass for a tenancy's export: it could not be removed, and went with a prune."""
+    body: dict[str, Any] = {"name": "data", "namespace": "team", "size": "1Gi"}
+    if is_there:
+        assert (await api.post("/v1/volumes", json=body)).status_code == 201
+    refused = await api.post("/v1/volumes", json=body | {"labels": {"fairlead.dev/tenancy-uid": "forged"}})
+    assert (refused.status_code, refused.json()["reason"]) == (403, "NameReserved"), refused.text
+    assert len((await store.list(core.PersistentVolumeClaim)).items) == is_there

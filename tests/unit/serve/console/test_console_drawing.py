@@ -103,6 +103,13 @@ def test_each_device_has_a_lane_from_the_silicon_to_the_process() -> None:
     assert (found.shared, found.leaks) == (("/dev/nvidiactl",), ())
 
 
+@pytest.mark.parametrize(("device", "main"), [("GPU-0::3", "GPU 0"), ("GPU-0::x", "GPU-0::x")])
+def test_a_replica_is_drawn_from_its_gpu_and_no_other_id_is_taken_for_one(device: str, main: str) -> None:
+    found = tracepicture.picture(_trace(*_WAY), {"nvidia.com/gpu": (device,)})
+    assert found is not None
+    assert found.lanes[0].stops[0].main == main
+
+
 def test_a_device_of_others_that_opens_is_shown_as_a_leak() -> None:
     leaking = _entry("isolated", 0.5, opens={"/dev/nvidia0": "OK", "195:1": "OK"})
     found = tracepicture.picture(_trace(*_WAY[:3], leaking), {"nvidia.com/gpu": ("GPU-0",)})

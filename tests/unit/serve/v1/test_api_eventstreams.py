@@ -15,7 +15,7 @@ from fairlead.model.output import ErrorOutput
 from fairlead.serve.api import eventstream
 from fairlead.serve.v1 import events as routes
 from fairlead.serve.v1.containers.output import logevents
-from fairlead.store.port import EVERYTHING
+from fairlead.store.port import EVERYTHING, Selector
 from fairlead.wire.kubernetes import core, meta
 from tests.unit.serve.world import World
 
@@ -99,6 +99,33 @@ async def test_events_go_on_behind_the_last_one_and_none_is_missed(door: httpx.A
             await asyncio.wait_for(anext(events), 0.1)
 
 
+@pytest.mark.parametrize(("accept", "query"), [("text/event-stream", ""), ("*/*", "&follow=true")])
+async def test_only_events_of_the_name_are_watched_and_only_those_of_the_kind_are_sent(
+    door: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch, accept: str, query: str
+) -> None:
+    watched, whole = asyncio.Queue[Selector](), world.store.watch
+
+    def noted(kind: Any, selector: Selector = EVERYTHING, *, since: str | None = None) -> AsyncIterator[Any]:
+        if kind is core.Event:
+            watched.put_nowait(selector)
+        return whole(kind, selector, since=since)
+
+    monkeypatch.setattr(world.store, "watch", noted)
+    await _tell(world, "before")
+    async with asyncio.timeout(20):
+        async with door.stream("GET", f"/v1/events?object=pod/train{query}", headers={"accept": accept}) as answer:
+            lines = answer.aiter_lines()
+            while '"before"' not in await anext(lines):
+                pass
+            assert (await watched.get()).fields == {"involvedObject.name": "train"}
+            await _tell(world, "of another name", name="other")
+            await _tell(world, "of another kind", kind="Node")
+            await _tell(world, "wanted")
+            while '"message":' not in (line := await anext(lines)):
+                pass
+    assert '"wanted"' in line
+
+
 class _Ending:
     """A store whose watches end after one change, as an API server's may."""
 
@@ -130,10 +157,11 @@ async def test_a_watch_that_ends_is_gone_on_with_and_nothing_is_sent_twice(
     assert len(set(ending.since)) == 3
 
 
-async def _tell(world: World, message: str) -> None:
-    about = core.ObjectReference(kind="Pod", name="train", namespace="default")
+async def _tell(world: World, message: str, *, kind: str = "Pod", name: str = "train") -> None:
+    about = core.ObjectReference(kind=kind, name=name, namespace="default")
+    called = message.replace(" ", "-")
     item = core.Event(
-        metadata=meta.ObjectMeta(name=message, namespace="default"), involved_object=about, message=message
+        metadata=meta.ObjectMeta(name=called, namespace="default"), involved_object=about, message=message
     )
     await world.store.create(item)
 

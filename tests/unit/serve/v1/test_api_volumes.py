@@ -158,6 +158,14 @@ async def test_labels_of_ours_are_refused_at_all_that_a_manifest_has(
         assert not (await world.store.list(made)).items
 
 
+async def test_a_users_dry_run_of_a_priority_is_refused_as_the_request_is(as_user: As) -> None:
+    text = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: top}\nvalue: 1000\n"
+    for params in ({}, {"dry_run": "true"}):
+        refused = await as_user(1000).post("/v1/pods", content=text, params=params)
+        assert (refused.status_code, refused.json()["reason"]) == (403, "RootOnly"), refused.text
+    assert (await as_user(0).post("/v1/pods", content=text, params={"dry_run": "true"})).status_code == 200
+
+
 async def test_prune_takes_what_no_container_mounts(as_user: As) -> None:
     root = as_user(0)
     await root.post("/v1/containers", json=_mounting("used", name="a"))

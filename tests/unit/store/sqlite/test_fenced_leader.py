@@ -20,21 +20,23 @@ from fairlead.store import lease
 from fairlead.store.sqlite import store as sqlite
 from fairlead.wire.kubernetes import core, meta
 
-async def work(leading):
+async def work(store, leading):
+    fenced = store.fenced(leading.fence)
     try:
         for number in itertools.count():
-            await leading.store.create(core.Node(metadata=meta.ObjectMeta(name=f"old-{number}")))
+            await fenced.create(core.Node(metadata=meta.ObjectMeta(name=f"old-{number}")))
             await asyncio.sleep(0.001)
     finally:  # cancelled because the lease is lost, it tidies up, and that is a write too
         try:
-            await leading.store.create(core.Node(metadata=meta.ObjectMeta(name="old-last")))
+            await fenced.create(core.Node(metadata=meta.ObjectMeta(name="old-last")))
         except errors.Conflict as error:
             print("refused", error.reason, flush=True)
 
 async def main():
     with sqlite.SQLiteStore(pathlib.Path(sys.argv[1])) as store:
         terms = lease.Terms(lease_s=1.0, renew_within_s=0.6, retry_s=0.1)
-        await lease.Election(store, name="control", namespace="default", identity="old", terms=terms).run(work)
+        election = lease.Election(store, name="control", namespace="default", identity="old", terms=terms)
+        await election.run(lambda leading: work(store, leading))
 
 asyncio.run(main())
 """

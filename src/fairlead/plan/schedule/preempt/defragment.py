@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairlead.plan.pod import admission
-from fairlead.plan.schedule import peers, reference
+from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.preempt.plan import Running, State, is_proved
 from fairlead.plan.schedule.reference import PodInfo
 
@@ -159,8 +159,3 @@ def _home(one: Running, left: str, goal: PodInfo, state: State) -> str | None:
 
 def _takes(goal: PodInfo, view: reference.NodeInfo) -> bool:
     return reference.first_refusal(goal, view) is None
-
-
-def terms_of(running: Iterable[Running], goal: PodInfo) -> frozenset[peers.Term]:
-    """Return what pods and the goal say of other pods; every need is judged beside these (`PodInfo.among`)."""
-    return frozenset(term for need in (goal, *(one.need for one in running)) for term in need.peer.terms)

@@ -14,7 +14,7 @@ from fairlead.plan.tenancy import baseline
 from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.api import page as pages
 from fairlead.serve.api.failure import documented
-from fairlead.serve.backend.port import Absent, require
+from fairlead.serve.backend.port import Absent, find, require
 from fairlead.serve.metering.budgets import Budget, Budgets
 from fairlead.serve.v1.budgets import view
 from fairlead.serve.v1.budgets.view import BudgetList, BudgetRequest, BudgetView
@@ -88,11 +88,11 @@ async def check(services: Services, namespace: str) -> None:
 
     Where the API on TLS is off there are no budgets.
     """
-    if not isinstance(services.accounts, Accounts):
+    if (accounts := find(services.accounts)) is None:
         return
     if (owner := baseline.find_by_namespace(namespace, (await services.store.list(Tenancy)).items)) is None:
         return
-    found, now = await services.accounts.budgets.find(owner.metadata.uid), time.time()
+    found, now = await accounts.budgets.find(owner.metadata.uid), time.time()
     if found is not None and budget.refuses(found.limit, found.standing, now=now):
         raise _exceeded(found, services.backend.metering.pricing.currency)
 

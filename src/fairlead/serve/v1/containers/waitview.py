@@ -19,7 +19,7 @@ import msgspec
 from fairlead import errors
 from fairlead.plan.pod import personwords, podstate
 from fairlead.plan.schedule import reference, rules, waiting, workloads
-from fairlead.plan.schedule.group import membership
+from fairlead.plan.schedule.group import gang, membership
 from fairlead.plan.schedule.shard import running
 from fairlead.serve.v1.containers.life import estimate
 from fairlead.serve.v1.containers.life.waiting import (
@@ -120,7 +120,7 @@ class Census:
         """Return places in the queue for a resource, by uid, 1 is next; one that will never fit has none."""
         if (name, scheduler) not in self._queues:
             found = (one for one in self.living if one.spec.scheduler_name == scheduler and self._waits(one, name))
-            queue = sorted(found, key=queue_key)
+            queue = sorted(found, key=gang.turn)
             self._queues[name, scheduler] = {one.metadata.uid: at for at, one in enumerate(queue, 1)}
             needs = (need for one in queue if (need := self.need(one)) is not None)
             self._asked[name, scheduler] = (0, *itertools.accumulate(need.requests[name] for need in needs))
@@ -218,12 +218,6 @@ def _told(pod: core.Pod) -> Waiting | None:
     if not reason and (refused := waiting.said(pod)):
         return Waiting(reason=OTHER, message=personwords.message(refused))
     return Waiting(reason=reason, message=personwords.message(said.message)) if reason else None
-
-
-def queue_key(pod: core.Pod) -> tuple[int, str, str, str]:
-    """Return what orders pods that wait: higher priority first, then the oldest."""
-    about = pod.metadata
-    return (-(pod.spec.priority or 0), about.creation_timestamp or "", about.namespace, about.name)
 
 
 def _whole(node: core.Node) -> reference.NodeInfo:

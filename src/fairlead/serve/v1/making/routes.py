@@ -17,9 +17,8 @@ from fairlead.plan.tenancy import baseline
 from fairlead.serve.api.change import DryRun, Wait, would_be
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.once import idempotency
-from fairlead.serve.backend.own import ReadOnly
 from fairlead.serve.backend.pods import find_pod
-from fairlead.serve.backend.port import Absent, require
+from fairlead.serve.backend.port import find, require
 from fairlead.serve.v1.budgets import routes as budgets
 from fairlead.serve.v1.containers import pods, submission, view, waits
 from fairlead.serve.v1.containers.parameters import IdempotencyKey
@@ -138,7 +137,7 @@ async def _placed(services: Dependencies, data: submission.ContainerRequest) -> 
 
     Raises: NotFound (`TenancyUnknown`): nothing of that name is isolated.
     """
-    if not data.tenancy or isinstance(services.backend.tenancies, Absent):
+    if not data.tenancy or find(services.backend.tenancies) is None:
         return data
     try:
         found = await services.store.get(Tenancy, data.tenancy)
@@ -249,8 +248,7 @@ async def _judge_beside(services: Dependencies, item: meta.Object, namespace: st
         await services.store.list(core.PersistentVolumeClaim, Selector(namespace=where))
     elif isinstance(item, PriorityClass):
         priority.check(item)
-        if isinstance(services.store, ReadOnly):
-            services.store.refuse(PriorityClass)
+        services.refuse_writing(PriorityClass)
 
 
 ROUTES = (create_container, create_pods)
