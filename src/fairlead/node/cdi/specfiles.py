@@ -85,14 +85,19 @@ class SpecFiles:
     async def ensure(self, inventory: Inventory, drivers: Sequence[DriverFiles]) -> frozenset[str]:
         """Make the files say what is there now; idempotent. Returns the qualified names that engines can resolve.
 
+        Made and written in a thread: a spec takes milliseconds of a processor, which no Allocate waits for.
         Raises: Unavailable: the folder refuses a write; what was there stays, and `names` still says what.
         """
+        await asyncio.to_thread(self._ensure, inventory, tuple(drivers))
+        return self.names
+
+    def _ensure(self, inventory: Inventory, drivers: Sequence[DriverFiles]) -> None:
         seen = [hostpath.seen_by_host(driver, self._host_mount) for driver in drivers]
         made = generate.generate(inventory, seen, recipe=self.recipe)
         lent = source.lent_spec(seen, self.recipe)
         more = (*([] if lent is None else [lent]), *companion.specs(seen, self.recipe))
         made = dataclasses.replace(made, specs=(*made.specs, *more)) if more else made
-        return await self.keep(made, specfile.stamps_of(inventory, specfile.versions_of(drivers)))
+        self._keep(made, specfile.stamps_of(inventory, specfile.versions_of(drivers)))
 
     async def keep(self, made: generate.Generation, stamps: Mapping[Vendor, stamp.Stamp]) -> frozenset[str]:
         """Make the files say what was generated; see `ensure`. Args: stamps: as `stamps_of` gives them."""
