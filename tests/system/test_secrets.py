@@ -102,7 +102,7 @@ def test_a_manifests_container_waits_for_its_secrets_and_a_restart_reads_them_an
     (tmp_path / "env").write_text("password=second\n")
     service.ok("secrets", "create", "--replace", "db", "--from-env-file", str(tmp_path / "env"))
     service.ok("restart", "web")
-    service.until(lambda: service.ok("logs", "web").out.startswith("second second\n"), what="it has the new value")
+    service.until(lambda: service("logs", "web").out.startswith("second second\n"), what="it has the new value")
     service.ok("secrets", "delete", "db", "cert")
     service.ok("rm", "-f", "web")
 
