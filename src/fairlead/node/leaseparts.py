@@ -37,7 +37,7 @@ _SETTLED: Final = frozenset({State.FREE, State.QUARANTINED, State.MAINTENANCE})
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a report names, and what is verified."""
+    """Names the node and its boot, for reports, and holds the silicon that is verified."""
 
     node: str
     silicon: object

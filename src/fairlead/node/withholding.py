@@ -29,7 +29,7 @@ Problem = tuple[str, str]
 
 
 class Withholding:
-    """What speaks against giving a device away."""
+    """Asks the agent's parts what speaks against giving a device away."""
 
     def __init__(
         self,

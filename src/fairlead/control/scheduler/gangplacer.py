@@ -33,7 +33,7 @@ Waits = tuple[core.Pod, str, tuple[volumebinding.Choice, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopCalls:
-    """What the placer calls back in the scheduler's loop."""
+    """Holds what the placer calls back in the scheduler's loop."""
 
     judge: Callable[[PodInfo], Awaitable[Verdict]]
     take_changes: Callable[[], Awaitable[None]]

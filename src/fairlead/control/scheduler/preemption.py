@@ -52,7 +52,7 @@ class Ending:
 
 
 class Preemptor:
-    """What the scheduler's loop asks when pods fit nowhere."""
+    """Finds whose end makes room for pods that fit nowhere, has them end, and holds the room."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ import sys
 CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_INTO_CGROUP = 0x00020000, 0x02000000, 0x200000000
 CLONE3 = 435  # include/uapi/asm-generic/unistd.h: the same on every architecture
 PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
-SIGKILL, SIGCHLD = 9, 17  # signal(7); the module `signal` would cost its imports
+SIGKILL, SIGCHLD = 9, 17  # signal(7), x86 and Arm; the module `signal` would cost its imports
 HOST_CGROUPS = "/proc/1/ns/cgroup"
 MS_REC, MS_PRIVATE, MS_NOSUID, MS_NOEXEC = 0x4000, 0x40000, 0x2, 0x8  # include/uapi/linux/mount.h
 ALARM_S = 5

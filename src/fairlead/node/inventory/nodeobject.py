@@ -15,7 +15,7 @@ from fairlead.wire.kubernetes import core
 
 
 class NodeObject:
-    """What the store has of one Node."""
+    """Holds what the store has of one Node."""
 
     def __init__(self, name: str, store: Store) -> None:
         """Take whose it is and where; nothing is read before `run`."""
