@@ -166,6 +166,8 @@ async def test_create_holds_the_process_before_its_first_instruction(world: Worl
     listed = await world.state(state.name)
     assert listed is not None
     assert (listed.id, listed.pid, listed.phase) == (state.id, state.pid, port.ContainerPhase.CREATED)
+    engine = (await world.engine.info()).name
+    assert (state.container_id, listed.container_id) == (f"{engine}://{state.name}",) * 2
 
 
 async def test_a_started_container_runs_to_its_exit_code(world: World) -> None:

@@ -1,6 +1,6 @@
 """Chooses the container engine of this machine: podman, the one there is so far.
 
-Other rooms ask a `MachineEngine`. Where they still name podman is in the known flaws of `docs/design/map.md`.
+Other rooms ask a `MachineEngine`, and name no engine. What `docs/design/map.md` says of known flaws is the exception.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fairlead import settings
 from fairlead.engine.access import Access
 from fairlead.engine.imagestore import ImageStore
 from fairlead.engine.podman import engine, host
-from fairlead.engine.port import Engine, EngineInfo, IdentifiedImages, Networks
+from fairlead.engine.port import Advice, Engine, EngineInfo, IdentifiedImages, Networks
 
 
 class MachineEngine(Engine, Access, IdentifiedImages, ImageStore, Networks, Protocol):
@@ -31,6 +31,11 @@ class MachineEngine(Engine, Access, IdentifiedImages, ImageStore, Networks, Prot
 def open_engine(chosen: settings.EngineSettings) -> MachineEngine:
     """Return the engine that the settings name; nothing is started or asked yet."""
     return engine.PodmanEngine(chosen)
+
+
+def advice() -> Advice:
+    """Return what a person can do about this machine's engine."""
+    return host.ADVICE
 
 
 def list_cdi_folders(version: str) -> tuple[str, ...]:

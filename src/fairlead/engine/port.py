@@ -112,6 +112,8 @@ class ContainerPhase(enum.Enum):
 class ContainerState:
     """What the engine says of one container."""
 
+    engine: str
+    """Which engine, as `EngineInfo.name`."""
     id: str
     name: str
     phase: ContainerPhase
@@ -127,6 +129,11 @@ class ContainerState:
     env: Mapping[str, str] | None = field(default=None, compare=False, repr=False)
     """Whole environment of the first process, the image's part in it; None: not known without asking."""
 
+    @property
+    def container_id(self) -> str:
+        """Return what a pod's status calls it, `podman://team_train_main_0`: its name, which the engine takes too."""
+        return f"{self.engine}://{self.name}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
@@ -141,6 +148,24 @@ class EngineInfo:
     cgroup_version: int
     notes: tuple[str, ...] = ()
     """Oddities of this machine that were detected and worked around, for doctor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What `doctor` says of an engine, in that engine's commands; `{name}` is a container's name."""
+
+    newer: str
+    """Where its CDI is too old."""
+    asked: str
+    """How a person asks it what it is, where it did not answer."""
+    listed: str
+    """How a person lists its containers, where it did not."""
+    broken: str
+    """What is wrong with a container that `MachineEngine.find_broken` names."""
+    costs: str
+    """What such a container spoils."""
+    removed: str
+    """How a person removes it."""
 
 
 class ExecSession(Protocol):

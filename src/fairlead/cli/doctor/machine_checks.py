@@ -17,7 +17,6 @@ from fairlead.serve.v1.nodes.view import NodeView
 from fairlead.serve.v1.statusview import STARTING_S
 
 _CDI_WANTED: Final = (0, 5, 0)
-_NEWER: Final = "install podman 4.3 or newer"
 
 
 def check(seen: Seen) -> Iterator[Finding]:
@@ -100,28 +99,28 @@ def _disk(seen: Seen) -> Iterator[Finding]:
 
 
 def _engine(seen: Seen) -> Iterator[Finding]:
-    engine = seen.engine
+    from fairlead.engine import machine as engines
+
+    engine, advice = seen.engine, engines.advice()
     if engine.problem:
         why = "the engine starts containers and injects their devices"
-        fix = engine.hint or "`podman info` as this user says the same; its storage and configuration must be readable"
+        fix = engine.hint or advice.asked
         yield Finding(check="engine", level="fail", what=engine.problem, why=why, fix=fix)
         return
     what = f"{engine.name} {engine.version} with {engine.runtime}, reads CDI up to {engine.cdi_ceiling}"
     if _version(engine.cdi_ceiling) < _CDI_WANTED:
         why = "specs are written in CDI 0.5.0; an older reader would refuse them"
-        yield Finding(check="engine", level="warn", what=what, why=why, fix=_NEWER)
+        yield Finding(check="engine", level="warn", what=what, why=why, fix=advice.newer)
     else:
         yield Finding(check="engine", level="ok", what=what)
     for note in engine.notes:
         yield Finding(check="engine", level="warn", what=note, why="detected here and worked around")
     for name in seen.listing.broken:
-        what = f"container {name} breaks `podman ps`: its network namespace is gone"
-        why = "podman lists no container while it is there; fairlead lists the others one by one, which takes longer"
-        yield Finding(check="engine", level="warn", what=what, why=why, fix=f"`podman rm --force {name}`")
+        what, fix = advice.broken.format(name=name), advice.removed.format(name=name)
+        yield Finding(check="engine", level="warn", what=what, why=advice.costs, fix=fix)
     if seen.listing.problem:
         why = "without a list nobody knows which containers hold GPUs"
-        fix = "`podman ps --all` as root says the same"
-        yield Finding(check="engine", level="fail", what=seen.listing.problem, why=why, fix=fix)
+        yield Finding(check="engine", level="fail", what=seen.listing.problem, why=why, fix=advice.listed)
 
 
 def _version(text: str) -> tuple[int, ...]:

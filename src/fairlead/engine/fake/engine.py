@@ -26,17 +26,17 @@ from typing import Final, Self
 import msgspec
 
 from fairlead import errors, files
-from fairlead.engine import access, port
+from fairlead.engine import access, checks, port
 from fairlead.engine import source as image_source
 from fairlead.engine.fake import access as fake_access
 from fairlead.engine.fake import exec as fake_exec
 from fairlead.engine.fake import networks, shell
-from fairlead.engine.podman import args
 from fairlead.model.output import ErrorOutput, LogQuery
 from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 from fairlead.wire.oci import registryauth
 from fairlead.wire.text import timestamp
 
+_NAME: Final = "fake"
 _FIRST_PID: Final = 4_194_305
 """Above the kernel's largest pid (PID_MAX_LIMIT, 2^22): never that of a real process."""
 
@@ -114,7 +114,7 @@ class FakeEngine(networks.FakeNetworks):
 
     async def create(self, spec: port.ContainerSpec) -> port.ContainerState:
         """See `port.Engine.create`."""
-        args.check_name(spec.name)
+        checks.check_name(spec.name)
         subject = f'cannot create container "{spec.name}"'
         image = self._find(spec.image)
         if image is None:
@@ -134,6 +134,7 @@ class FakeEngine(networks.FakeNetworks):
             message = f'cannot start container "{spec.name}": executable file not found: "{" ".join(argv[:1])}"'
             raise errors.Invalid(message, reason="StartFailed", hint="is the command in the image?", exit_code=127)
         state = port.ContainerState(
+            engine=_NAME,
             id=secrets.token_hex(32),
             name=spec.name,
             phase=port.ContainerPhase.CREATED,
@@ -348,7 +349,7 @@ class FakeEngine(networks.FakeNetworks):
 
     async def info(self) -> port.EngineInfo:
         """See `port.Images.info`."""
-        return port.EngineInfo(name="fake", version="1", runtime="fake", cdi_ceiling="1.1.0", cgroup_version=2)
+        return port.EngineInfo(name=_NAME, version="1", runtime="fake", cdi_ceiling="1.1.0", cgroup_version=2)
 
     async def list_images(self) -> tuple[port.Image, ...]:
         """See `port.Images.list_images`."""
@@ -385,7 +386,7 @@ class FakeEngine(networks.FakeNetworks):
 
     async def import_root(self, source: Path, name: str, *, command: tuple[str, ...] = ()) -> port.Image:
         """See `port.Images.import_root`; the content is measured, not kept."""
-        args.check_image(name)
+        checks.check_image(name)
         await asyncio.to_thread(image_source.is_folder, source)
         size_bytes = await asyncio.to_thread(fake_exec.source_size, source)
         return self.add_image(name, command=command, size_bytes=size_bytes)
@@ -394,7 +395,7 @@ class FakeEngine(networks.FakeNetworks):
         self, context: Path, name: str, *, containerfile: Path | None = None
     ) -> AsyncGenerator[bytes, None]:
         """See `port.Images.build`; knows FROM, ENV and CMD, passes over the rest."""
-        args.check_image(name)
+        checks.check_image(name)
         file = containerfile or context / "Containerfile"
         await asyncio.to_thread(image_source.check_containerfile, context, file)
         try:

@@ -6,8 +6,7 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 
 from fairlead import errors
-from fairlead.engine import port
-from fairlead.engine.podman import args
+from fairlead.engine import checks, port
 
 
 class FakeNetworks:
@@ -30,7 +29,7 @@ class FakeNetworks:
     ) -> port.Network:
         """See `port.Networks.create_network`."""
         del resolves_names
-        args.check_name(name)
+        checks.check_name(name)
         if name in self.networks:
             raise _taken(name, f"network name {name} is already used")
         wanted = [ipaddress.ip_network(one) for one in subnets]
@@ -50,7 +49,7 @@ class FakeNetworks:
 
     async def remove_network(self, name: str) -> None:
         """See `port.Networks.remove_network`."""
-        args.check_name(name)
+        checks.check_name(name)
         if name in self.networks_in_use():
             message = f'network "{name}" was not removed: it is in use'
             raise errors.Conflict(message, reason="NetworkInUse", hint="a container is still in it: remove it first")

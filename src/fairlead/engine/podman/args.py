@@ -19,13 +19,11 @@ from typing import Final
 from urllib import parse
 
 from fairlead import errors
-from fairlead.engine import port
+from fairlead.engine import checks, port
 from fairlead.engine.podman import host as podman_host
 from fairlead.model.process import ProcessOptions
 from fairlead.wire.kubernetes import names
-from fairlead.wire.oci import imageref
 
-_NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*\Z")  # podman's own rule for names
 _PLAIN: Final = re.compile(r"[-._a-zA-Z0-9]+")
 _STEADY: Final = ("--pull=never", "--http-proxy=false", "--no-healthcheck", "--log-driver=k8s-file")
 _MARKS: Final = (
@@ -52,8 +50,8 @@ def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, lo
              log_max_mib: where a log begins anew, so that one container cannot fill the disk; 0: nowhere.
     Raises:  Invalid: a name, path or variable that podman's command line cannot carry.
     """
-    check_name(spec.name)
-    check_image(spec.image)
+    checks.check_name(spec.name)
+    checks.check_image(spec.image)
     return [
         *host.globals,
         "create",
@@ -77,20 +75,6 @@ def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, lo
         spec.image,
         *spec.args,
     ]
-
-
-def check_name(name: str) -> None:
-    """Refuse a name that podman refuses, or would take for an option. Raises: Invalid (`ContainerNameInvalid`)."""
-    if not _NAME.match(name):
-        message = f'container name "{name}" is not letters, digits, "_", "." and "-", a letter or digit first'
-        raise errors.Invalid(message, reason="ContainerNameInvalid", hint="choose another name")
-
-
-def check_image(name: str) -> None:
-    """Refuse what is not an image reference. Raises: Invalid (`ImageNameInvalid`)."""
-    if not imageref.is_reference(name):
-        message = f'image "{name}" is not an image reference'
-        raise errors.Invalid(message, reason="ImageNameInvalid", hint="write registry/path:tag, in lower case")
 
 
 _SILENT: Final = "--log-level=fatal"
@@ -119,13 +103,13 @@ def _ulimits(spec: port.ContainerSpec, host: podman_host.Host) -> list[str]:
 def _network(spec: port.ContainerSpec, network: str) -> list[str]:
     # Who joins a network namespace shares its host name too; podman refuses another one.
     if spec.network_of is not None:
-        check_name(spec.network_of)
+        checks.check_name(spec.network_of)
         return [f"--network=container:{spec.network_of}"]
     if spec.network is port.NetworkMode.HOST:
         return ["--network=host"]
     hostname = [f"--hostname={spec.hostname}"] if spec.hostname else []
     if spec.network is None and spec.network_name is not None:
-        check_name(spec.network_name)
+        checks.check_name(spec.network_name)
         alias = [f"--network-alias={spec.hostname}"] if spec.hostname else []
         where = [f"--network={spec.network_name}", *alias]
     else:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from fairlead import command, errors, settings, telemetry
-from fairlead.engine import port
+from fairlead.engine import checks, port
 from fairlead.engine.podman import args, events, images, imagestore, leftover, listing, networks, service, startrecord
 from fairlead.engine.podman import errors as podman_errors
 from fairlead.engine.podman import host as podman_host
@@ -117,6 +117,7 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
         if spec.tty:
             attach.set_size(await self._bundle(identity, host), attach.FIRST_ROWS, attach.FIRST_COLUMNS)
         return port.ContainerState(
+            engine=podman_host.NAME,
             id=identity,
             name=spec.name,
             phase=port.ContainerPhase.CREATED,
@@ -238,7 +239,7 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
 
     async def start(self, name: str) -> None:
         """See `port.Engine.start`."""
-        args.check_name(name)
+        checks.check_name(name)
         # `podman start` runs an ended container once more: only one that never ran may be started.
         identity = self._held.get(name)
         if identity is None:
@@ -254,7 +255,7 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
 
     async def stop(self, name: str, *, grace_s: float) -> None:
         """See `port.Engine.stop`."""
-        args.check_name(name)
+        checks.check_name(name)
         self._held.pop(name, None)
         seconds = args.grace(grace_s)
         arguments = ("stop", "--ignore", f"--time={seconds}", "--", name)
@@ -262,7 +263,7 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
 
     async def remove(self, name: str) -> None:
         """See `port.Engine.remove`. Raises: Conflict (`ContainerInUse`): others join its network namespace."""
-        args.check_name(name)
+        checks.check_name(name)
         self._held.pop(name, None)
         await self._discard_unknown(name)
         arguments = ("rm", "--force", "--time=0", "--ignore", "--volumes", "--", name)

@@ -26,6 +26,15 @@ from fairlead import command, errors
 from fairlead.engine import port
 from fairlead_cdi import directory
 
+NAME: Final = "podman"
+ADVICE: Final = port.Advice(
+    newer="install podman 4.3 or newer",
+    asked="`podman info` as this user says the same; its storage and configuration must be readable",
+    listed="`podman ps --all` as root says the same",
+    broken="container {name} breaks `podman ps`: its network namespace is gone",
+    costs="podman lists no container while it is there; fairlead lists the others one by one, which takes longer",
+    removed="`podman rm --force {name}`",
+)
 # Newest CDI version each podman reads, measured with one minimal spec per version (docs/design/peers.md);
 # 4.1, the first with CDI at all, was not measured: 0.3.0 is what every release of its library reads.
 _CEILINGS: Final = (((5, 8), "1.0.0"), ((5, 4), "0.8.0"), ((4, 3), "0.5.0"), ((4, 1), "0.3.0"))
@@ -164,7 +173,7 @@ def detect(
     ulimits, more = _ulimits(effective, root, limits)
     notes += more
     engine = port.EngineInfo(
-        name="podman",
+        name=NAME,
         version=info.version.version,
         runtime=chosen,
         cdi_ceiling=ceiling,

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import command, errors, settings
-from fairlead.engine import port
+from fairlead.engine import checks, port
 from fairlead.engine import source as image_source
-from fairlead.engine.podman import args, cli
+from fairlead.engine.podman import cli
 from fairlead.engine.podman import errors as podman_errors
 from fairlead.engine.podman import json as podman_json
 
@@ -62,13 +62,13 @@ class PodmanImages:
 
     async def pull(self, name: str, *, authfile: Path | None = None) -> None:
         """See `port.Images.pull`. Raises: Invalid (`ImageNameInvalid`): not a reference, as podman's transports are."""
-        args.check_image(name)
+        checks.check_image(name)
         who = [f"--authfile={authfile}"] if authfile else []
         await self._podman.checked(f'image "{name}"', "pull", "pull", "--quiet", *who, "--", name, timeout_s=_LONG_S)
 
     async def import_root(self, source: Path, name: str, *, command: tuple[str, ...] = ()) -> port.Image:
         """See `port.Images.import_root`."""
-        args.check_image(name)
+        checks.check_image(name)
         folder = await asyncio.to_thread(image_source.is_folder, source)
         source = await asyncio.to_thread(source.absolute)
         arguments = ["import", "--quiet", *([f"--change=CMD {json.dumps(list(command))}"] if command else []), "--"]
@@ -107,7 +107,7 @@ class PodmanImages:
         self, context: Path, name: str, *, containerfile: Path | None = None
     ) -> AsyncGenerator[bytes, None]:
         """See `port.Images.build`."""
-        args.check_image(name)
+        checks.check_image(name)
         await asyncio.to_thread(image_source.check_containerfile, context, containerfile)
         host = await self._podman.host()
         argv = self._podman.argv(

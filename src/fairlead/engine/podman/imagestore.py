@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator
 from typing import Final
 
 from fairlead import command, errors
-from fairlead.engine.podman import args, cli
+from fairlead.engine import checks
+from fairlead.engine.podman import cli
 from fairlead.engine.podman import errors as podman_errors
 from fairlead.engine.podman import exec as podman_exec
 
@@ -35,13 +36,13 @@ class PodmanImageStore:
 
     async def tag(self, name: str, new: str) -> None:
         """See `imagestore.ImageStore.tag`."""
-        args.check_image(name)
-        args.check_image(new)
+        checks.check_image(name)
+        checks.check_image(new)
         await self._podman.checked(f'image "{name}"', "tag", "tag", "--", name, new)
 
     async def pull_lines(self, name: str) -> AsyncGenerator[bytes, None]:
         """See `imagestore.ImageStore.pull_lines`; podman says a line for each layer."""
-        args.check_image(name)
+        checks.check_image(name)
         argv = self._podman.argv("pull", "--", name)
         tail, rest = b"", b""
         async with command.opened(argv, env=self._podman.env, stderr=command.MERGED) as running:
@@ -62,7 +63,7 @@ class PodmanImageStore:
     async def save(self, names: tuple[str, ...]) -> podman_exec.PodmanExec:
         """See `imagestore.ImageStore.save`."""
         for name in names:
-            args.check_image(name)
+            checks.check_image(name)
             result = await self._podman.run("image", "exists", "--", name)
             if result.code:
                 message = f'cannot save image "{name}": image not known'

@@ -15,6 +15,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.engine import port
+from fairlead.engine.podman import host
 from fairlead.wire.text import typedjson
 
 T = TypeVar("T")
@@ -140,6 +141,7 @@ def container_state(row: Container, *, oom_killed: bool, has_run: bool = False) 
     ended = phase is port.ContainerPhase.EXITED
     code = _LOST_EXIT if has_run or row.exit_code < 0 else row.exit_code
     return port.ContainerState(
+        engine=host.NAME,
         id=row.id,
         name=row.names[0] if row.names else row.id,
         phase=phase,

@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
-from fairlead.engine import port
-from fairlead.engine.podman import args, cli
+from fairlead.engine import checks, port
+from fairlead.engine.podman import cli
 from fairlead.engine.podman import json as podman_json
 
 _BRIDGE: Final = "bridge"
@@ -46,7 +46,7 @@ class PodmanNetworks:
         self, name: str, subnets: tuple[str, ...], *, labels: Mapping[str, str], resolves_names: bool
     ) -> port.Network:
         """See `port.Networks.create_network`."""
-        args.check_name(name)
+        checks.check_name(name)
         host = await self._podman.host()
         if host.network not in {_BRIDGE, name}:
             why = next(iter(host.info.notes[-1:]), f'engine.network is "{host.network}"')
@@ -74,7 +74,7 @@ class PodmanNetworks:
 
     async def remove_network(self, name: str) -> None:
         """See `port.Networks.remove_network`."""
-        args.check_name(name)
+        checks.check_name(name)
         result = await self._podman.run("network", "rm", "--", name)
         if result.code == 0 or "not found" in result.last_line:
             return

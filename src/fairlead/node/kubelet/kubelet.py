@@ -292,7 +292,7 @@ class Kubelet:
         }
         for state in states:
             is_news = state.phase is ContainerPhase.EXITED and self._containers.record_end(state.name)
-            if is_news and f"podman://{state.name}" not in known:
+            if is_news and state.container_id not in known:
                 await self._runtime.record_end(pod, state)
 
     def _plugin_wait(self, pod: core.Pod) -> float | None:

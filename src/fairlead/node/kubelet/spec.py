@@ -304,6 +304,7 @@ def seen(state: ContainerState) -> podsync.Seen:
         container=state.labels.get(names.CONTAINER_NAME, ""),
         attempt=int(attempt) if attempt.isdigit() else 0,
         engine_name=state.name,
+        container_id=state.container_id,
         phase=state.phase.value,
         exit_code=state.exit_code if state.exit_code is not None else 0,
         oom_killed=state.oom_killed,

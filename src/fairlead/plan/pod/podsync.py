@@ -33,6 +33,8 @@ class Seen:
     """Its name in the pod."""
     attempt: int
     engine_name: str
+    container_id: str
+    """As the pod's status says it, with the engine's scheme."""
     phase: str
     """`created`, `running`, `exited`."""
     exit_code: int = 0
@@ -270,7 +272,7 @@ def _ended(seen: Seen, status: core.ContainerStatus | None, now: float) -> core.
         reason=reason,
         started_at=_text(seen.started_at),
         finished_at=finished,
-        container_id=_container_id(seen),
+        container_id=seen.container_id,
     )
 
 
@@ -462,7 +464,7 @@ def _container_status(known: _Known, waiting: Mapping[str, Blocked], *, is_init:
         ready=running or done,
         started=running,
         restart_count=max(0, known.attempt),
-        container_id=_container_id(known.seen) if known.seen else known.ended.container_id if known.ended else "",
+        container_id=known.seen.container_id if known.seen else known.ended.container_id if known.ended else "",
     )
 
 
@@ -496,10 +498,6 @@ def _conditions(look: _Look, statuses: tuple[core.ContainerStatus, ...], phase: 
             conditions, meta.Condition(type=name, status=status, last_transition_time=since)
         )
     return conditions
-
-
-def _container_id(seen: Seen) -> str:
-    return f"podman://{seen.engine_name}"
 
 
 def _text(unix_s: float | None) -> str | None:

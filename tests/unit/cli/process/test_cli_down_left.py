@@ -19,7 +19,9 @@ class Engine:
         assert labels == {"fairlead.dev/home": HOME}
         phases = (("train", ContainerPhase.RUNNING), ("past", ContainerPhase.EXITED))
         return tuple(
-            ContainerState(id=name, name=name, phase=phase, labels={"io.kubernetes.pod.name": name}, image="demo")
+            ContainerState(
+                engine="fake", id=name, name=name, phase=phase, labels={"io.kubernetes.pod.name": name}, image="demo"
+            )
             for name, phase in phases
         )
 

@@ -200,7 +200,7 @@ def state(pod: core.Pod, phase: ContainerPhase = ContainerPhase.RUNNING) -> Cont
         names.CONTAINER_NAME: "main",
         names.DEVICES: json.dumps({RESOURCE: ["g0"]}),
     }
-    return ContainerState(id="x", name="x", phase=phase, labels=labels, image="x", pid=PID)
+    return ContainerState(engine="fake", id="x", name="x", phase=phase, labels=labels, image="x", pid=PID)
 
 
 def problem(answer: DeviceChangeStatus) -> devicechange.Problem:

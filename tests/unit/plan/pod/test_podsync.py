@@ -42,6 +42,7 @@ def _seen(phase: str, *, name: str = "main", attempt: int = 0, code: int = 0, en
         container=name,
         attempt=attempt,
         engine_name=f"{name}-{attempt}",
+        container_id=f"fake://{name}-{attempt}",
         phase=phase,
         exit_code=code,
         started_at=None if phase == "created" else ended - 5,
@@ -413,7 +414,7 @@ class PodLife(RuleBasedStateMachine):
             assert act.attempt == 0
         assert act.attempt <= self.highest.get(act.container, -1) + 1
         self.highest[act.container] = max(act.attempt, self.highest.get(act.container, -1))
-        created = Seen(container=act.container, attempt=act.attempt, engine_name=name, phase="created")
+        created = _seen("created", name=act.container, attempt=act.attempt)
         self.put(created, **({"phase": "running", "started_at": self.now} if starts else {}))
 
     def put(self, seen: Seen, **changes: object) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fairlead import errors
-from fairlead.engine import access
+from fairlead.engine import access, checks
 from fairlead.engine.podman import args, cli, startrecord
 from fairlead.engine.podman import exec as podman_exec
 from fairlead.engine.podman.access import attach, logfile, usage
@@ -49,7 +49,7 @@ class PodmanAccess:
 
     async def _details(self, name: str) -> _Details:
         """Raises: NotFound (`ContainerNotFound`); Invalid (`ContainerNameInvalid`)."""
-        args.check_name(name)
+        checks.check_name(name)
         arguments = ("container", "inspect", f"--format={_FIELDS}", "--", name)
         result = await self._podman.checked(f'container "{name}"', "inspect", *arguments)
         words = result.stdout.decode().rstrip("\n").split("\t")
@@ -114,7 +114,7 @@ class PodmanAccess:
 
     async def signal(self, name: str, number: int) -> None:
         """See `access.Access.signal`."""
-        args.check_name(name)
+        checks.check_name(name)
         await self._podman.checked(f'container "{name}"', "send a signal to", "kill", f"--signal={number}", "--", name)
 
     async def list_processes(self, name: str) -> tuple[tuple[str, ...], ...]:
