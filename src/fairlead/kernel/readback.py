@@ -29,7 +29,7 @@ from importlib import util
 from pathlib import Path
 from typing import Final, TypeVar
 
-from fairlead import command, errors
+from fairlead import command, daemonthread, errors
 from fairlead.kernel import cgroup as devicecgroup
 from fairlead.kernel import probeprocess
 from fairlead.kernel.programs import openprobe
@@ -188,26 +188,13 @@ async def _in_time(
     """
     if not _FREE.acquire(blocking=False):
         raise TimeoutError
-    future: concurrent.futures.Future[T] = concurrent.futures.Future()
-    future.set_running_or_notify_cancel()  # so that the end of the wait cancels the wait alone
-    threading.Thread(target=_run_call, args=(call, future), name="readback", daemon=True).start()
+    future = daemonthread.start("readback", call, ended=_FREE.release)
     try:
         async with asyncio.timeout(READ_S):
             return await asyncio.wrap_future(future)
     except BaseException:
         future.add_done_callback(dropped)
         raise
-
-
-def _run_call(call: Callable[[], T], future: concurrent.futures.Future[T]) -> None:
-    try:
-        result = call()
-    except BaseException as error:  # noqa: BLE001 - carried to the waiter, nothing is swallowed
-        future.set_exception(error)
-    else:
-        future.set_result(result)
-    finally:
-        _FREE.release()
 
 
 def _let_go(done: concurrent.futures.Future[Held]) -> None:

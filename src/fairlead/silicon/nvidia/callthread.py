@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
-from fairlead import errors
+from fairlead import daemonthread, errors
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -26,7 +26,7 @@ class CallThreads:
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
-        self._running: dict[str, concurrent.futures.Future[object]] = {}
+        self._running: set[str] = set()
 
     def submit(self, target: str, call: Callable[[], T]) -> concurrent.futures.Future[T]:
         """Start `call` in its own daemon thread.
@@ -34,31 +34,15 @@ class CallThreads:
         Returns: a future that ends with the call.
         Raises:  DeviceFault: an earlier call to this target still hangs (reason `Timeout`).
         """
-        future: concurrent.futures.Future[T] = concurrent.futures.Future()
         with self._lock:
             if target in self._running:
                 raise hung(target)
-            self._running[target] = future  # type: ignore[assignment] # futures are not covariant
-        thread = threading.Thread(
-            target=self._run, args=(target, future, call), name=f"{self._name}-{target}", daemon=True
-        )
-        thread.start()
-        return future
-
-    def _run(self, target: str, future: concurrent.futures.Future[T], call: Callable[[], T]) -> None:
-        future.set_running_or_notify_cancel()
-        try:
-            result = call()
-        except BaseException as error:  # noqa: BLE001 - carried to the caller's thread, nothing is swallowed
-            self._leave(target)
-            future.set_exception(error)
-        else:
-            self._leave(target)
-            future.set_result(result)
+            self._running.add(target)
+        return daemonthread.start(f"{self._name}-{target}", call, ended=lambda: self._leave(target))
 
     def _leave(self, target: str) -> None:
         with self._lock:
-            del self._running[target]
+            self._running.remove(target)
 
     def start(self, calls: Mapping[str, Callable[[], T]]) -> dict[str, concurrent.futures.Future[T] | Exception]:
         """Submit calls side by side; a target that is occupied has its error in place of a future."""
