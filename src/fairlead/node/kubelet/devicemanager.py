@@ -33,6 +33,8 @@ from fairlead.wire.kubernetes import core, quantity
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 PLUGIN_TIMEOUT_S: Final = 30.0
+_MOST_NEW: Final = 64
+"""Plugins that wait to be followed; one more waits in its registration."""
 Grants = Mapping[tuple[str, str, str], Grant]
 """By pod uid, container and resource."""
 
@@ -80,7 +82,7 @@ class DeviceManager:
         # By name and not by endpoint: a plugin that comes anew is not called while a call of the old one is under way.
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._writing = asyncio.Lock()
-        self._new: asyncio.Queue[plugin.Endpoint] = asyncio.Queue()
+        self._new: asyncio.Queue[plugin.Endpoint] = asyncio.Queue(_MOST_NEW)
 
     def load(self) -> bool:
         """Read the checkpoint; returns False where it was damaged and the grants must be rebuilt by `restore`."""

@@ -57,6 +57,7 @@ class WatchClient(Generic[P]):
         self._followed: set[str] = set()
         self._looking: set[str] = set()
         self._orders: asyncio.Queue[wire.Order] = asyncio.Queue()
+        self._are_too_many = asyncio.Event()
         self._prepared: OrderedDict[int, P] = OrderedDict()
         self._numbers = itertools.count()
         self._reads: dict[int, tuple[wire.Read, asyncio.Future[wire.HasRead]]] = {}
@@ -101,11 +102,15 @@ class WatchClient(Generic[P]):
             self._reads.pop(number, None)
 
     def _order(self, order: wire.Order) -> None:
-        if self.pid is not None:  # whom to follow and what to read is said anew at each start
+        if self.pid is None:  # whom to follow and what to read is said anew at each start
+            return
+        if self._orders.qsize() < wire.MOST_WAITING:
             self._orders.put_nowait(order)
+        else:
+            self._are_too_many.set()
 
     async def run(self, meter: telemetry.Meter = telemetry.UNMETERED) -> None:
-        """Run the process for ever. Raises: Unavailable: it cannot be started, or ended; ProtocolError."""
+        """Run the process for ever. Raises: Unavailable: it cannot be started, ended or is stuck; ProtocolError."""
         theirs, ours = os.pipe()
         orders = pipe.Pipe(ours)
         argv, env = self._program.argv(), command.base_env()
@@ -114,8 +119,10 @@ class WatchClient(Generic[P]):
                 self._begin(running.process.pid)
                 async with asyncio.TaskGroup() as tasks:
                     writing = tasks.create_task(self._write(orders), name="container watch: orders")
+                    judging = tasks.create_task(self._end_if_stuck(), name="container watch: too many orders")
                     await self._listen(running, tasks, meter)
                     writing.cancel()
+                    judging.cancel()
                 code = await running.process.wait()
         finally:
             self.pid = None
@@ -126,8 +133,14 @@ class WatchClient(Generic[P]):
         message = f"the process that watches containers ended with status {code}"
         raise errors.Unavailable(message, reason="ContainerWatchEnded", hint="its errors stand above this line")
 
+    async def _end_if_stuck(self) -> None:
+        await self._are_too_many.wait()
+        message = f"the process that watches containers takes no orders: {wire.MOST_WAITING} wait for it"
+        raise errors.Unavailable(message, reason="ContainerWatchStuck", hint="it is ended and started again")
+
     def _begin(self, pid: int) -> None:
         self.pid = pid
+        self._are_too_many.clear()
         self._orders = asyncio.Queue()
         for uid in self._followed:
             self._orders.put_nowait(wire.Follow(uid))

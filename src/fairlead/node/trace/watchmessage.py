@@ -16,6 +16,8 @@ from fairlead.wire.text import typedjson
 
 LONGEST: Final = 4 * 2**20
 """Bytes of one line. A container with every device of a large machine needs a fraction of it."""
+MOST_WAITING: Final = 10_000
+"""Messages that wait for a side that takes none; with more the process ends, and the next is told whom to follow."""
 
 
 class Follow(msgspec.Struct, frozen=True, tag=True):

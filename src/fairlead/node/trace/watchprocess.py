@@ -39,7 +39,7 @@ class _OrdersEnded(Exception):
 class _Process:
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._reports: asyncio.Queue[wire.Report] = asyncio.Queue()
+        self._reports: asyncio.Queue[wire.Report] = asyncio.Queue(wire.MOST_WAITING)
         self._numbers = itertools.count()
         self._asked: dict[int, asyncio.Future[_Wanted | None]] = {}
         self._watch = containerwatch.ContainerWatch[_Wanted](
@@ -137,6 +137,8 @@ def main() -> None:
         asyncio.run(_Process(Path(root)).run())
     except* _OrdersEnded:
         pass
+    except* asyncio.QueueFull:
+        telemetry.log.error("container watch ends: the agent takes no reports", waiting=wire.MOST_WAITING)
 
 
 if __name__ == "__main__":

@@ -2,14 +2,15 @@
 
 The state that was last written of each object is compared with what the store says, from the list on: what changed
 while the service was down is sent when it is back, as the state that is true then. States in between are not known.
+The same holds where a database that takes nothing has more changes wait than are kept: all is listed again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from fairlead import errors, telemetry
 from fairlead.plan.pod import podstate
@@ -23,6 +24,9 @@ from fairlead.wire.kubernetes.gpulease import GPULease
 _POD, _LEASE, _TENANCY = "pod:", "lease:", "tenancy:"
 _NONE: Final = ("", "")
 _AGAIN_S: Final = 5.0
+_MOST: Final = 10_000
+"""Changes that wait for the database."""
+T = TypeVar("T")
 _Listed = tuple[str, Sequence[Any]]
 
 
@@ -34,41 +38,36 @@ class Watcher:
         self._seen: dict[str, str] = {}
         self._whose: dict[str, tuple[str, str]] = {}
         """Name and uid of the tenancy of each namespace, or that it is of none; missing until the first question."""
-        self._queue: asyncio.Queue[_Listed | port.Change[Any]] = asyncio.Queue()
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        self._seen = dict(await self._outbox.seen())
+        while True:
+            try:
+                await self._follow(asyncio.Queue(_MOST))
+            except* asyncio.QueueFull:
+                telemetry.log.warning("changes wait for webhooks' database, all is listed again", changes=_MOST)
+
+    async def _follow(self, queue: asyncio.Queue[_Listed | port.Change[Any]]) -> None:
+        def listed(prefix: str, items: Sequence[Any]) -> None:
+            queue.put_nowait((prefix, items))
+
         async with asyncio.TaskGroup() as tasks:
             for kind, prefix in ((Tenancy, _TENANCY), (core.Pod, _POD), (GPULease, _LEASE)):
                 following = reflector.follow(
                     self._store,
                     kind,
                     port.EVERYTHING,
-                    listed=functools.partial(self._listed, prefix),
-                    changed=self._queue.put_nowait,
+                    listed=functools.partial(listed, prefix),
+                    changed=queue.put_nowait,
                     is_optional=True,
                 )
                 tasks.create_task(following)
-            tasks.create_task(self._take())
+            tasks.create_task(self._take(queue))
 
-    def _listed(self, prefix: str, items: Sequence[Any]) -> None:
-        self._queue.put_nowait((prefix, items))
-
-    async def _take(self) -> None:
+    async def _take(self, queue: asyncio.Queue[_Listed | port.Change[Any]]) -> None:
+        self._seen = dict(await _insist(self._outbox.seen))
         while True:
-            await self._insist(await self._queue.get())
-
-    async def _insist(self, found: _Listed | port.Change[Any]) -> None:
-        """Handle one change, again until the database takes it: a later one must not be told before it."""
-        while True:
-            try:
-                await self.handle(found)
-            except errors.FairleadError as error:
-                telemetry.log.error("webhook events not written", reason=error.reason, error=errors.sentence(error))
-                await asyncio.sleep(_AGAIN_S)
-            else:
-                return
+            await _insist(functools.partial(self.handle, await queue.get()))
 
     async def handle(self, found: _Listed | port.Change[Any]) -> None:
         """Write what one change, or a list, means."""
@@ -143,6 +142,16 @@ class Watcher:
             self._seen.pop(name, None)
         else:
             self._seen[name] = state
+
+
+async def _insist(call: Callable[[], Awaitable[T]]) -> T:
+    """Ask the database again until it answers: a later change must not be told before this one."""
+    while True:
+        try:
+            return await call()
+        except errors.FairleadError as error:
+            telemetry.log.error("webhook events not written", reason=error.reason, error=errors.sentence(error))
+            await asyncio.sleep(_AGAIN_S)
 
 
 def _named(item: Tenancy) -> tuple[str, str]:

@@ -134,6 +134,23 @@ async def test_a_process_that_is_killed_or_stopped_is_another_one_soon_and_follo
     assert not Path(f"/proc/{first}").exists()
 
 
+async def test_a_process_that_takes_no_orders_is_another_one_once_too_many_wait(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "MOST_WAITING", 3)
+    async with machine.guarded(part.Guard("trace", first_wait_s=0.01)):
+        machine.client.follow(UID)
+        first = await machine.next_pid()
+        os.kill(first, signal.SIGSTOP)
+        for _ in range(8):  # a pipe holds the first
+            machine.client.forget("x" * 60_000)
+            await asyncio.sleep(0.01)
+        await machine.next_pid(first)
+        machine.container(ID, 77)
+        _, sight = await machine.seen.get()
+    assert sight.id == ID
+
+
 async def test_the_process_ends_with_its_part(machine: Machine) -> None:
     async with machine.guarded(part.Guard("trace")):
         pid = await machine.next_pid()

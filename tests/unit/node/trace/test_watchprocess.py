@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
+from fairlead import telemetry
 from fairlead.node.trace import containerwatch, watchprocess
 from fairlead.node.trace import watchmessage as wire
 
@@ -86,3 +89,24 @@ async def test_what_was_seen_is_reported_with_the_question_it_answers(process: w
         assert (seen.uid, seen.container, seen.number) == ("pod-1", "c", number)
     process._looking("c", True)
     assert reported(process) == wire.Looking(container="c", is_over=True)
+
+
+async def test_reports_that_nothing_takes_end_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "MOST_WAITING", 2)
+    process = watchprocess._Process(tmp_path)
+    process._looking("a", False)
+    process._looking("a", True)
+    with pytest.raises(asyncio.QueueFull):
+        process._looking("b", False)
+
+
+def test_a_process_that_ends_for_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def end(_: watchprocess._Process) -> None:
+        raise ExceptionGroup("tasks", [asyncio.QueueFull()])
+
+    monkeypatch.setattr(watchprocess._Process, "run", end)
+    monkeypatch.setattr(telemetry, "configure", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["watchprocess", "/", "info", "auto"])
+    with capture_logs() as logged:
+        watchprocess.main()
+    assert [one["event"] for one in logged] == ["container watch ends: the agent takes no reports"]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from structlog.testing import capture_logs
 
+from fairlead import errors
 from fairlead.serve.database import engine, schema
+from fairlead.serve.webhooks import watcher as watching
 from fairlead.serve.webhooks.port import Outbox
 from fairlead.serve.webhooks.watcher import Watcher
 from fairlead.store import port as stores
@@ -168,6 +171,50 @@ async def test_a_running_watcher_hears_of_changes(lab: Lab) -> None:
         await lab.run("developer", "train", tenancy="red")
         await _until(lab, "train")
         running.cancel()
+
+
+class _Away:
+    """An outbox whose database takes nothing until it is back."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox, self.back, self.refused = outbox, asyncio.Event(), asyncio.Event()
+
+    async def seen(self) -> Mapping[str, str]:
+        return await self._outbox.seen()
+
+    async def record(self, *words: Any) -> None:
+        if not self.back.is_set():
+            self.refused.set()
+            raise errors.Unavailable("no database", reason="DatabaseUnreachable")
+        await self._outbox.record(*words)
+
+
+async def test_more_changes_than_may_wait_for_the_database_are_listed_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _make(lab, "root")
+    outbox = _Away(lab.accounts.webhooks)  # type: ignore[arg-type]  # as above
+    monkeypatch.setattr(watching, "_MOST", 4)
+    monkeypatch.setattr(watching, "_AGAIN_S", 0.02)
+    async with asyncio.TaskGroup() as group, asyncio.timeout(20):
+        running = group.create_task(Watcher(lab.world.store, outbox).run())  # type: ignore[arg-type]  # its two verbs
+        await lab.run("developer", "first", tenancy="red")
+        await outbox.refused.wait()
+        with capture_logs() as logged:
+            for number in range(9):
+                await lab.run("developer", f"train-{number}", tenancy="red")
+                await asyncio.sleep(0)
+            while not any("listed again" in one["event"] for one in logged):  # noqa: ASYNC110  a log has no event
+                await asyncio.sleep(0.02)
+        monkeypatch.setattr(watching, "_MOST", 100)
+        outbox.back.set()
+        names = ["first", *(f"train-{number}" for number in range(9))]
+        for name in names:
+            await _until(lab, name)
+        running.cancel()
+    told = await _told(lab)
+    assert {name for _, name in told} == set(names)
+    assert len(told) == len(set(told)), "a state was told twice"
 
 
 async def _until(lab: Lab, name: str) -> None:
