@@ -1,8 +1,9 @@
 """Keeps a probe process waiting, so that its start costs no time when the container is there.
 
 A container may live for milliseconds, a Python program takes tens of them to start. So a probe is started ahead, waits
-for its orders on standard input, and is put into the container's device cgroups the moment its rules are in force: with
-a process in it a cgroup cannot be removed, and its rules stay to be asked. A runtime waits a moment for a cgroup to
+for its orders on standard input, and told to go into the container's device cgroups the moment its rules are in force:
+with a process in it a cgroup cannot be removed, and its rules stay to be asked. It goes by itself, in a fraction of a
+millisecond; put there by another process it would take 8 to 30 (`openprobe`). A runtime waits a moment for a cgroup to
 become empty (runc a second), or ends what is in it; a probe with its orders needs a few milliseconds.
 
 A probe that waits is one idle process of 9 MB. It ends with its standard input, so with the process that started it.
@@ -14,7 +15,6 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final, Self
 
 from fairlead import command, errors, pipe
@@ -30,7 +30,6 @@ class ProbeProcess:
 
     def __init__(self, process: asyncio.subprocess.Process, orders: pipe.Pipe, output: pipe.Pipe) -> None:
         self._process, self._orders, self._output = process, orders, output
-        self.entered: set[Path] = set()
 
     @classmethod
     async def start(cls, argv: Sequence[str]) -> Self:
@@ -55,11 +54,10 @@ class ProbeProcess:
         """Whether it is still there."""
         return self._process.returncode is None
 
-    def enter(self, folder: Path) -> None:
-        """Put the probe into a cgroup ahead of its orders; where that may not be, the probe says so itself later."""
-        with contextlib.suppress(OSError):
-            (folder / "cgroup.procs").write_text(str(self._process.pid))
-            self.entered.add(folder)
+    async def enter(self, cgroup_files: Sequence[str]) -> None:
+        """Have the probe go into cgroups ahead of its orders; where it may not, it says so once it has them."""
+        if cgroup_files:
+            await self._tell(cgroup_files)
 
     async def ask(self, words: Sequence[str]) -> tuple[int, str]:
         """Give the probe its orders, the arguments it would be started with; returns its exit code and its words.
@@ -71,7 +69,7 @@ class ProbeProcess:
         said = b""
         try:
             async with asyncio.timeout(ANSWER_S):
-                await self._orders.write("\0".join(words).encode())
+                await self._tell(words)
                 self._orders.close()
                 while not said.endswith(_WHOLE) and (piece := await self._output.read()):
                     said += piece
@@ -81,6 +79,10 @@ class ProbeProcess:
             message = f"the probe did not end within {ANSWER_S:g} s"
             raise errors.Unavailable(message, reason="ProgramTimeout", hint="is the machine overloaded?") from error
         return code, said.decode(errors="replace").strip()
+
+    async def _tell(self, words: Sequence[str]) -> None:
+        message = "\0".join(words).encode(errors="surrogateescape")
+        await self._orders.write(b"%d\n%b" % (len(message), message))
 
     async def close(self) -> None:
         """End it, asked or not; one that hangs in a driver is killed and left behind."""

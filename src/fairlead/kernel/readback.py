@@ -23,7 +23,7 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
@@ -255,9 +255,7 @@ async def _probe(
     if not keys:
         return {}, told
     joined = (ruled is not None and (await ruled).restricting) or held.cgroups[:1]
-    if waiting is not None:
-        joined = tuple(cgroup for cgroup in joined if cgroup.folder not in waiting.entered)
-    where = [*(str(cgroup.folder / _JOINED_BY[cgroup.version]) for cgroup in joined), "--", str(held.namespace)]
+    where = [*cgroup_files(joined), "--", str(held.namespace)]
     words = [*where, *paths, "--", *keys[len(paths) :]]
     try:
         async with asyncio.timeout(_ENDED_S):
@@ -271,6 +269,11 @@ async def _probe(
         ended = "its container ended meanwhile and took the probe along" if code == -signal.SIGKILL else ""
         return {}, (*told, f"what open() says: {said or ended or f'the probe ended with {code}'}")
     return dict(zip(keys, typedjson.decode(said, type=list[str]), strict=True)), told
+
+
+def cgroup_files(cgroups: Sequence[devicecgroup.Cgroup]) -> list[str]:
+    """Return the files by which a probe enters cgroups."""
+    return [str(cgroup.folder / _JOINED_BY[cgroup.version]) for cgroup in cgroups]
 
 
 def _may_make_nodes() -> bool:

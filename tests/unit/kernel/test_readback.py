@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent import futures
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fairlead import command, errors
@@ -262,6 +263,64 @@ def test_a_probe_moves_itself_where_no_child_can_be_born(tmp_path: Path) -> None
     assert (result.returncode, result.stdout, file.read_text()) == (0, '["OK"]\n', "0")
 
 
+def said_to(*messages: tuple[object, ...]) -> subprocess.CompletedProcess[str]:
+    """Run a probe that waits, with messages on its standard input."""
+    texts = ["\0".join(str(word) for word in words) for words in messages]
+    given = "".join(f"{len(text.encode())}\n{text}" for text in texts)
+    argv = [sys.executable, "-I", "-S", str(openprobe.__file__), "-"]
+    return subprocess.run(argv, input=given, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_probe_without_orders_ends_silently() -> None:
+    result = said_to()
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+@needs_root
+@pytest.mark.parametrize("name", ["tasks", "cgroup.procs"])
+def test_a_probe_goes_in_ahead_of_its_orders_and_only_once(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    file.touch()
+    orders = (file, "--", "/proc/self/ns/mnt", "/dev/null", "--")
+    result = said_to((file,), orders)
+    assert (result.returncode, result.stdout, file.read_text()) == (0, '["OK"]\n', "0")
+
+
+@needs_root
+def test_a_probe_that_could_not_go_in_ahead_says_why_at_its_orders() -> None:
+    result = said_to(("/no/such/tasks",), ("/no/such/tasks", "--", "/proc/self/ns/mnt", "--"))
+    assert (result.returncode, result.stdout) == (3, "")
+    assert "/no/such/tasks: ENOENT" in result.stderr
+
+
+async def waiting_in(folder: Path, version: int) -> list[str]:
+    """Return what a probe said that went into a cgroup ahead of its orders, and which was in there when it had them."""
+    cgroup = devicecgroup.Cgroup(version=version, folder=folder, is_root=False)
+    async with readback.started_ahead(is_wanted=True) as probe:
+        assert probe is not None
+        await probe.enter(readback.cgroup_files((cgroup,)))
+        async with asyncio.timeout(20):
+            while not (folder / "cgroup.procs").read_text():  # noqa: ASYNC110  the kernel tells nobody
+                await asyncio.sleep(0.001)
+        namespace = "/proc/self/ns/mnt"
+        code, said = await probe.ask(
+            [*readback.cgroup_files((cgroup,)), "--", namespace, "/dev/null", "/dev/zero", "--"]
+        )
+        assert code == 0
+    async with asyncio.timeout(20):
+        while (folder / "cgroup.procs").read_text():  # noqa: ASYNC110  as above
+            await asyncio.sleep(0.01)
+    return list(msgspec.json.decode(said))
+
+
+@needs_root
+@pytest.mark.skipif(not (DEVICES_V1 / "devices.list").exists(), reason="cgroup v1 devices is not mounted")
+@pytest.mark.parametrize("folder", [DEVICES_V1], indirect=True)
+async def test_a_probe_waits_for_its_orders_in_a_cgroup_of_version_1(folder: Path) -> None:
+    (folder / "devices.deny").write_text("c 1:5 rwm")
+    assert await waiting_in(folder, 1) == ["OK", "EPERM"]
+
+
 @contextlib.asynccontextmanager
 async def sleeper(procs: Path) -> AsyncIterator[int]:
     """Run a process of ours in a cgroup."""
@@ -361,6 +420,14 @@ async def test_programs_of_cgroup_v2_are_decoded_and_obeyed(folder: Path, tmp_pa
     # The program looks at the minor alone, for every access and both kinds.
     assert found.rules == ("b *:3 rwm", "c *:3 rwm")
     assert found.unread == ()
+
+
+@needs_root
+@pytest.mark.skipif(UNIFIED is None, reason="cgroup v2 is not mounted")
+@pytest.mark.parametrize("folder", [UNIFIED], indirect=True)
+async def test_a_probe_waits_for_its_orders_in_a_cgroup_of_version_2(folder: Path) -> None:
+    deny_all_but_null(folder)
+    assert await waiting_in(folder, 2) == ["OK", "EPERM"]
 
 
 @needs_root

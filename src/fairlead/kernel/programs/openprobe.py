@@ -1,7 +1,10 @@
 """Opens device nodes as a container would and prints each errno: a program of its own.
 
     python -I -S openprobe.py CGROUP_FILE… -- MOUNT_NS PATH… -- MAJOR:MINOR…
-    python -I -S openprobe.py -       the same arguments from standard input, with a NUL between them: it waits for them
+    python -I -S openprobe.py -       the same arguments from standard input: it waits for them
+
+A message on standard input is its number of bytes in decimal, a newline, and words with a NUL between them. Words with
+no `--` among them are CGROUP_FILEs that it joins ahead of its orders; where it may not, it says so when it has them.
 
 It joins the container's device cgroups (by CGROUP_FILE: `tasks` of version 1, `cgroup.procs` of version 2) and its
 mount namespace (MOUNT_NS, a file of /proc/PID/ns), takes a private copy of that namespace, opens each path there,
@@ -98,7 +101,17 @@ def _continue_in_child(folder: str) -> bool:
     return child == 0
 
 
+_entered: set[str] = set()
+
+
 def _enter(cgroup_file: str) -> None:
+    if cgroup_file in _entered:
+        return
+    _move(cgroup_file)
+    _entered.add(cgroup_file)
+
+
+def _move(cgroup_file: str) -> None:
     folder, name = os.path.split(cgroup_file)
     if name == "cgroup.procs" and _continue_in_child(folder):
         return
@@ -107,13 +120,31 @@ def _enter(cgroup_file: str) -> None:
     os.close(joined)
 
 
-def _join(cgroup_files: list[str], mount_namespace: str) -> None:
-    # Opened before a cgroup is joined: nothing of the host is needed after.
-    namespace = os.open(mount_namespace, os.O_RDONLY | os.O_CLOEXEC)
-    if cgroup_files:
+def _enter_all(cgroup_files: list[str]) -> None:
+    if not _entered.issuperset(cgroup_files):
         _leave_own_cgroups()
     for path in cgroup_files:
         _enter(path)
+
+
+def _orders() -> list[str]:
+    """Return the arguments that come on standard input, after what is to be joined ahead of them; none: not needed."""
+    while size := sys.stdin.buffer.readline():
+        words = sys.stdin.buffer.read(int(size)).decode(errors="surrogateescape").split("\0")
+        if "--" in words:
+            return words
+        try:
+            _enter_all(words)
+        except OSError:
+            continue  # the orders name it again, and its error is said then
+        _libc.alarm(0)  # a child's; its time begins with its orders
+    return []
+
+
+def _join(cgroup_files: list[str], mount_namespace: str) -> None:
+    # Opened before a cgroup is joined: nothing of the host is needed after.
+    namespace = os.open(mount_namespace, os.O_RDONLY | os.O_CLOEXEC)
+    _enter_all(cgroup_files)
     _checked("setns", _libc.setns(namespace, CLONE_NEWNS))
     _checked("unshare", _libc.unshare(CLONE_NEWNS))
     _checked("mount private", _libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None))
@@ -123,9 +154,9 @@ def _join(cgroup_files: list[str], mount_namespace: str) -> None:
 def main(arguments: list[str]) -> int:
     """Run the program; returns its exit code."""
     if arguments == ["-"]:
-        arguments = sys.stdin.read().split("\0")
-        if arguments == [""]:
-            return 0  # not needed after all
+        arguments = _orders()
+        if not arguments:
+            return 0
     _libc.alarm(ALARM_S)
     first = arguments.index("--")
     cgroup_files, mount_namespace, wanted = arguments[:first], arguments[first + 1], arguments[first + 2 :]

@@ -259,8 +259,7 @@ class ContainerWatch(Generic[P]):
         except errors.FairleadError as error:
             return _with(container, await preparing, unread=error.message)
         try:
-            for cgroup in held.cgroups:
-                waiting.enter(cgroup.folder)
+            await waiting.enter(readback.cgroup_files(held.cgroups))
             return await self._read(container, held, await preparing, waiting)
         finally:
             held.close()

@@ -138,7 +138,7 @@ def main() -> None:
     except* _OrdersEnded:
         pass
     except* asyncio.QueueFull:
-        telemetry.log.error("container watch ends: the agent takes no reports", waiting=wire.MOST_WAITING)
+        telemetry.log.error("container watch ends: the agent takes no reports", count=wire.MOST_WAITING)
 
 
 if __name__ == "__main__":

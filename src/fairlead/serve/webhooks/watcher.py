@@ -45,7 +45,7 @@ class Watcher:
             try:
                 await self._follow(asyncio.Queue(_MOST))
             except* asyncio.QueueFull:
-                telemetry.log.warning("changes wait for webhooks' database, all is listed again", changes=_MOST)
+                telemetry.log.warning("changes wait for webhooks' database, all is listed again", count=_MOST)
 
     async def _follow(self, queue: asyncio.Queue[_Listed | port.Change[Any]]) -> None:
         def listed(prefix: str, items: Sequence[Any]) -> None:
