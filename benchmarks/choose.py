@@ -10,7 +10,7 @@ from benchmarks import frame
 from fairlead.model.device import Device
 from fairlead.model.gpu import GPU, Inventory, Link, LinkKind
 from fairlead.model.ids import GPUUUID, DeviceID
-from fairlead.plan.gpu import choose
+from fairlead.plan.gpu.allocation import choose
 
 ALLOCATOR = "NVIDIA go-gpuallocator 876e7b7"
 SOURCE = "docs/design/peers.md, go-gpuallocator"

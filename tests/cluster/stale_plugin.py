@@ -19,7 +19,8 @@ from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.deviceplugin import registration
 from fairlead.node.inventory import folderwatch
-from fairlead.plan.gpu import advertise, answer, choose
+from fairlead.plan.gpu.allocation import answer, choose
+from fairlead.plan.gpu.offer import advertise
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 _FOLDER = Path("/var/lib/kubelet/device-plugins")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fairlead import errors
-from fairlead.plan.gpu import enginesupport
+from fairlead.plan.gpu.allocation import enginesupport
 from tests import kubeletbooks
 from tests.cluster import criohost, enginehost, pods
 

@@ -22,7 +22,8 @@ from fairlead.model.ids import GPUUUID
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.deviceplugin import registration
 from fairlead.node.inventory import folderwatch
-from fairlead.plan.gpu import advertise, answer, choose
+from fairlead.plan.gpu.allocation import answer, choose
+from fairlead.plan.gpu.offer import advertise
 from fairlead.wire.kubelet import deviceplugin as wire
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 from tests import devices

@@ -44,8 +44,10 @@ from fairlead.node.inventory import folderwatch, healthmemory, latest, monitor
 from fairlead.node.metrics import exporter
 from fairlead.node.publish import nodeevents
 from fairlead.plan.cdi import conflict
-from fairlead.plan.gpu import advertise, answer, attribution, choose, migoffer
+from fairlead.plan.gpu import attribution
 from fairlead.plan.gpu import health as rules
+from fairlead.plan.gpu.allocation import answer, choose
+from fairlead.plan.gpu.offer import advertise, migoffer
 from fairlead.plan.sharing import amounts
 from fairlead.settings import Settings
 from fairlead.silicon import running

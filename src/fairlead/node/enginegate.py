@@ -13,7 +13,7 @@ from typing import Final
 from fairlead import errors, telemetry
 from fairlead.node.engines import kubeletengine, runtimecheck
 from fairlead.node.inventory import latest
-from fairlead.plan.gpu import answer
+from fairlead.plan.gpu.allocation import answer
 
 ENGINE_PATIENCE_S: Final = 10.0
 """After this without a word about the engine that serves the kubelet the agent says so."""

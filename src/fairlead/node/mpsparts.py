@@ -16,7 +16,8 @@ from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.sharing import mps as daemons
 from fairlead.node.sharing import mpsdaemon
-from fairlead.plan.gpu import advertise, deviceids
+from fairlead.plan.gpu import deviceids
+from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.sharing import amounts, mps, replicate
 from fairlead.settings import Settings
 from fairlead.silicon.port import MPSSilicon

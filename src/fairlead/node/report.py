@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from fairlead.node.inventory import latest, monitor
-from fairlead.plan.gpu import advertise
+from fairlead.plan.gpu.offer import advertise
 from fairlead.store.subresource import Placement
 
 

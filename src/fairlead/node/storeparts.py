@@ -19,8 +19,9 @@ from fairlead.node.inventory import latest, monitor, nodeobject, pods
 from fairlead.node.lease import ledgerpath
 from fairlead.node.publish import devicetaint, features, nodecondition, objects, podcondition
 from fairlead.node.trace import foreignkubelet, watchclient
-from fairlead.plan.gpu import advertise, attribution
+from fairlead.plan.gpu import attribution
 from fairlead.plan.gpu import health as rules
+from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.lease import verification
 from fairlead.settings import Settings
 from fairlead.silicon import firmware

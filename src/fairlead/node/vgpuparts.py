@@ -1,4 +1,4 @@
-"""Joins the vGPUs that this machine lends to what the agent offers; `plan.gpu.lent` decides what becomes of them."""
+"""Joins the vGPUs that this machine lends to what the agent offers; `plan.gpu.offer` decides what becomes of them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from fairlead.model.driver import DeviceNode, DriverFiles
 from fairlead.node.inventory import monitor
-from fairlead.plan.gpu import advertise
-from fairlead.plan.gpu.lent import vgpuoffer
+from fairlead.plan.gpu.offer import advertise, vgpuoffer
 
 
 def with_vgpus(

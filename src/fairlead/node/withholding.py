@@ -19,8 +19,9 @@ from fairlead.node.cdi import specfiles
 from fairlead.node.deviceplugin import otherholders
 from fairlead.node.inventory import latest
 from fairlead.plan.cdi import conflict
-from fairlead.plan.gpu import advertise, answer
 from fairlead.plan.gpu import health as rules
+from fairlead.plan.gpu.allocation import answer
+from fairlead.plan.gpu.offer import advertise
 
 SPEC_MISSING: Final = "CDISpecMissing"
 

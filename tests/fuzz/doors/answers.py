@@ -21,8 +21,8 @@ from fairlead.cli.core import client as service_client
 from fairlead.cli.doctor import cluster_checks, cluster_facts, cluster_kinds
 from fairlead.client import answers as clientanswers
 from fairlead.client import container, record, transport
-from fairlead.plan.gpu import enginesupport
 from fairlead.plan.gpu import gpudevice as plan_gpudevice
+from fairlead.plan.gpu.allocation import enginesupport
 from fairlead.plan.pod import podstate
 from fairlead.serve.v1.containers import view
 from fairlead.store import port

@@ -26,7 +26,7 @@ from fairlead.node.engines import files as enginefiles
 from fairlead.plan import charlinks as charlinks_plan
 from fairlead.plan.engineconfig import table
 from fairlead.plan.engineconfig.model import Location, Request
-from fairlead.plan.gpu import enginesupport
+from fairlead.plan.gpu.allocation import enginesupport
 
 _FOLDER: Final = "/usr/libexec/fairlead"
 _PATH: Final = click.Path(path_type=Path)

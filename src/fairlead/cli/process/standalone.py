@@ -30,7 +30,7 @@ from fairlead.engine import machine as engines
 from fairlead.engine.port import EngineInfo
 from fairlead.model.gpu import Inventory
 from fairlead.node import agent
-from fairlead.plan.gpu import advertise
+from fairlead.plan.gpu.offer import advertise
 from fairlead.serve import probes, server
 from fairlead.serve.backend import lifecycle, local
 from fairlead.serve.console import app as consoledoor

@@ -14,7 +14,8 @@ from fairlead.model.device import Device
 from fairlead.model.gpu import GPU
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import pods
-from fairlead.plan.gpu import advertise, clash, deviceids
+from fairlead.plan.gpu import clash, deviceids
+from fairlead.plan.gpu.offer import advertise
 from fairlead.wire.kubernetes import core
 
 _SILENT = "the kubelet has not said yet which container holds what; its socket is {path}"

@@ -2,9 +2,9 @@
 
 `Plugin` is the servicer. It holds the last advertisement and answers every call from it: no call reads hardware or
 disk, so none can hang the kubelet. Streams get full lists, only when something changed, and a slow one skips to the
-newest. Allocate names devices in the way the node's settings say (`plan.gpu.answer`), by default as CDI names; what
-those mean is in the spec that `node.cdi` wrote before they were advertised. Unknown and unhealthy ids are refused,
-never guessed.
+newest. Allocate names devices in the way the node's settings say (`plan.gpu.allocation.answer`), by default as CDI
+names; what those mean is in the spec that `node.cdi` wrote before they were advertised. Unknown and unhealthy ids are
+refused, never guessed.
 
 `Endpoint` is the socket: bound, then dialled once to be sure, before the kubelet gets its name. When to bind again and
 registering with kubelets is `node.deviceplugin.registration`'s part.
@@ -30,7 +30,9 @@ from fairlead.model.gpu import Vendor
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.node.deviceplugin import taken as takens
 from fairlead.node.inventory import latest
-from fairlead.plan.gpu import advertise, answer, attribution, choose
+from fairlead.plan.gpu import attribution
+from fairlead.plan.gpu.allocation import answer, choose
+from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.sharing import amounts, mps
 from fairlead.wire.kubelet import deviceplugin as wire
 from fairlead.wire.nvidia.pluginconfig import MPS_AMOUNTS

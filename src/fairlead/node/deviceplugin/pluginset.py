@@ -19,7 +19,9 @@ from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.deviceplugin import registration
 from fairlead.node.deviceplugin import taken as takens
 from fairlead.node.inventory import folderwatch, latest
-from fairlead.plan.gpu import advertise, answer, attribution, choose
+from fairlead.plan.gpu import attribution
+from fairlead.plan.gpu.allocation import answer, choose
+from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.sharing import amounts
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 

@@ -21,7 +21,7 @@ from fairlead import command, errors, files
 from fairlead.node.engines import records
 from fairlead.plan.engineconfig import change, table, tree
 from fairlead.plan.engineconfig.model import HEADER, Edit, Location, Proposal, Request
-from fairlead.plan.gpu import enginesupport
+from fairlead.plan.gpu.allocation import enginesupport
 
 _ASK_S: Final = 20
 _NEW_MODE: Final = 0o644

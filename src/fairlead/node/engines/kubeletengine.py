@@ -15,7 +15,7 @@ from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.node.inventory import latest
-from fairlead.plan.gpu import enginesupport
+from fairlead.plan.gpu.allocation import enginesupport
 from fairlead.wire.kubelet import engineversion
 
 SOCKETS: Final = (

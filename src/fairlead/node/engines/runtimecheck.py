@@ -12,7 +12,7 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.plan.engineconfig.model import PROGRAM
-from fairlead.plan.gpu import answer
+from fairlead.plan.gpu.allocation import answer
 
 FOLDERS: Final = (
     "etc/containerd",

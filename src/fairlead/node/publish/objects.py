@@ -25,9 +25,10 @@ from fairlead.model.ids import GPUUUID
 from fairlead.node.inventory import latest, monitor, nodeobject
 from fairlead.node.mig import configurator
 from fairlead.node.publish import features
-from fairlead.plan.gpu import advertise, label, migoffer
 from fairlead.plan.gpu import gpudevice as planner
 from fairlead.plan.gpu import health as rules
+from fairlead.plan.gpu import label
+from fairlead.plan.gpu.offer import advertise, migoffer
 from fairlead.plan.mig import label as miglabel
 from fairlead.store import reflector, retry
 from fairlead.store.port import Change, ChangeKind, Selector, Store

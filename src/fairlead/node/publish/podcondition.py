@@ -22,7 +22,8 @@ from fairlead.model.ids import GPUUUID
 from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, monitor, pods
-from fairlead.plan.gpu import advertise, attribution, deviceids, podcondition
+from fairlead.plan.gpu import attribution, deviceids, podcondition
+from fairlead.plan.gpu.offer import advertise
 from fairlead.store import retry, tracerecorder
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core, gpudevice, meta

@@ -30,9 +30,9 @@ from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, pods
 from fairlead.node.isolation import edits
 from fairlead.node.trace import containerwatch, steps, watchclient
-from fairlead.plan.gpu import advertise
 from fairlead.plan.gpu import attribution as plan
 from fairlead.plan.gpu.attribution import Attempt, Grant
+from fairlead.plan.gpu.offer import advertise
 from fairlead.store import tracerecorder
 from fairlead.store.port import Store
 from fairlead.wire.kubelet import deviceplugin

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 from fairlead import errors
 from fairlead.plan.engineconfig.model import PROGRAM, Location, Request
-from fairlead.plan.gpu import enginesupport
+from fairlead.plan.gpu.allocation import enginesupport
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _OTHERS: Final = "nvidia-container-runtime"

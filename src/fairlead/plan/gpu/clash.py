@@ -17,8 +17,8 @@ from typing import Final
 from fairlead.model import replica
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.plan.gpu import deviceids
-from fairlead.plan.gpu.advertise import Advertisement
 from fairlead.plan.gpu.attribution import Holding
+from fairlead.plan.gpu.offer.advertise import Advertisement
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.gpudevice import Holder
 from fairlead.wire.nvidia.pluginconfig import MPS_AMOUNTS

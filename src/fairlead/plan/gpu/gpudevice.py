@@ -17,8 +17,8 @@ import msgspec
 
 from fairlead.model.gpu import GPU, Inventory, LinkKind, UnreadableGPU
 from fairlead.model.ids import GPUUUID, MIGUUID
-from fairlead.plan.gpu import advertise
 from fairlead.plan.gpu import health as rules
+from fairlead.plan.gpu.offer import advertise
 from fairlead.wire.kubernetes import core, gpudevice, meta, quantity
 from fairlead.wire.kubernetes.gpudevice import GPUDevice, GPUDeviceSpec, GPULink, MIGSlice
 

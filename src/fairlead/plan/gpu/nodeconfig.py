@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fairlead import errors, settings
-from fairlead.plan.gpu import answer, health, healthpolicy
-from fairlead.plan.gpu.beside import companion
+from fairlead.plan.gpu import health, healthpolicy
+from fairlead.plan.gpu.allocation import answer, companion
 from fairlead.wire.nvidia import pluginconfig
 from fairlead.wire.nvidia.pluginconfig import Effect, FlagValue, PluginConfig
 

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from fairlead.model.gpu import GPU, MIGDevice, MIGEngines, Vendor
-from fairlead.plan.gpu import label, migoffer
+from fairlead.plan.gpu import label
+from fairlead.plan.gpu.offer import migoffer
 
 _MIB: Final = 1 << 20
 _INVALID: Final = "MIG-INVALID"

@@ -18,9 +18,9 @@ from fairlead.model import replica
 from fairlead.model.device import Device
 from fairlead.model.gpu import GPU, Vendor
 from fairlead.model.ids import GPUUUID, DeviceID
-from fairlead.plan.gpu.advertise import Advertisement, SharingRule
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.gpu.nodeconfig import NodeConfig
+from fairlead.plan.gpu.offer.advertise import Advertisement, SharingRule
 from fairlead.plan.sharing import mps, replicate
 from fairlead.wire.nvidia.pluginconfig import MPS_AMOUNTS, MPS_CORE, MPS_MEMORY
 

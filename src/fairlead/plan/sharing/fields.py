@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.plan.gpu import advertise, nodeconfig
+from fairlead.plan.gpu import nodeconfig
+from fairlead.plan.gpu.offer import advertise
 from fairlead.wire.nvidia import pluginconfig
 from fairlead.wire.nvidia.pluginconfig import DeviceChoice, Effect, FlagValue, NamingRule, Own, PluginConfig, Sharing
 

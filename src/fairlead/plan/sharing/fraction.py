@@ -15,7 +15,7 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.model.gpu import GPU
-from fairlead.plan.gpu import migoffer
+from fairlead.plan.gpu.offer import migoffer
 from fairlead.plan.sharing import mps, replicate
 from fairlead.wire.nvidia import pluginconfig
 

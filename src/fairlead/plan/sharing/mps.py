@@ -18,7 +18,7 @@ from fairlead.model.device import Device
 from fairlead.model.gpu import GPU
 from fairlead.model.ids import GPUUUID
 from fairlead.plan.gpu import nodeconfig
-from fairlead.plan.gpu.advertise import Advertisement, MPSClient
+from fairlead.plan.gpu.offer.advertise import Advertisement, MPSClient
 from fairlead.plan.sharing.replicate import MPS
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 

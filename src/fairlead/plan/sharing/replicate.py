@@ -17,8 +17,8 @@ from fairlead.model import replica
 from fairlead.model.device import Device
 from fairlead.model.gpu import Vendor
 from fairlead.model.ids import DeviceID
-from fairlead.plan.gpu.advertise import Advertisement, SharingRule
 from fairlead.plan.gpu.nodeconfig import NodeConfig
+from fairlead.plan.gpu.offer.advertise import Advertisement, SharingRule
 from fairlead.wire.nvidia.pluginconfig import DeviceChoice, Replicas, Sharing
 
 TIME_SLICING: Final = "time-slicing"

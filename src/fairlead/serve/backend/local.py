@@ -18,7 +18,7 @@ from fairlead.model.device import gpus_by_device
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPU, Inventory
 from fairlead.model.sample import Sample
-from fairlead.plan.gpu import advertise
+from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.metering.price import Pricing
 from fairlead.plan.pod import podstate
 from fairlead.serve.backend import devicechange, enginepods, hardware, lifecycle, podaccess, port, volumes

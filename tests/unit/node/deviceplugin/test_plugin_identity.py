@@ -13,8 +13,9 @@ from fairlead.model.driver import DeviceNode
 from fairlead.model.gpu import Vendor
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.trace import steps
-from fairlead.plan.gpu import advertise, answer, choose
-from fairlead.plan.gpu.answer import Strategy
+from fairlead.plan.gpu.allocation import answer, choose
+from fairlead.plan.gpu.allocation.answer import Strategy
+from fairlead.plan.gpu.offer import advertise
 from fairlead.wire.kubelet import deviceplugin as wire
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 from tests import devices

@@ -15,8 +15,9 @@ from fairlead.model.ids import DeviceID
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.deviceplugin import podresources, taken
 from fairlead.node.inventory import pods
-from fairlead.plan.gpu import advertise, choose
+from fairlead.plan.gpu.allocation import choose
 from fairlead.plan.gpu.attribution import Holding
+from fairlead.plan.gpu.offer import advertise
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.proto import deviceplugin_pb2 as pb

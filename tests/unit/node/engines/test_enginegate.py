@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from fairlead import errors
 from fairlead.node import enginegate
 from fairlead.node.inventory import latest
-from fairlead.plan.gpu import answer
+from fairlead.plan.gpu.allocation import answer
 
 
 async def test_another_way_of_answering_that_the_engine_would_ignore_is_said_too(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from fairlead.node.engines import kubeletengine
 from fairlead.node.inventory import latest
-from fairlead.plan.gpu import enginesupport
+from fairlead.plan.gpu.allocation import enginesupport
 from fairlead.wire.kubelet import deviceplugin, engineversion
 from fairlead.wire.proto import engineversion_pb2 as pb
 

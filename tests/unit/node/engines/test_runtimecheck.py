@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.node.engines import runtimecheck
-from fairlead.plan.gpu import answer
+from fairlead.plan.gpu.allocation import answer
 
 
 def way(text: str, *, passes_device_specs: bool = False) -> answer.AllocateOptions:

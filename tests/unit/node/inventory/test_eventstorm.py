@@ -17,7 +17,8 @@ from fairlead.model.gpu import EventKind, GPUEvent
 from fairlead.model.ids import GPUUUID
 from fairlead.node.deviceplugin import plugin
 from fairlead.node.inventory import monitor
-from fairlead.plan.gpu import advertise, choose
+from fairlead.plan.gpu.allocation import choose
+from fairlead.plan.gpu.offer import advertise
 from fairlead.silicon import eventbus
 from fairlead.silicon.sim import machine, silicon
 from fairlead.wire.proto import deviceplugin_pb2 as pb

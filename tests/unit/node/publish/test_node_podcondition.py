@@ -17,9 +17,10 @@ from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, monitor, pods
 from fairlead.node.publish import podcondition
-from fairlead.plan.gpu import advertise, health
+from fairlead.plan.gpu import health
 from fairlead.plan.gpu import podcondition as plan
 from fairlead.plan.gpu.attribution import Holding
+from fairlead.plan.gpu.offer import advertise
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.kubernetes import core, gpudevice, meta

@@ -21,8 +21,8 @@ from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, pods
 from fairlead.node.trace import foreignkubelet, watchclient
 from fairlead.plan import trace
-from fairlead.plan.gpu import advertise
 from fairlead.plan.gpu.attribution import Call, Grant, Holding, Preference
+from fairlead.plan.gpu.offer import advertise
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.port import ChangeKind

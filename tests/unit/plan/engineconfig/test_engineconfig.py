@@ -18,7 +18,7 @@ import pytest
 from fairlead import errors
 from fairlead.plan.engineconfig import table, tree
 from fairlead.plan.engineconfig.model import HEADER, Location, Proposal, Request
-from fairlead.plan.gpu import enginesupport
+from fairlead.plan.gpu.allocation import enginesupport
 
 GOLDEN = Path(__file__).parent / "enginegolden"
 CASES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())

@@ -10,9 +10,8 @@ from google.protobuf.json_format import MessageToDict
 from fairlead import errors
 from fairlead.model.driver import DeviceNode
 from fairlead.model.gpu import Vendor
-from fairlead.plan.gpu import answer
-from fairlead.plan.gpu.answer import Strategy
-from fairlead.plan.gpu.beside import companion
+from fairlead.plan.gpu.allocation import answer, companion
+from fairlead.plan.gpu.allocation.answer import Strategy
 from fairlead.plan.shim import request
 from fairlead_cdi import annotation
 from tests import devices

@@ -14,7 +14,7 @@ from fairlead import errors
 from fairlead.model.device import Device
 from fairlead.model.gpu import Inventory, Link, LinkKind
 from fairlead.model.ids import GPUUUID, DeviceID
-from fairlead.plan.gpu import choose
+from fairlead.plan.gpu.allocation import choose
 from tests import devices as named
 from tests import gpus
 

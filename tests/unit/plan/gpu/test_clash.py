@@ -5,8 +5,9 @@ from __future__ import annotations
 from fairlead.model.device import Device
 from fairlead.model.gpu import Vendor
 from fairlead.model.ids import DeviceID
-from fairlead.plan.gpu import advertise, clash, deviceids
+from fairlead.plan.gpu import clash, deviceids
 from fairlead.plan.gpu.attribution import Holding
+from fairlead.plan.gpu.offer import advertise
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.gpudevice import Holder
 from tests import devices

@@ -8,7 +8,8 @@ import pytest
 
 from fairlead.model.gpu import GPU, Inventory, UnreadableGPU
 from fairlead.model.ids import GPUUUID, MIGUUID
-from fairlead.plan.gpu import advertise, health, migoffer
+from fairlead.plan.gpu import health
+from fairlead.plan.gpu.offer import advertise, migoffer
 from tests import gpus
 
 FAULTY = health.Verdict(state=health.State.FAULTY, reason="XID79")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors, settings
-from fairlead.plan.gpu import answer, nodeconfig
-from fairlead.plan.gpu.beside import companion
+from fairlead.plan.gpu import nodeconfig
+from fairlead.plan.gpu.allocation import answer, companion
 from fairlead.wire.nvidia import pluginreader
 
 

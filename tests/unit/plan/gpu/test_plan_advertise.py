@@ -6,7 +6,8 @@ import dataclasses
 
 from fairlead.model.gpu import GPU, Inventory, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.plan.gpu import advertise, health
+from fairlead.plan.gpu import health
+from fairlead.plan.gpu.offer import advertise
 from tests import devices
 
 

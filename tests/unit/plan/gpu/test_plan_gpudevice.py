@@ -9,8 +9,9 @@ import pytest
 
 from fairlead.model.gpu import GPU, Driver, Inventory, Link, LinkKind, MIGDevice, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID, MIGUUID
-from fairlead.plan.gpu import advertise, health
 from fairlead.plan.gpu import gpudevice as planner
+from fairlead.plan.gpu import health
+from fairlead.plan.gpu.offer import advertise
 from fairlead.wire.kubernetes import gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 from tests import devices

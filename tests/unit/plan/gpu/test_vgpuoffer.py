@@ -8,9 +8,10 @@ from google.protobuf.json_format import MessageToDict
 from fairlead.model.driver import VGPU, DeviceNode, DriverFiles
 from fairlead.model.gpu import GPU, Inventory, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.plan.gpu import advertise, answer, health
-from fairlead.plan.gpu.answer import Strategy
-from fairlead.plan.gpu.lent import vgpuoffer
+from fairlead.plan.gpu import health
+from fairlead.plan.gpu.allocation import answer
+from fairlead.plan.gpu.allocation.answer import Strategy
+from fairlead.plan.gpu.offer import advertise, vgpuoffer
 from tests import devices
 
 BOARD = GPU(

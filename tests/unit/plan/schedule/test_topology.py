@@ -12,8 +12,8 @@ import pytest
 
 from fairlead.model.gpu import GPU, Inventory, Link, LinkKind
 from fairlead.model.ids import GPUUUID, DeviceID
-from fairlead.plan.gpu import choose
 from fairlead.plan.gpu import gpudevice as planner
+from fairlead.plan.gpu.allocation import choose
 from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.engine.rankings import EngineRankings

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fairlead.model.device import Device
 from fairlead.model.ids import GPUUUID, DeviceID
-from fairlead.plan.gpu import choose
-from fairlead.plan.gpu.advertise import SharingRule
+from fairlead.plan.gpu.allocation import choose
+from fairlead.plan.gpu.offer.advertise import SharingRule
 from fairlead.plan.schedule.topology import amounts
 from fairlead.plan.sharing import replicate
 from fairlead.wire.kubernetes import core, gpudevice, meta

@@ -10,9 +10,10 @@ from fairlead import errors, settings
 from fairlead.model.gpu import Inventory
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.node.deviceplugin import plugin as deviceplugin
-from fairlead.plan.gpu import advertise, clash, deviceids, nodeconfig
+from fairlead.plan.gpu import clash, deviceids, nodeconfig
+from fairlead.plan.gpu.allocation.choose import Topology
 from fairlead.plan.gpu.attribution import Holding
-from fairlead.plan.gpu.choose import Topology
+from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.sharing import amounts, fields, mps
 from fairlead.wire.nvidia import pluginconfig, pluginreader
 from fairlead.wire.proto import deviceplugin_pb2 as pb

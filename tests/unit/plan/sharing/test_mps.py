@@ -10,7 +10,9 @@ from fairlead import errors, settings
 from fairlead.model.gpu import GPU, Inventory, MIGDevice, Vendor
 from fairlead.model.ids import GPUUUID, MIGUUID, DeviceID
 from fairlead.node.deviceplugin import plugin as deviceplugin
-from fairlead.plan.gpu import advertise, answer, choose, migoffer, nodeconfig
+from fairlead.plan.gpu import nodeconfig
+from fairlead.plan.gpu.allocation import answer, choose
+from fairlead.plan.gpu.offer import advertise, migoffer
 from fairlead.plan.sharing import fields, mps, replicate
 from fairlead.wire.nvidia import pluginreader
 from fairlead.wire.proto import deviceplugin_pb2 as pb

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from fairlead import settings
 from fairlead.model.gpu import GPU, Inventory, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.plan.gpu import advertise, choose, health, nodeconfig
+from fairlead.plan.gpu import health, nodeconfig
+from fairlead.plan.gpu.allocation import choose
+from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.sharing import replicate
 from fairlead.wire.nvidia import pluginreader
 

@@ -1,9 +1,9 @@
 """Says how the free GPUs of a node hang together, and what a pod's GPUs would be worth there. Pure.
 
-A `Fabric` is the shape of one node's GPUs: pair worths as the device plugin weighs them (`plan.gpu.choose`), and the
-closest way between each two. Nodes of one shape share one value, so that what was worked out for a set of free GPUs is
-looked up for all of them. The kubelet asks the plugin which GPUs a pod gets; `chosen` asks the same function with the
-same free GPUs, so a node is judged by the GPUs that the pod will have there.
+A `Fabric` is the shape of one node's GPUs: pair worths as the device plugin weighs them (`plan.gpu.allocation.choose`),
+and the closest way between each two. Nodes of one shape share one value, so that what was worked out for a set of free
+GPUs is looked up for all of them. The kubelet asks the plugin which GPUs a pod gets; `chosen` asks the same function
+with the same free GPUs, so a node is judged by the GPUs that the pod will have there.
 
 What a set is worth (`FreeGPUs.worth`): by its worst pair (NVLink or NVSwitch, one PCIe switch, one NUMA node, none of
 these), less a little where it breaks up an island of NVLinks that is free as a whole and smaller than the node. What
@@ -21,7 +21,7 @@ from typing import Final
 
 from fairlead.model.gpu import GPU, Inventory, Link, LinkKind
 from fairlead.model.ids import GPUUUID
-from fairlead.plan.gpu import choose
+from fairlead.plan.gpu.allocation import choose
 
 BEST: Final = 100
 _BROKEN: Final = 10

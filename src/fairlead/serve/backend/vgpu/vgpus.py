@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPU
-from fairlead.plan.gpu import advertise
-from fairlead.plan.gpu.lent import vgpuoffer
+from fairlead.plan.gpu.offer import advertise, vgpuoffer
 from fairlead.serve.backend import hardware
 
 

@@ -18,7 +18,8 @@ from fairlead.model import cdikind
 from fairlead.model.device import Device
 from fairlead.model.gpu import GPU, Inventory, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID, MIGUUID, DeviceID
-from fairlead.plan.gpu import health, migoffer
+from fairlead.plan.gpu import health
+from fairlead.plan.gpu.offer import migoffer
 from fairlead.wire.nvidia.pluginconfig import NamingRule
 
 AMD_RESOURCE: Final = "amd.com/gpu"

@@ -28,7 +28,7 @@ from fairlead import errors
 from fairlead.model.device import Device
 from fairlead.model.gpu import GPU, Inventory, LinkKind
 from fairlead.model.ids import DeviceID
-from fairlead.plan.gpu.advertise import UNSHARED, SharingRule
+from fairlead.plan.gpu.offer.advertise import UNSHARED, SharingRule
 
 _PCIE_SCORE: Final[Mapping[LinkKind, int]] = {
     LinkKind.SYSTEM: 10,

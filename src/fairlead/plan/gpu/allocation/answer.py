@@ -29,9 +29,8 @@ from fairlead.model import cdikind, visibledevices
 from fairlead.model.device import Device
 from fairlead.model.driver import SHARED_NODES, DeviceNode
 from fairlead.model.gpu import Vendor
-from fairlead.plan.gpu import enginesupport
-from fairlead.plan.gpu.beside import companion
-from fairlead.plan.gpu.lent import vgpuoffer
+from fairlead.plan.gpu.allocation import companion, enginesupport
+from fairlead.plan.gpu.offer import vgpuoffer
 from fairlead.wire.cdi import translate
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 from fairlead_cdi import annotation

@@ -22,7 +22,7 @@ from fairlead.model.driver import VGPU, DriverFiles
 from fairlead.model.gpu import GPU, Inventory, Vendor
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.plan.gpu import health
-from fairlead.plan.gpu.advertise import Advertisement
+from fairlead.plan.gpu.offer.advertise import Advertisement
 
 UNUSABLE: Final = "VGPUUnusable"
 """Reason of a vGPU without nodes, or in an IOMMU group that is not viable."""

@@ -1,1 +1,0 @@
-"""Decides what containers get beside their GPUs."""
