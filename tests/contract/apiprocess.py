@@ -14,7 +14,8 @@ from fairlead import telemetry
 from fairlead.engine.fake import engine
 from fairlead.model.gpu import Inventory
 from fairlead.serve import server
-from fairlead.serve.backend import lifecycle, local
+from fairlead.serve.backend import local
+from fairlead.serve.backend.containers import lifecycle
 from fairlead.serve.v1 import app, dependencies
 from fairlead.store.sqlite import store as sqlite
 

@@ -20,7 +20,8 @@ import pytest
 from fairlead import errors, settings
 from fairlead.engine import port as engines
 from fairlead.engine.fake import engine as fake
-from fairlead.serve.backend import enginepods, local
+from fairlead.serve.backend import local
+from fairlead.serve.backend.containers import enginepods
 from fairlead.store.embedded import memory
 from fairlead.store.embedded.placement import EmbeddedPlacement
 from fairlead.store.kubernetes import credentials

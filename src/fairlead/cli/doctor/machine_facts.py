@@ -27,8 +27,8 @@ from fairlead.model import cdikind
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Vendor
 from fairlead.plan.lease.row import State
+from fairlead.serve.backend import vgpus
 from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView
-from fairlead.serve.backend.vgpu import vgpus
 from fairlead.serve.v1.nodes.view import NodeView
 from fairlead.serve.v1.secrets.view import SecretList
 from fairlead.serve.v1.statusview import Status

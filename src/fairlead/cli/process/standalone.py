@@ -32,7 +32,8 @@ from fairlead.model.gpu import Inventory
 from fairlead.node import agent
 from fairlead.plan.gpu.offer import advertise
 from fairlead.serve import probes, server
-from fairlead.serve.backend import lifecycle, local
+from fairlead.serve.backend import local
+from fairlead.serve.backend.containers import lifecycle
 from fairlead.serve.console import app as consoledoor
 from fairlead.serve.metering import leases
 from fairlead.serve.v1 import app, dependencies

@@ -16,9 +16,9 @@ from fairlead.model import replica
 from fairlead.model.gpu import GPU, Driver, MIGDevice, Vendor
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.plan.metering.price import Pricing
-from fairlead.serve.backend import hardware, lifecycle, podaccess, port, volumes
+from fairlead.serve.backend import hardware, idempotency, port, volumes
+from fairlead.serve.backend.containers import lifecycle, podaccess
 from fairlead.serve.backend.faults import AgentFaults
-from fairlead.serve.backend.once import idempotency
 from fairlead.serve.backend.tenancy import clustersecrets, credentials, trial
 from fairlead.serve.metering import leases
 from fairlead.store import subresource

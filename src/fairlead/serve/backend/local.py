@@ -21,10 +21,10 @@ from fairlead.model.sample import Sample
 from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.metering.price import Pricing
 from fairlead.plan.pod import podstate
-from fairlead.serve.backend import devicechange, enginepods, hardware, lifecycle, podaccess, port, volumes
+from fairlead.serve.backend import hardware, port, vgpus, volumes
+from fairlead.serve.backend.containers import devicechange, enginepods, lifecycle, podaccess
 from fairlead.serve.backend.faults import LocalFaults
 from fairlead.serve.backend.tenancy import localsecrets
-from fairlead.serve.backend.vgpu import vgpus
 from fairlead.serve.metering import leases
 from fairlead.silicon.port import Faults, Sampler
 from fairlead.store import sealing

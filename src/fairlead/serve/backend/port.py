@@ -19,10 +19,9 @@ from fairlead.plan.lease.baseline import Decided, Learned
 from fairlead.plan.lease.row import Row
 from fairlead.plan.tenancy import secret
 from fairlead.plan.tenancy.matrix import Matrix
-from fairlead.serve.backend import hardware
+from fairlead.serve.backend import hardware, idempotency
 from fairlead.serve.backend.deviceview import DeviceChanged
 from fairlead.serve.backend.faults import FaultInjection
-from fairlead.serve.backend.once import idempotency
 from fairlead.serve.metering.port import Metering
 from fairlead.store import subresource
 from fairlead.wire.fairlead.tenancy import Tenancy

@@ -1,9 +1,9 @@
 """Declares what handlers are given: the store of objects and the backend where containers run, as the caller may.
 
 On a machine the caller is who the kernel says connected to the socket. Root gets the machine, any other user what
-`backend.own` leaves of it. Who comes by TLS is the account of a key: an administrator gets the machine, everybody else
-what `backend.member` leaves of it for what the route does. Over a cluster the API server judges the kubeconfig's user,
-and nothing is judged here.
+`backend.tenancy.own` leaves of it. Who comes by TLS is the account of a key: an administrator gets the machine,
+everybody else what `backend.tenancy.member` leaves of it for what the route does. Over a cluster the API server judges
+the kubeconfig's user, and nothing is judged here.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from fairlead.serve.accounts.audit import Place
 from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.accounts.recording import Recording
 from fairlead.serve.api.resultcache import ResultCache
-from fairlead.serve.backend import own
 from fairlead.serve.backend.port import Absent, Backend
-from fairlead.serve.backend.tenant import member
+from fairlead.serve.backend.tenancy import member, own
 from fairlead.serve.v1.access import permissions
 from fairlead.store.port import Store
 from fairlead.wire.fairlead.tenancy import Tenancy

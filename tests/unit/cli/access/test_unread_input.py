@@ -25,7 +25,7 @@ from fairlead.client.session import copying
 from fairlead.client.session.standstill import Standstill
 from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 from fairlead.serve import server
-from fairlead.serve.backend.podaccess import ExecAccess
+from fairlead.serve.backend.containers.podaccess import ExecAccess
 from fairlead.store.kubernetes import channel
 from fairlead.wire.kubernetes import core
 from tests.unit.cli.liveservice import Service, serving

@@ -10,8 +10,8 @@ import pytest
 
 from fairlead.cli.doctor.sharing import vgpu
 from fairlead.model.gpu import Licence
+from fairlead.serve.backend import vgpus
 from fairlead.serve.backend.hardware import GPUListing, GPUView
-from fairlead.serve.backend.vgpu import vgpus
 from fairlead.silicon import once
 from fairlead.silicon.sim import host
 

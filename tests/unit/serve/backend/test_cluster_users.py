@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from fairlead.plan.tenancy import baseline
-from fairlead.serve.backend.lifecycle import ClusterLifecycle
+from fairlead.serve.backend.containers.lifecycle import ClusterLifecycle
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.fairlead.tenancy import Tenancy, TenancySpec
 from fairlead.wire.kubernetes import core, meta

@@ -8,7 +8,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 from fairlead import errors
-from fairlead.serve.backend import lifecycle
+from fairlead.serve.backend.containers import lifecycle
 from fairlead.store.sqlite import store as sqlite
 from fairlead.wire.kubernetes import core, meta
 

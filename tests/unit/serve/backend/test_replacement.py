@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from fairlead import errors, telemetry
-from fairlead.serve.backend.lifecycle import LocalLifecycle
+from fairlead.serve.backend.containers.lifecycle import LocalLifecycle
 from fairlead.serve.v1.containers import restart
 from fairlead.store.port import Selector
 from fairlead.wire.kubernetes import core, meta

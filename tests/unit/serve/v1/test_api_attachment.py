@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from fairlead import errors
-from fairlead.serve.backend import devicechange as changing
+from fairlead.serve.backend.containers import devicechange as changing
 from fairlead.store.port import ChangeKind
 from fairlead.wire.kubernetes import core, devicechange
 from fairlead.wire.kubernetes.devicechange import DeviceChange, DeviceChangeSpec, DeviceChangeStatus

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from fairlead import errors
-from fairlead.serve.backend import enginepods, pods
+from fairlead.serve.backend.containers import enginepods, pods
 from fairlead.serve.closing import closing
 from fairlead.wire.kubernetes import core
 from tests.unit.serve.world import NODE, RESOURCE, World

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from fairlead import errors, telemetry
-from fairlead.serve.backend.once import idempotency
+from fairlead.serve.backend import idempotency
 from fairlead.store.embedded import memory
 from fairlead.store.port import Selector
 from fairlead.wire.fairlead.podrequest import PodRequest

@@ -8,7 +8,7 @@ import httpx
 import msgspec
 import pytest
 
-from fairlead.serve.backend import devicechange
+from fairlead.serve.backend.containers import devicechange
 from fairlead.serve.v1.containers import carry as exec_route
 from tests.unit.serve.world import inventory
 

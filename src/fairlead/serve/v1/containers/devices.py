@@ -7,7 +7,7 @@ from litestar import params
 
 from fairlead.plan.pod import podstate
 from fairlead.serve.api.failure import documented
-from fairlead.serve.backend import pods
+from fairlead.serve.backend.containers import pods
 from fairlead.serve.backend.deviceview import DeviceChanged, DeviceRequest
 from fairlead.serve.backend.port import require
 from fairlead.serve.v1.containers.parameters import Name, Namespace

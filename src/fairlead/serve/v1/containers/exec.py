@@ -15,7 +15,7 @@ from litestar import di, params
 from fairlead import errors
 from fairlead.model.process import ProcessOptions
 from fairlead.plan.pod import machine
-from fairlead.serve.backend import pods
+from fairlead.serve.backend.containers import pods
 from fairlead.serve.backend.port import require
 from fairlead.serve.v1.containers.carry import Socket, carry
 from fairlead.serve.v1.dependencies import Dependencies, Services

@@ -8,7 +8,7 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.serve.api import etag, patience
-from fairlead.serve.backend import pods
+from fairlead.serve.backend.containers import pods
 from fairlead.serve.closing import closing
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.view import ContainerView

@@ -15,7 +15,7 @@ import msgspec
 from litestar import exceptions, params
 
 from fairlead import errors
-from fairlead.serve.backend import pods
+from fairlead.serve.backend.containers import pods
 from fairlead.serve.backend.port import require
 from fairlead.serve.v1.containers.carry import Control, Socket, notice_end
 from fairlead.serve.v1.dependencies import Dependencies

@@ -7,7 +7,7 @@ import msgspec
 from litestar import status_codes
 
 from fairlead.serve.api.failure import documented
-from fairlead.serve.backend.pods import find_pod
+from fairlead.serve.backend.containers.pods import find_pod
 from fairlead.serve.backend.port import require
 from fairlead.serve.v1.budgets import routes as budgets
 from fairlead.serve.v1.containers import view

@@ -18,7 +18,7 @@ from fairlead.serve.api import page as pages
 from fairlead.serve.api.change import Wait
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend import account
-from fairlead.serve.backend.pods import container_name, find_pod
+from fairlead.serve.backend.containers.pods import container_name, find_pod
 from fairlead.serve.v1 import events
 from fairlead.serve.v1.containers import pods, traceview, view, waits, waitview
 from fairlead.serve.v1.containers.life import reading as life

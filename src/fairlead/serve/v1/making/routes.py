@@ -16,8 +16,8 @@ from fairlead.plan.pod import admission, priority, volume
 from fairlead.plan.tenancy import baseline
 from fairlead.serve.api.change import DryRun, Wait, would_be
 from fairlead.serve.api.failure import documented
-from fairlead.serve.backend.once import idempotency
-from fairlead.serve.backend.pods import find_pod
+from fairlead.serve.backend import idempotency
+from fairlead.serve.backend.containers.pods import find_pod
 from fairlead.serve.backend.port import find, require
 from fairlead.serve.v1.budgets import routes as budgets
 from fairlead.serve.v1.containers import pods, submission, view, waits

@@ -14,7 +14,7 @@ from fairlead import errors
 from fairlead.frozen import frozen
 from fairlead.model.output import ErrorOutput, Notice
 from fairlead.serve.api.eventstream import Message, end
-from fairlead.serve.backend import pods
+from fairlead.serve.backend.containers import pods
 from fairlead.serve.closing import closing
 from fairlead.serve.v1.containers import view
 from fairlead.store.port import Store

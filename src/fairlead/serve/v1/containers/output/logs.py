@@ -15,7 +15,7 @@ from typing import Final
 from fairlead import errors
 from fairlead.model.output import Notice
 from fairlead.plan.pod import podstate
-from fairlead.serve.backend import pods
+from fairlead.serve.backend.containers import pods
 from fairlead.serve.closing import closing
 from fairlead.store.port import ChangeKind, Selector, Store
 from fairlead.store.subresource import LogOptions, Logs

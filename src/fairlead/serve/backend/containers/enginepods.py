@@ -15,7 +15,7 @@ from fairlead.engine.access import Access, Input
 from fairlead.engine.port import ContainerPhase, ContainerState, Engine
 from fairlead.model.output import LogQuery
 from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
-from fairlead.serve.backend import pods
+from fairlead.serve.backend.containers import pods
 from fairlead.serve.closing import closing
 from fairlead.store import subresource
 from fairlead.wire.kubernetes import core, names

@@ -18,7 +18,7 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.model.step import TraceStep
-from fairlead.serve.backend import pods
+from fairlead.serve.backend.containers import pods
 from fairlead.serve.closing import closing
 from fairlead.store import retry, tracerecorder
 from fairlead.store.port import Store

@@ -18,9 +18,9 @@ from fairlead import errors, telemetry
 from fairlead.model.step import TraceStep
 from fairlead.plan.pod import admission, podstate, priority, quota, tenantrule, userrule, volume
 from fairlead.plan.tenancy import baseline, secret
-from fairlead.serve.backend import pods
-from fairlead.serve.backend.once import idempotency
-from fairlead.serve.backend.replacement import Replacements
+from fairlead.serve.backend import idempotency
+from fairlead.serve.backend.containers import pods
+from fairlead.serve.backend.containers.replacement import Replacements
 from fairlead.serve.backend.tenancy import namespaces
 from fairlead.store import retry, subresource, tracerecorder
 from fairlead.store.port import AdmittingStore, Reader, Selector, Store

@@ -15,7 +15,7 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.model.gpu import GPU, Inventory
-from fairlead.serve.backend import pods
+from fairlead.serve.backend.containers import pods
 from fairlead.serve.backend.deviceview import DeviceChanged, EndedProcess, NodeChange
 from fairlead.serve.closing import closing
 from fairlead.store.port import ChangeKind, Store

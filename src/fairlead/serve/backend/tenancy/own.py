@@ -17,8 +17,7 @@ from fairlead import errors
 from fairlead.plan.metering.price import Pricing
 from fairlead.plan.pod import userrule
 from fairlead.plan.tenancy import secret
-from fairlead.serve.backend import hardware, port
-from fairlead.serve.backend.once import idempotency
+from fairlead.serve.backend import hardware, idempotency, port
 from fairlead.serve.metering import port as metering
 from fairlead.store.port import EVERYTHING, Change, Listing, Selector, Store
 from fairlead.wire.kubernetes import core

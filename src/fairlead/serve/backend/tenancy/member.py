@@ -15,7 +15,8 @@ import msgspec
 
 from fairlead import errors
 from fairlead.plan.tenancy import baseline
-from fairlead.serve.backend import hardware, own, port
+from fairlead.serve.backend import hardware, port
+from fairlead.serve.backend.tenancy import own
 from fairlead.serve.closing import closing
 from fairlead.store.port import EVERYTHING, Change, Listing, Selector, Store
 from fairlead.wire.fairlead.tenancy import Tenancy

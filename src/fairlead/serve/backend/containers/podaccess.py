@@ -13,7 +13,7 @@ from fairlead import errors
 from fairlead.engine import containeruse
 from fairlead.engine.access import Access, Usage
 from fairlead.engine.port import Engine
-from fairlead.serve.backend import enginepods
+from fairlead.serve.backend.containers import enginepods
 from fairlead.store import subresource
 from fairlead.wire.kubernetes import core
 
