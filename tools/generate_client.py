@@ -20,7 +20,7 @@ from litestar import types
 
 from fairlead.serve.api import app as base
 from fairlead.serve.v1 import app as v1
-from fairlead.serve.v1.access import permissions
+from fairlead.serve.v1 import permissions
 
 FOLDER = Path(__file__).parent.parent / "src" / "fairlead" / "client"
 ANSWERS = (

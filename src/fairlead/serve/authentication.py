@@ -22,7 +22,7 @@ from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.accounts.recording import Recording, Refusals
 from fairlead.serve.api import failure
 from fairlead.serve.limits import gate as limits
-from fairlead.serve.v1.access import permissions
+from fairlead.serve.v1 import permissions
 from fairlead.wire.fairlead import problem
 
 Message = MutableMapping[str, Any]

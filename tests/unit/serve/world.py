@@ -30,8 +30,7 @@ from fairlead.plan.pod import podstate
 from fairlead.serve.api import app as base
 from fairlead.serve.backend import local
 from fairlead.serve.v1 import app as v1
-from fairlead.serve.v1 import dependencies
-from fairlead.serve.v1.access import permissions
+from fairlead.serve.v1 import dependencies, permissions
 from fairlead.store import tracerecorder
 from fairlead.store.embedded import memory
 from fairlead.store.port import ChangeKind, Selector

@@ -19,7 +19,7 @@ from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.cli.core.terminal import gotemplate, starting
 from fairlead.serve.backend.hardware import GPUListing, GPUView
-from fairlead.serve.v1.containers.accessview import ProcessTable, UsageView
+from fairlead.serve.v1.containers.access.view import ProcessTable, UsageView
 from fairlead.wire.text import timestamp
 
 _APART_S: Final = 1.0

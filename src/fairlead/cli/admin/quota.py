@@ -15,7 +15,7 @@ from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.client.calls import item_path
 from fairlead.plan.pod import userrule
-from fairlead.serve.v1.quotaview import QuotaList, QuotaView
+from fairlead.serve.v1.quotas.view import QuotaList, QuotaView
 
 
 def _uses(item: QuotaView) -> str:

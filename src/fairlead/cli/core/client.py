@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from fairlead import errors
 from fairlead.client import calls, httptransport, transport
 from fairlead.client.calls import container_path
-from fairlead.serve.v1 import statusview
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.traceview import TraceView
 from fairlead.serve.v1.containers.view import ContainerView
+from fairlead.serve.v1.status import view as statusview
 
 if TYPE_CHECKING:
     from fairlead.client.contexts import Context

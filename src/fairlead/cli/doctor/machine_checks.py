@@ -14,7 +14,7 @@ from fairlead.cli.doctor.machine_facts import Seen
 from fairlead.cli.doctor.sharing import mps, vgpu
 from fairlead.plan.pod import admission
 from fairlead.serve.v1.nodes.view import NodeView
-from fairlead.serve.v1.statusview import STARTING_S
+from fairlead.serve.v1.status.view import STARTING_S
 
 _CDI_WANTED: Final = (0, 5, 0)
 

@@ -31,7 +31,7 @@ from fairlead.serve.backend import vgpus
 from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView
 from fairlead.serve.v1.nodes.view import NodeView
 from fairlead.serve.v1.secrets.view import SecretList
-from fairlead.serve.v1.statusview import Status
+from fairlead.serve.v1.status.view import Status
 from fairlead.settings import Settings
 from fairlead.silicon.nvidia import driver
 from fairlead.silicon.pci import devnode

@@ -20,7 +20,7 @@ from fairlead.cli.core import options, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.client import transport
 from fairlead.client.session import process
-from fairlead.serve.v1.imageview import PullRequest, TagRequest
+from fairlead.serve.v1.images.view import PullRequest, TagRequest
 from fairlead.wire.fairlead import problem
 
 _PATH: Final = "/v1/images/archive"

@@ -13,7 +13,7 @@ from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.cli.image import archive, prune
 from fairlead.serve.backend.hardware import ImageList, ImageView
-from fairlead.serve.v1.imageview import BuildRequest, ImportRequest
+from fairlead.serve.v1.images.view import BuildRequest, ImportRequest
 
 
 def _name(item: ImageView) -> str:

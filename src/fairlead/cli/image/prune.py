@@ -10,7 +10,7 @@ from fairlead import errors
 from fairlead.cli.core import options, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.serve.v1.containers import view
-from fairlead.serve.v1.imageview import PrunedImages
+from fairlead.serve.v1.images.view import PrunedImages
 
 _YES = click.option("-f", "--force", is_flag=True, help="do not ask")
 _ALL = click.option("-a", "--all", "every", is_flag=True, help="also images with a name that no container is made from")

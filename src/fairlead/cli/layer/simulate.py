@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.cli.core import connection, invocation, options, output, plaintext, target
 from fairlead.cli.core.output import Column
-from fairlead.serve.v1.faultview import FaultDone, FaultRequest
+from fairlead.serve.v1.gpus.faultview import FaultDone, FaultRequest
 from fairlead.silicon.sim import fault as faults
 from fairlead.silicon.sim import profile as profiles
 

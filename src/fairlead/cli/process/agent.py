@@ -119,7 +119,7 @@ async def _serve_faults(silicon: SimulatedSilicon, config: settings.Settings) ->
     """
     # Only simulated silicon costs an agent this.
     from fairlead.serve import plainserver
-    from fairlead.serve.v1 import faultsocket
+    from fairlead.serve.v1.gpus import faultsocket
 
     door = faultsocket.create_app(silicon, node_agent.node_name(config))
     while True:

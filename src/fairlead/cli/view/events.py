@@ -12,7 +12,7 @@ from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.plan.pod import personwords
-from fairlead.serve.v1.eventview import EventList, EventView
+from fairlead.serve.v1.events.view import EventList, EventView
 
 _EVENT_COLUMNS: Final = (
     Column[EventView]("AGE", lambda item: output.age(item.at)),

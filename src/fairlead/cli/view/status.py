@@ -11,7 +11,7 @@ from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.view import nodes
 from fairlead.serve.backend.hardware import ClusterView, EngineView
-from fairlead.serve.v1.statusview import STARTING_S, Status
+from fairlead.serve.v1.status.view import STARTING_S, Status
 from fairlead.wire.text import timestamp
 
 

@@ -2,7 +2,7 @@
 
 On a cluster the fault is a program run in the agent's container, by the API server's exec and with the caller's own
 rights: no object, label or annotation carries it, so only who may exec there can break anything. The agent serves it
-on a socket of its own (`serve.v1.faultsocket`).
+on a socket of its own (`serve.v1.gpus.faultsocket`).
 """
 
 from __future__ import annotations

@@ -8,26 +8,31 @@ import litestar
 from litestar import types
 
 from fairlead.serve.api import app
-from fairlead.serve.v1 import dependencies, events, gpus, images, quotas, status
-from fairlead.serve.v1.access import permissions
+from fairlead.serve.v1 import dependencies, permissions
 from fairlead.serve.v1.accounts import audit, members, oidc, session, users
 from fairlead.serve.v1.accounts import keys as account_keys
 from fairlead.serve.v1.budgets import routes as budgets
-from fairlead.serve.v1.containers import access, devices, ports, restart, routes
-from fairlead.serve.v1.containers import exec as container_exec
+from fairlead.serve.v1.containers import create, restart, routes
+from fairlead.serve.v1.containers.access import devices, ports
+from fairlead.serve.v1.containers.access import exec as container_exec
+from fairlead.serve.v1.containers.access import routes as access
 from fairlead.serve.v1.dependencies import Services
+from fairlead.serve.v1.events import routes as events
+from fairlead.serve.v1.gpus import routes as gpus
+from fairlead.serve.v1.images import routes as images
 from fairlead.serve.v1.leases import routes as leases
-from fairlead.serve.v1.making import routes as making
 from fairlead.serve.v1.nodes import routes as nodes
 from fairlead.serve.v1.queues import routes as queues
+from fairlead.serve.v1.quotas import routes as quotas
 from fairlead.serve.v1.secrets import routes as secrets
+from fairlead.serve.v1.status import routes as status
 from fairlead.serve.v1.tenancies import routes as tenancies
 from fairlead.serve.v1.usage import routes as usage
 from fairlead.serve.v1.volumes import routes as volume_routes
 from fairlead.serve.v1.webhooks import routes as webhooks
 
 ROUTES: Final = (
-    *making.ROUTES,
+    *create.ROUTES,
     *routes.ROUTES,
     *devices.ROUTES,
     *access.ROUTES,

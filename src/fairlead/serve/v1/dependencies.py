@@ -28,7 +28,7 @@ from fairlead.serve.accounts.recording import Recording
 from fairlead.serve.api.resultcache import ResultCache
 from fairlead.serve.backend.port import Absent, Backend
 from fairlead.serve.backend.tenancy import member, own
-from fairlead.serve.v1.access import permissions
+from fairlead.serve.v1 import permissions
 from fairlead.store.port import Store
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes.meta import Object

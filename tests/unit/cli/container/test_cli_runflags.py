@@ -16,7 +16,7 @@ from fairlead.plan.sharing import fraction
 from fairlead.serve.backend.hardware import GPUListing, GPUView
 from fairlead.serve.v1.containers.submission import BindRequest, LimitRequest, MemoryMount, PortRequest, VolumeMount
 from fairlead.serve.v1.nodes.view import NodeView
-from fairlead.serve.v1.statusview import Status
+from fairlead.serve.v1.status.view import Status
 
 
 @pytest.mark.parametrize(

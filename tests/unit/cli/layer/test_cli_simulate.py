@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.serve import server
-from fairlead.serve.v1 import faultsocket
+from fairlead.serve.v1.gpus import faultsocket
 from tests.unit.cli.conftest import fairlead
 from tests.unit.serve.world import Faulty
 

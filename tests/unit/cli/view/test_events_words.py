@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.cli.core import output
 from fairlead.cli.view import events
-from fairlead.serve.v1.eventview import EventView
+from fairlead.serve.v1.events.view import EventView
 
 _SAID = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 _EVENT = EventView(

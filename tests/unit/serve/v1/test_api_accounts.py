@@ -26,7 +26,7 @@ from fairlead.serve.database import engine
 from fairlead.serve.limits.bucket import Rate
 from fairlead.serve.limits.gate import Gate, Policy
 from fairlead.serve.v1 import app as v1
-from fairlead.serve.v1.access import permissions
+from fairlead.serve.v1 import permissions
 from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import meta

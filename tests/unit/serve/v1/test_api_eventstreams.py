@@ -13,8 +13,8 @@ import pytest
 
 from fairlead.model.output import ErrorOutput
 from fairlead.serve.api import eventstream
-from fairlead.serve.v1 import events as routes
 from fairlead.serve.v1.containers.output import logevents
+from fairlead.serve.v1.events import routes
 from fairlead.store.port import EVERYTHING, Selector
 from fairlead.wire.kubernetes import core, meta
 from tests.unit.serve.world import World

@@ -23,7 +23,7 @@ from fairlead.serve.api import app as base
 from fairlead.serve.limits.bucket import Rate
 from fairlead.serve.limits.gate import Policy
 from fairlead.serve.v1 import app as v1
-from fairlead.serve.v1.access import permissions
+from fairlead.serve.v1 import permissions
 from fairlead.serve.v1.containers import view
 from fairlead.wire.fairlead import problem
 from fairlead.wire.kubernetes import core

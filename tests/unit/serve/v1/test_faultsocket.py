@@ -7,7 +7,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from fairlead.serve.v1 import faultsocket
+from fairlead.serve.v1.gpus import faultsocket
 from tests.unit.serve.world import Faulty
 
 

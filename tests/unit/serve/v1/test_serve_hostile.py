@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fairlead.serve.backend.containers import devicechange
-from fairlead.serve.v1.containers import carry as exec_route
+from fairlead.serve.v1.containers.access import carry as exec_route
 from tests.unit.serve.world import inventory
 
 

@@ -17,7 +17,7 @@ from fairlead.serve.console.draw import gpumap, tone, tracepicture, waterfall, w
 from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.v1.containers.traceview import TraceView
 from fairlead.serve.v1.containers.view import ENDED, ContainerList, ContainerView, Explanation
-from fairlead.serve.v1.eventview import EventList
+from fairlead.serve.v1.events.view import EventList
 
 _MOST: Final = 500
 """Rows of the list; a filter finds the others."""

@@ -8,7 +8,7 @@ import litestar
 
 from fairlead.plan.pod import personwords
 from fairlead.serve.console.visit import Visitor
-from fairlead.serve.v1.eventview import EventList, EventView
+from fairlead.serve.v1.events.view import EventList, EventView
 
 _MOST: Final = 200
 

@@ -15,7 +15,7 @@ from fairlead.serve.console.draw import amounts, tone
 from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.v1.leases.view import LeaseList, LeaseView
 from fairlead.serve.v1.nodes.view import NodeList
-from fairlead.serve.v1.statusview import Status
+from fairlead.serve.v1.status.view import Status
 
 
 @litestar.get("/console/machine", include_in_schema=False)

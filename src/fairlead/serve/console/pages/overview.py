@@ -13,7 +13,7 @@ from fairlead.serve.console.draw import gpumap, tone
 from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.v1.containers.view import ContainerList
 from fairlead.serve.v1.nodes.view import CapacityList
-from fairlead.serve.v1.statusview import Status
+from fairlead.serve.v1.status.view import Status
 
 _NOTHING: Final = GPUListing(gpus=(), unreadable=(), drivers=(), is_simulated=False)
 

@@ -16,7 +16,7 @@ from fairlead.serve.console.draw import gpumap, request
 from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.serve.v1.nodes.view import CapacityList
-from fairlead.serve.v1.statusview import Status
+from fairlead.serve.v1.status.view import Status
 
 _BEGIN: Final = {"gpus": "1", "restart": "Never"}
 

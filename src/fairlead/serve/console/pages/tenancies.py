@@ -16,7 +16,7 @@ from fairlead.serve.console import visit as visits
 from fairlead.serve.console.draw import amounts, tone
 from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.v1.accounts.view import MemberList
-from fairlead.serve.v1.quotaview import QuotaList
+from fairlead.serve.v1.quotas.view import QuotaList
 from fairlead.serve.v1.tenancies.view import TenancyList, TenancyView
 
 Name = Annotated[str, params.PathParameter()]

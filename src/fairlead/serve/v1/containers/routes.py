@@ -19,7 +19,6 @@ from fairlead.serve.api.change import Wait
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend import account
 from fairlead.serve.backend.containers.pods import container_name, find_pod
-from fairlead.serve.v1 import events
 from fairlead.serve.v1.containers import pods, traceview, view, waits, waitview
 from fairlead.serve.v1.containers.life import reading as life
 from fairlead.serve.v1.containers.life import waiting
@@ -27,6 +26,7 @@ from fairlead.serve.v1.containers.output import logevents, logs
 from fairlead.serve.v1.containers.parameters import Grace, Name, Namespace
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.serve.v1.dependencies import Dependencies
+from fairlead.serve.v1.events import routes as events
 from fairlead.store import tracerecorder
 from fairlead.store.port import Selector
 from fairlead.store.subresource import LogOptions

@@ -19,8 +19,8 @@ from fairlead.serve.api.change import DryRun, Wait, would_be
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.port import require
 from fairlead.serve.closing import closing
-from fairlead.serve.v1 import quotas
 from fairlead.serve.v1.dependencies import Dependencies, Services
+from fairlead.serve.v1.quotas import routes as quotas
 from fairlead.serve.v1.tenancies.view import RegistryRequest, TenancyList, TenancyRequest, TenancyView, view
 from fairlead.store import retry
 from fairlead.store.port import ChangeKind, Selector

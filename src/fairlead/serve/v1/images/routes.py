@@ -17,9 +17,9 @@ from fairlead.serve.api.failure import documented
 from fairlead.serve.backend import hardware
 from fairlead.serve.backend.port import ImageBuilding, require
 from fairlead.serve.closing import closing
-from fairlead.serve.v1 import imageview
-from fairlead.serve.v1.containers import carry
+from fairlead.serve.v1.containers.access import carry
 from fairlead.serve.v1.dependencies import Dependencies
+from fairlead.serve.v1.images import view as imageview
 from fairlead.store.subresource import Session
 
 _LINES: Final = openapi.ResponseSpec(

@@ -17,7 +17,7 @@ from litestar import exceptions, params
 from fairlead import errors
 from fairlead.serve.backend.containers import pods
 from fairlead.serve.backend.port import require
-from fairlead.serve.v1.containers.carry import Control, Socket, notice_end
+from fairlead.serve.v1.containers.access.carry import Control, Socket, notice_end
 from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.store.subresource import Connection
 from fairlead.wire.fairlead import problem

@@ -16,7 +16,7 @@ from fairlead.serve.api import page as pages
 from fairlead.serve.api.failure import documented
 from fairlead.serve.closing import closing
 from fairlead.serve.v1.dependencies import Dependencies, Services
-from fairlead.serve.v1.eventview import EventList, EventView, event_view, matches_object, selector_of
+from fairlead.serve.v1.events.view import EventList, EventView, event_view, matches_object, selector_of
 from fairlead.store.port import ChangeKind, Selector, Store
 from fairlead.wire.kubernetes import core
 

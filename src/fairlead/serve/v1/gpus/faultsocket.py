@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead import errors
-from fairlead.serve.v1.faultview import FaultDone, FaultRequest
+from fairlead.serve.v1.gpus.faultview import FaultDone, FaultRequest
 from fairlead.silicon.port import Faults
 from fairlead.wire.fairlead import problem
 

@@ -13,7 +13,8 @@ from fairlead import errors
 from fairlead.plan.pod import podstate
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.containers.pods import container_name, find_pod
-from fairlead.serve.v1.containers import accessview, view
+from fairlead.serve.v1.containers import view
+from fairlead.serve.v1.containers.access import view as accessview
 from fairlead.serve.v1.containers.parameters import Name, Namespace
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.serve.v1.dependencies import Dependencies

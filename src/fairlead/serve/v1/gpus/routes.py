@@ -8,8 +8,8 @@ from litestar import params, status_codes
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend import hardware
 from fairlead.serve.backend.port import require
-from fairlead.serve.v1 import faultview
 from fairlead.serve.v1.dependencies import Dependencies
+from fairlead.serve.v1.gpus import faultview
 
 
 @litestar.get("/v1/gpus", summary="List GPUs", responses=documented(404), tags=["machine"])

@@ -17,7 +17,7 @@ from fairlead.model.process import ProcessOptions
 from fairlead.plan.pod import machine
 from fairlead.serve.backend.containers import pods
 from fairlead.serve.backend.port import require
-from fairlead.serve.v1.containers.carry import Socket, carry
+from fairlead.serve.v1.containers.access.carry import Socket, carry
 from fairlead.serve.v1.dependencies import Dependencies, Services
 from fairlead.store.subresource import Session
 

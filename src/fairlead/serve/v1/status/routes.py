@@ -8,7 +8,7 @@ from fairlead.plan.pod import podstate
 from fairlead.serve.api.failure import documented
 from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.serve.v1.nodes.taken import node_view
-from fairlead.serve.v1.statusview import Status
+from fairlead.serve.v1.status.view import Status
 from fairlead.wire.kubernetes import core
 from fairlead.wire.text import timestamp
 

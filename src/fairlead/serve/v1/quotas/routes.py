@@ -17,7 +17,7 @@ from fairlead.serve.api import page as pages
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.tenancy import namespaces
 from fairlead.serve.v1.dependencies import Dependencies
-from fairlead.serve.v1.quotaview import QuotaList, QuotaView
+from fairlead.serve.v1.quotas.view import QuotaList, QuotaView
 from fairlead.store.port import Selector, Store
 from fairlead.wire.kubernetes import core, manifest, quantity
 
