@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks import ctk, frame
 from fairlead.plan.cdi import driverprofile, generate, source
 from fairlead.silicon import running
-from fairlead.silicon.nvidia import modefiles
+from fairlead.silicon.nvidia.files import modefiles
 from fairlead_cdi import emit
 from tests.unit.silicon.nvidia import moderoot
 

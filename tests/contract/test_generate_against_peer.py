@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks import ctk
 from fairlead.plan.cdi import driverprofile, generate, source
-from fairlead.silicon.nvidia import modefiles
+from fairlead.silicon.nvidia.files import modefiles
 from fairlead_cdi import emit
 from tests.unit.silicon.nvidia import moderoot
 

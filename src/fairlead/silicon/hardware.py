@@ -7,8 +7,8 @@ from typing import Final
 
 from fairlead import settings
 from fairlead.silicon import amd, composite, integrated, intel, port
-from fairlead.silicon.nvidia import driver, modefiles, nvml
-from fairlead.silicon.nvidia.attest import inspector
+from fairlead.silicon.nvidia import inspector, nvml
+from fairlead.silicon.nvidia.files import driver, modefiles
 from fairlead.silicon.pci import sysfs
 
 _PLATFORMS: Final = {"nvml": "nvml", "tegra": "csv", "wsl": "wsl"}

@@ -17,7 +17,7 @@ from fairlead import errors
 from fairlead.model.driver import DriverFiles, ModeFiles, Module
 from fairlead.model.gpu import GPU, Driver, Inventory, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.silicon.nvidia import library, modefiles
+from fairlead.silicon.nvidia.files import library, modefiles
 from fairlead.silicon.pci import sysfs
 
 DEVICES: Final = {"csv": GPUUUID("tegra"), "wsl": GPUUUID("all")}

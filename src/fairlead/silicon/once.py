@@ -12,7 +12,8 @@ from fairlead import errors, settings
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory
 from fairlead.silicon import amd, intel, knowngpus, vendors
-from fairlead.silicon.nvidia import callthread, driver, scanner
+from fairlead.silicon.nvidia import callthread, scanner
+from fairlead.silicon.nvidia.files import driver
 
 
 class HardwareReader:

@@ -13,7 +13,7 @@ from typing import Final
 
 from fairlead.frozen import frozen
 from fairlead.model.gpu import Vendor
-from fairlead.silicon.nvidia import driver, library
+from fairlead.silicon.nvidia.files import driver, library
 from fairlead.silicon.pci import devnode, iommu, pci, vgpuhost
 
 _BOOT_ID: Final = "proc/sys/kernel/random/boot_id"

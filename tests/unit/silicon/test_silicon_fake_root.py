@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors
-from fairlead.silicon.nvidia import driver
+from fairlead.silicon.nvidia.files import driver
 from fairlead.silicon.sim import elf, fault, machine, profile, root, silicon
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="device nodes need root")

@@ -16,7 +16,7 @@ from fairlead.model.gpu import Inventory, Vendor
 from fairlead.plan.cdi import driverprofile, generate
 from fairlead.serve.backend.hardware import GPUListing, GPUView
 from fairlead.silicon import hardware, integrated
-from fairlead.silicon.nvidia import modefiles
+from fairlead.silicon.nvidia.files import modefiles
 from tests.unit.silicon.nvidia import moderoot
 
 

@@ -33,7 +33,7 @@ from fairlead.serve.v1.nodes.view import NodeView
 from fairlead.serve.v1.secrets.view import SecretList
 from fairlead.serve.v1.status.view import Status
 from fairlead.settings import Settings
-from fairlead.silicon.nvidia import driver
+from fairlead.silicon.nvidia.files import driver
 from fairlead.silicon.pci import devnode
 from fairlead.silicon.sim.host import TREE
 from fairlead.store.sqlite import database

@@ -15,7 +15,7 @@ from fairlead.model.gpu import Inventory
 from fairlead.node.cdi import specfile
 from fairlead.plan.cdi import generate, source
 from fairlead.silicon import port
-from fairlead.silicon.nvidia import modefiles
+from fairlead.silicon.nvidia.files import modefiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

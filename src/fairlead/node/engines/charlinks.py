@@ -20,7 +20,7 @@ import asyncinotify
 
 from fairlead import errors, telemetry
 from fairlead.plan import charlinks
-from fairlead.silicon.nvidia import driver
+from fairlead.silicon.nvidia.files import driver
 from fairlead.silicon.pci import pci
 
 _NVIDIA: Final = 0x10DE

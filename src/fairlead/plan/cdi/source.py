@@ -33,7 +33,7 @@ class Mode:
     kind: str
     help: str
     vendor: Vendor | None = None
-    """For modes that are GPUs as the silicon port finds them; None: `silicon.nvidia.modefiles` finds it."""
+    """For modes that are GPUs as the silicon port finds them; None: `silicon.nvidia.files.modefiles` finds it."""
     maker: Vendor = Vendor.NVIDIA
     """For the others: whose devices they are."""
     is_whole: bool = False

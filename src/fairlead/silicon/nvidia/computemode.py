@@ -16,7 +16,8 @@ from fairlead import errors
 from fairlead.model.gpu import ComputeMode
 from fairlead.model.ids import GPUUUID
 from fairlead.silicon import port
-from fairlead.silicon.nvidia import asynccalls, binding, gpureader, library
+from fairlead.silicon.nvidia import asynccalls, binding, gpureader
+from fairlead.silicon.nvidia.files import library
 
 T = TypeVar("T")
 

@@ -18,9 +18,9 @@ from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory
 from fairlead.model.sample import Sample
 from fairlead.silicon import eventbus, knowngpus, port
-from fairlead.silicon.nvidia import asynccalls, computemode, driver, modefiles, partitioner, scanner, watcher
-from fairlead.silicon.nvidia.attest import inspector
+from fairlead.silicon.nvidia import asynccalls, computemode, inspector, partitioner, scanner, watcher
 from fairlead.silicon.nvidia.counters import profiler, sampler
+from fairlead.silicon.nvidia.files import driver, modefiles
 
 T = TypeVar("T")
 _JOIN_S: Final = 2.0

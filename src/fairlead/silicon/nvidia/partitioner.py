@@ -19,7 +19,8 @@ from typing import Any, Final, TypeVar
 from fairlead import command, errors
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.model.mig import ComputeInstance, GPUInstance, MIGProfile, Partition, Slot
-from fairlead.silicon.nvidia import asynccalls, binding, gpureader, library
+from fairlead.silicon.nvidia import asynccalls, binding, gpureader
+from fairlead.silicon.nvidia.files import library
 from fairlead.silicon.pci import pci
 
 T = TypeVar("T")

@@ -21,7 +21,8 @@ from fairlead import errors
 from fairlead.frozen import frozen
 from fairlead.model.gpu import Driver, Inventory, LinkKind, UnreadableGPU, Vendor
 from fairlead.silicon import knowngpus
-from fairlead.silicon.nvidia import binding, callthread, driver, gpureader, topology
+from fairlead.silicon.nvidia import binding, callthread, gpureader, topology
+from fairlead.silicon.nvidia.files import driver
 from fairlead.silicon.pci import pci
 
 VENDOR_ID: Final = 0x10DE

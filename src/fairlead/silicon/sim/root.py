@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import errors
-from fairlead.silicon.nvidia import driver
+from fairlead.silicon.nvidia.files import driver
 from fairlead.silicon.sim import elf, lending, machine, smi, treefile
 from fairlead.wire.text import ldcache
 

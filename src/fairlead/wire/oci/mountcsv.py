@@ -1,7 +1,8 @@
 """Parses the lists by which Tegra systems say what a container needs: lines of `dev|lib|sym|dir, path`.
 
 A line that is empty or starts with `#` says nothing. What is there of it on a machine is for
-`silicon.nvidia.modefiles`. Paths that walk the whole file system (`/`, `**`, `..`) are refused: a list names files.
+`silicon.nvidia.files.modefiles`. Paths that walk the whole file system (`/`, `**`, `..`) are refused: a list names
+files.
 Source: NVIDIA container toolkit documentation, "CSV mode" (`host-files-for-container.d`).
 """
 

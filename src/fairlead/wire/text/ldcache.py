@@ -2,7 +2,7 @@
 
 glibc writes its own format, `glibc-ld.so.cache1.1`; older releases put a `ld.so-1.7.0` table in front of it for the
 linker of libc5. Strings lie behind the tables and are found by offsets from the start of the newer header. Which
-library a driver is made of is for `silicon.nvidia.library` to say.
+library a driver is made of is for `silicon.nvidia.files.library` to say.
 """
 
 from __future__ import annotations

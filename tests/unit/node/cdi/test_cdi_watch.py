@@ -19,7 +19,7 @@ from fairlead.node.cdi import specfiles, watch
 from fairlead.plan.cdi import generate
 from fairlead.plan.cdi import source as mode
 from fairlead.silicon import running
-from fairlead.silicon.nvidia import modefiles
+from fairlead.silicon.nvidia.files import modefiles
 from fairlead.silicon.sim import silicon
 from fairlead.wire.cdi import stamp
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors
-from fairlead.silicon.nvidia.attest import inspector
+from fairlead.silicon.nvidia import inspector
 
 _GPU = "GPU-0cb2c7d1-e29a-5d76-848c-a6b5416bb6f1"
 

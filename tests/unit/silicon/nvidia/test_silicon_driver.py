@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.model.driver import DriverFiles
-from fairlead.silicon.nvidia import driver, library
+from fairlead.silicon.nvidia.files import driver, library
 from fairlead.wire.text import ldcache
 
 VERSION = "550.163.01"

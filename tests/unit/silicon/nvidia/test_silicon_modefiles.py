@@ -9,7 +9,7 @@ import pytest
 from fairlead import errors
 from fairlead.model.driver import ModeFiles
 from fairlead.plan.cdi import driverprofile, generate, source
-from fairlead.silicon.nvidia import driver, modefiles
+from fairlead.silicon.nvidia.files import driver, modefiles
 from fairlead_cdi import emit, lint
 from tests.unit.silicon.nvidia import moderoot
 

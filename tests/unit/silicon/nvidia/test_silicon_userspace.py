@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.model.driver import HostFile
-from fairlead.silicon.nvidia import driver, library, userspace
+from fairlead.silicon.nvidia.files import driver, library, userspace
 from tests.unit.silicon.nvidia import moderoot
 
 VERSION = moderoot.VERSION

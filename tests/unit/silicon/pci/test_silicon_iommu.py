@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.silicon import running
-from fairlead.silicon.nvidia import modefiles
+from fairlead.silicon.nvidia.files import modefiles
 from fairlead.silicon.pci import iommu
 from tests.unit.silicon.nvidia import moderoot
 

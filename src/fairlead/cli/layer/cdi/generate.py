@@ -25,7 +25,7 @@ from fairlead.plan.cdi import capability, driverprofile, generate, hookargs
 from fairlead.plan.cdi import source as mode
 from fairlead.settings import Settings
 from fairlead.silicon import running
-from fairlead.silicon.nvidia import driver, modefiles
+from fairlead.silicon.nvidia.files import driver, modefiles
 from fairlead.wire.cdi import stamp, translate
 from fairlead_cdi import emit, yamltext
 from fairlead_cdi import spec as spec_types

@@ -20,7 +20,7 @@ from typing import Final
 from fairlead import errors, files
 from fairlead.frozen import frozen
 from fairlead.model.driver import DeviceNode, HostFile, ModeDevice, ModeFiles
-from fairlead.silicon.nvidia import driver, library
+from fairlead.silicon.nvidia.files import driver, library
 from fairlead.silicon.pci import devnode, iommu, pci, vfio, vgpuhost
 from fairlead.wire.oci import mountcsv
 

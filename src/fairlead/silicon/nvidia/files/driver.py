@@ -14,7 +14,7 @@ from typing import Final
 from fairlead import settings
 from fairlead.model.driver import DeviceNode, DriverFiles, HostFile, Module
 from fairlead.model.gpu import Vendor
-from fairlead.silicon.nvidia import library, userspace
+from fairlead.silicon.nvidia.files import library, userspace
 from fairlead.silicon.pci import devnode, pci, vfio, vgpuhost
 
 _MODULES: Final = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_fs", "gdrdrv")

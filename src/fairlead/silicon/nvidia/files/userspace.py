@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from fairlead.model.driver import HostFile
-from fairlead.silicon.nvidia import library
+from fairlead.silicon.nvidia.files import library
 from fairlead.silicon.pci import pci
 
 BINARY_FOLDERS: Final = ("usr/bin", "usr/sbin", "bin", "sbin", "usr/local/bin", "usr/local/nvidia/bin")
