@@ -21,7 +21,7 @@ from fairlead.plan.cdi import driverprofile, generate, source
 from fairlead.silicon import running
 from fairlead.silicon.nvidia.files import modefiles
 from fairlead_cdi import emit
-from tests.unit.silicon.nvidia import moderoot
+from tests.unit.silicon.nvidia.files import moderoot
 
 RUNS = 20
 

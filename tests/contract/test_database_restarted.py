@@ -20,7 +20,7 @@ from fairlead.serve.webhooks.watcher import Watcher
 from fairlead.wire.kubernetes import core
 from tests.contract import postgres
 from tests.unit.serve.conftest import world
-from tests.unit.serve.v1.test_api_accounts import Lab
+from tests.unit.serve.v1.accounts.test_api_accounts import Lab
 from tests.unit.serve.world import World
 
 __all__ = ["world"]

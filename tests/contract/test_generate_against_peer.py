@@ -17,7 +17,7 @@ from benchmarks import ctk
 from fairlead.plan.cdi import driverprofile, generate, source
 from fairlead.silicon.nvidia.files import modefiles
 from fairlead_cdi import emit
-from tests.unit.silicon.nvidia import moderoot
+from tests.unit.silicon.nvidia.files import moderoot
 
 MODES = ("management", "imex", "gds", "mofed", "gdrcopy", "nvswitch", "csv")
 pytestmark = [

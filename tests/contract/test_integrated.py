@@ -13,7 +13,7 @@ import pytest
 from fairlead.silicon import hardware
 from tests.contract.test_agent_contract import NVIDIA, Home, home_folder  # noqa: F401 fixture
 from tests.contract.test_vgpus import give, until
-from tests.unit.silicon.nvidia import moderoot
+from tests.unit.silicon.nvidia.files import moderoot
 from tests.unit.silicon.test_silicon_integrated import tegra, windows
 
 

@@ -19,7 +19,7 @@ from schemathesis.core.result import Ok
 
 from fairlead.serve.api import app as base
 from fairlead.serve.v1 import app as v1
-from tests.unit.serve.v1.test_api_accounts import Lab, opened
+from tests.unit.serve.v1.accounts.test_api_accounts import Lab, opened
 from tests.unit.serve.world import World, in_process
 
 AWAY = frozenset({503})

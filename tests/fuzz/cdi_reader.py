@@ -5,7 +5,7 @@ Run by atheris as a process of its own, since it instruments what it imports:
     python tests/fuzz/cdi_reader.py CORPUS -max_total_time=20
 
 A finding is left as `crash-…` in the working folder; it belongs into `REGRESSIONS` of
-`tests/unit/fairlead_cdi/test_cdi_regressions.py` once it is mended.
+`tests/unit/fairlead_cdi/parse/test_cdi_regressions.py` once it is mended.
 """
 
 from __future__ import annotations

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.fairlead_cdi import test_cdi_regressions, test_cdi_verdicts, test_cdi_yaml
+from tests.unit.fairlead_cdi import test_cdi_yaml
+from tests.unit.fairlead_cdi.parse import test_cdi_regressions, test_cdi_verdicts
 
 TARGET = Path(__file__).parents[1] / "fuzz" / "cdi_reader.py"
-GOLDEN = Path(__file__).parents[1] / "unit" / "silicon" / "nvidia" / "golden"
+GOLDEN = Path(__file__).parents[1] / "unit" / "silicon" / "nvidia" / "files" / "golden"
 SECONDS = 20
 
 

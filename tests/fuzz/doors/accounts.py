@@ -14,7 +14,7 @@ import httpx
 from tests.fuzz import hostile
 from tests.fuzz.doors import api
 from tests.fuzz.harness import Door, Feed
-from tests.unit.serve.v1.test_api_accounts import Lab, opened
+from tests.unit.serve.v1.accounts.test_api_accounts import Lab, opened
 from tests.unit.serve.world import World, in_process
 
 _LONGEST: Final = 1 << 14

@@ -14,7 +14,7 @@ from fairlead.wire.kubernetes import core
 from tests.fuzz import hostile
 from tests.fuzz.doors import accounts, api
 from tests.fuzz.harness import Door, Feed
-from tests.unit.serve.v1.test_api_accounts import Lab
+from tests.unit.serve.v1.accounts.test_api_accounts import Lab
 
 _JSON: Final = {"content-type": "application/json"}
 _MADE: Final = (core.Pod, core.PersistentVolumeClaim, core.Secret)

@@ -17,7 +17,7 @@ from fairlead.plan.cdi import driverprofile, generate
 from fairlead.serve.backend.hardware import GPUListing, GPUView
 from fairlead.silicon import hardware, integrated
 from fairlead.silicon.nvidia.files import modefiles
-from tests.unit.silicon.nvidia import moderoot
+from tests.unit.silicon.nvidia.files import moderoot
 
 
 def tegra(root: Path) -> Path:

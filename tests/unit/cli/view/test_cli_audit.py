@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.serve import server
 from tests.unit.cli.liveservice import fairlead
-from tests.unit.serve.v1.test_api_accounts import opened
+from tests.unit.serve.v1.accounts.test_api_accounts import opened
 from tests.unit.serve.world import World, application
 
 Call = Callable[..., Awaitable[str]]

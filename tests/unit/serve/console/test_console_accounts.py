@@ -15,7 +15,7 @@ from fairlead.serve.accounts.roles import Scope
 from fairlead.serve.console import app as console
 from fairlead.wire.kubernetes import core, meta
 from tests.unit.serve.console.test_console_pages import HOSTILE, Browser
-from tests.unit.serve.v1.test_api_accounts import Lab, opened
+from tests.unit.serve.v1.accounts.test_api_accounts import Lab, opened
 from tests.unit.serve.world import World, in_process
 
 

@@ -16,7 +16,7 @@ from fairlead.serve.accounts.roles import Role
 from fairlead.serve.console import app as console
 from fairlead.serve.console import guard
 from fairlead.wire.kubernetes import core, meta
-from tests.unit.serve.v1.test_api_accounts import Lab, opened
+from tests.unit.serve.v1.accounts.test_api_accounts import Lab, opened
 from tests.unit.serve.world import World, application, in_process
 
 _ORIGIN = {"origin": "http://localhost", "accept": "text/html"}

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from fairlead.serve.api import etag
-from tests.unit.serve.v1.test_api_accounts import Lab, opened
+from tests.unit.serve.v1.accounts.test_api_accounts import Lab, opened
 from tests.unit.serve.world import World
 
 RUN = {"image": "demo", "name": "train", "command": ["sleep"], "args": ["60"]}

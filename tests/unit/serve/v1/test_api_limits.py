@@ -14,7 +14,7 @@ from fairlead.serve.accounts.audit import AuditView, Entry, Outcome, Place, Quer
 from fairlead.serve.accounts.recording import Refusals
 from fairlead.serve.limits.bucket import Rate
 from fairlead.serve.limits.gate import Policy
-from tests.unit.serve.v1.test_api_accounts import UNLIMITED, Lab, opened
+from tests.unit.serve.v1.accounts.test_api_accounts import UNLIMITED, Lab, opened
 from tests.unit.serve.world import World
 
 WRONG = "flk_0123456789ab_" + "0" * 64

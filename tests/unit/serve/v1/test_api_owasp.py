@@ -27,7 +27,7 @@ from fairlead.serve.v1 import permissions
 from fairlead.serve.v1.containers import view
 from fairlead.wire.fairlead import problem
 from fairlead.wire.kubernetes import core
-from tests.unit.serve.v1.test_api_accounts import UNLIMITED, Lab, opened
+from tests.unit.serve.v1.accounts.test_api_accounts import UNLIMITED, Lab, opened
 from tests.unit.serve.world import World
 
 OF_A_CONTAINER = (

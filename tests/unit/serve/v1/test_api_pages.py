@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fairlead import errors
 from fairlead.serve.api.page import Page
-from tests.unit.serve.v1.test_api_accounts import Lab, opened
+from tests.unit.serve.v1.accounts.test_api_accounts import Lab, opened
 from tests.unit.serve.world import World, application, in_process
 
 LISTS = (

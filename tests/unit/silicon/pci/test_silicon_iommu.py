@@ -9,7 +9,7 @@ import pytest
 from fairlead.silicon import running
 from fairlead.silicon.nvidia.files import modefiles
 from fairlead.silicon.pci import iommu
-from tests.unit.silicon.nvidia import moderoot
+from tests.unit.silicon.nvidia.files import moderoot
 
 GPU, SIBLING = "0000:a1:00.0", "0000:a1:00.1"
 AUDIO = ("0x1002", "0x040300")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.silicon.pci import vgpuhost
-from tests.unit.silicon.nvidia import moderoot
+from tests.unit.silicon.nvidia.files import moderoot
 
 BOARD, FUNCTION = "0000:07:00.0", "0000:07:00.4"
 NAMES = "1157 : NVIDIA L40S-12Q\n1159 : NVIDIA  L40S-24Q\n"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairlead.plan.schedule import reference
 from fairlead.wire.kubernetes import core
-from tests.unit.plan.schedule.test_topology import GPU_NAME, Cluster, node_object, objects, pairs, pod
+from tests.unit.plan.schedule.topology.test_topology import GPU_NAME, Cluster, node_object, objects, pairs, pod
 
 
 def _add(cluster: Cluster, name: str, railed: Collection[int], taken: int = 0) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.model.driver import HostFile
 from fairlead.silicon.nvidia.files import driver, library, userspace
-from tests.unit.silicon.nvidia import moderoot
+from tests.unit.silicon.nvidia.files import moderoot
 
 VERSION = moderoot.VERSION
 

@@ -18,7 +18,7 @@ from fairlead.plan.schedule.topology import replicas
 from fairlead.plan.sharing import replicate
 from fairlead.wire.kubernetes import gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
-from tests.unit.plan.schedule.test_topology import Cluster, node_object, pod
+from tests.unit.plan.schedule.topology.test_topology import Cluster, node_object, pod
 
 SHARED = "nvidia.com/gpu.shared"
 _EACH = 4

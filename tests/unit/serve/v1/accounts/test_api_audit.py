@@ -19,7 +19,7 @@ from fairlead.serve.accounts import audit, recording
 from fairlead.serve.accounts.audit import AuditView, Entry, Outcome, Query
 from fairlead.serve.accounts.recording import Refusals
 from fairlead.serve.limits.gate import Gate, Policy
-from tests.unit.serve.v1.test_api_accounts import UNLIMITED, Lab, opened
+from tests.unit.serve.v1.accounts.test_api_accounts import UNLIMITED, Lab, opened
 from tests.unit.serve.world import World, application, in_process
 
 

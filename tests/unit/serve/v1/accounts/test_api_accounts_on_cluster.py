@@ -16,7 +16,7 @@ from fairlead.serve.database import engine
 from fairlead.serve.limits.gate import Policy
 from fairlead.wire.kubernetes import core
 from tests.unit.serve.backend.test_backend_cluster import Server
-from tests.unit.serve.v1.test_api_accounts import OBJECTS, UNLIMITED, Lab
+from tests.unit.serve.v1.accounts.test_api_accounts import OBJECTS, UNLIMITED, Lab
 from tests.unit.serve.world import World
 
 

@@ -26,7 +26,7 @@ from fairlead.serve.database import engine
 from fairlead.serve.limits.gate import Policy
 from tests.unit.serve.accounts import fakeprovider
 from tests.unit.serve.accounts.fakeprovider import FakeProvider
-from tests.unit.serve.v1.test_api_accounts import UNLIMITED, Lab
+from tests.unit.serve.v1.accounts.test_api_accounts import UNLIMITED, Lab
 from tests.unit.serve.world import World, in_process
 
 REDIRECT = "https://test/v1/oidc/callback"

@@ -16,7 +16,7 @@ from fairlead.serve.metering.budgetkeeper import Keeper
 from fairlead.serve.metering.leases import StoreMetering
 from fairlead.serve.v1.budgets import routes
 from tests.unit.plan.metering.leases import keep, lease
-from tests.unit.serve.v1.test_api_accounts import Lab, opened
+from tests.unit.serve.v1.accounts.test_api_accounts import Lab, opened
 from tests.unit.serve.world import World
 
 _NOW = dt.datetime.now(dt.UTC)

@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.store.sealing import Seal
 from fairlead.wire.kubernetes import core, meta
-from tests.unit.serve.v1.test_api_accounts import Lab, lab
+from tests.unit.serve.v1.accounts.test_api_accounts import Lab, lab
 from tests.unit.serve.world import World
 
 __all__ = ["lab"]

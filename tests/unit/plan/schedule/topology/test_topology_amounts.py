@@ -16,7 +16,7 @@ from fairlead.plan.sharing import replicate
 from fairlead.wire.kubernetes import core, gpudevice, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 from fairlead.wire.nvidia.pluginconfig import MPS_CORE, MPS_MEMORY
-from tests.unit.plan.schedule.test_topology import Cluster, node_object
+from tests.unit.plan.schedule.topology.test_topology import Cluster, node_object
 
 _WHOLE = (100, 80)
 

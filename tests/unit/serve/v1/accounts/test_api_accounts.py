@@ -31,7 +31,7 @@ from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import meta
 from tests.unit.plan.metering.leases import keep, lease
-from tests.unit.serve.v1.test_api_tenancies import Trial
+from tests.unit.serve.v1.tenancies.test_api_tenancies import Trial
 from tests.unit.serve.world import World, application, in_process
 
 As = Callable[[str], httpx.AsyncClient]

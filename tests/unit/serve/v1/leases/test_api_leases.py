@@ -12,7 +12,7 @@ import pytest
 from fairlead import errors
 from fairlead.plan.lease import baseline, intent
 from fairlead.plan.lease.row import Claim, Row, State
-from tests.unit.serve.v1.test_api_accounts import Lab, opened
+from tests.unit.serve.v1.accounts.test_api_accounts import Lab, opened
 from tests.unit.serve.world import World, application, in_process
 
 

@@ -20,7 +20,7 @@ from fairlead.serve.accounts.roles import Scope
 from fairlead.serve.accounts.sessions import Lifetime
 from fairlead.serve.database import engine
 from fairlead.serve.limits.gate import Gate, Policy
-from tests.unit.serve.v1.test_api_accounts import UNLIMITED, Lab, opened
+from tests.unit.serve.v1.accounts.test_api_accounts import UNLIMITED, Lab, opened
 from tests.unit.serve.world import World, application, in_process
 
 

@@ -17,7 +17,7 @@ from fairlead.store.embedded import memory
 from fairlead.store.port import Selector
 from fairlead.wire.fairlead.podrequest import PodRequest
 from fairlead.wire.kubernetes import core, meta
-from tests.unit.serve.v1.test_api_accounts import opened
+from tests.unit.serve.v1.accounts.test_api_accounts import opened
 from tests.unit.serve.world import World
 
 KEY = {"idempotency-key": "3f0c"}

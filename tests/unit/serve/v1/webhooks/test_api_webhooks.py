@@ -21,7 +21,7 @@ from fairlead.store import port as stores
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, gpulease, meta
 from tests.unit.plan.metering.leases import lease
-from tests.unit.serve.v1.test_api_accounts import Lab, opened
+from tests.unit.serve.v1.accounts.test_api_accounts import Lab, opened
 from tests.unit.serve.world import World
 
 URL = "https://hooks.example/fairlead"

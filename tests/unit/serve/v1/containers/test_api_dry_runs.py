@@ -15,9 +15,9 @@ from fairlead.serve.v1.containers import waitview
 from fairlead.store import port as stores
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core
-from tests.unit.serve.v1.test_api_accounts import Lab, opened
-from tests.unit.serve.v1.test_api_accounts_on_cluster import ClusterLab
-from tests.unit.serve.v1.test_api_accounts_on_cluster import lab as on_cluster
+from tests.unit.serve.v1.accounts.test_api_accounts import Lab, opened
+from tests.unit.serve.v1.accounts.test_api_accounts_on_cluster import ClusterLab
+from tests.unit.serve.v1.accounts.test_api_accounts_on_cluster import lab as on_cluster
 from tests.unit.serve.world import World
 
 __all__ = ["on_cluster"]

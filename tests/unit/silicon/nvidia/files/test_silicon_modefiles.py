@@ -11,7 +11,7 @@ from fairlead.model.driver import ModeFiles
 from fairlead.plan.cdi import driverprofile, generate, source
 from fairlead.silicon.nvidia.files import driver, modefiles
 from fairlead_cdi import emit, lint
-from tests.unit.silicon.nvidia import moderoot
+from tests.unit.silicon.nvidia.files import moderoot
 
 GOLDEN = Path(__file__).parent / "golden"
 
