@@ -56,6 +56,32 @@ def test_no_folder_holds_more_modules_than_one_can_overlook(root: Path) -> None:
     assert {str(folder): count for folder, count in counts.items() if count > _MOST_MODULES} == {}
 
 
+def test_no_folder_below_a_feature_holds_a_single_module(root: Path) -> None:
+    """Such a folder keeps its parent small and has no subject; a feature of a room may begin with one module."""
+    package = root / "src/fairlead"
+    counts = collections.Counter(
+        path.parent.relative_to(package) for path in measure.sources(package) if path.name != "__init__.py"
+    )
+    assert [str(folder) for folder, count in counts.items() if count == 1 and len(folder.parts) > 2] == []
+
+
+def test_unit_tests_lie_where_what_they_test_lies(root: Path) -> None:
+    """A folder of tests/unit has the path of a package below src/fairlead, or of one module, or of fairlead_cdi."""
+    tests = {path.parent.relative_to(root / "tests/unit") for path in _python(root, "tests/unit")}
+    assert [str(folder) for folder in sorted(tests) if not _is_ours(root / "src", folder)] == []
+
+
+def _is_ours(src: Path, name: Path) -> bool:
+    folders = (src / name, src / "fairlead" / name)
+    return any((one / "__init__.py").exists() or one.with_suffix(".py").exists() for one in folders)
+
+
+def test_no_folder_of_unit_tests_holds_more_files_than_one_can_overlook(root: Path) -> None:
+    files = [path for path in _python(root, "tests/unit") if path.name.startswith("test_")]
+    counts = collections.Counter(path.parent for path in files)
+    assert {str(folder): count for folder, count in counts.items() if count > _MOST_MODULES} == {}
+
+
 def test_sources_are_public_or_in_the_repository(root: Path) -> None:
     texts = ((path, path.read_bytes().decode(errors="replace")) for path in measure.tracked(root))
     assert [str(path) for path, text in texts if _PRIVATE.search(text)] == []
