@@ -90,8 +90,9 @@ class FakeEngine(networks.FakeNetworks):
         self.devices: set[str] = set()
         """Qualified CDI names that resolve."""
         self.reachable: dict[str, tuple[str, ...]] = {}
-        self.private: dict[str, registryauth.Login] = {}
         """Images that `pull` finds: name to command."""
+        self.private: dict[str, registryauth.Login] = {}
+        """Login that `pull` needs, by name of the image."""
         self._images: dict[str, _FakeImage] = {}
         self._containers: dict[str, _Container] = {}
         self._watchers: set[asyncio.Queue[str]] = set()

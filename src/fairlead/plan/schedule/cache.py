@@ -101,11 +101,11 @@ class Cache:
         self._claimers: dict[str, None] = {}
         """Uids of pods that wait and have claims."""
         self._has_new_claims = False
-        """Whether these are to be looked at again."""
+        """Whether the pods of `_claimers` are to be looked at again."""
         self.namespaces: dict[str, Mapping[str, str]] = {}
+        """Labels by namespace, of those that are known."""
         self.closed: dict[str, str] = {}
         """Namespaces of tenancies that are not ready, with the phase that each says."""
-        """Labels by namespace, of those that are known."""
         self._last_read: tuple[core.Pod | None, reference.PodInfo] = (None, reference.PodInfo(requests={}))
         """The pod that was read last, and what it says."""
         self._rejections: dict[str, dict[str, rejection.Rejection]] = {}

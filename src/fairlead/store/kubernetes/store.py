@@ -35,9 +35,9 @@ T = TypeVar("T", bound=meta.Object)
 _MOST_PAGES: Final = 20_000
 """Ten million objects: a server that goes on leading to further pages is at fault."""
 PAGE: Final = 500
+"""Objects asked for at once, as other clients of API servers do."""
 _WHOLE_BYTES: Final = 1 << 30
 """Largest list in one piece: 200,000 pods."""
-"""Objects asked for at once, as other clients of API servers do."""
 CONFIRMED_S: Final = 1.0
 """How long the server's word that a lease is ours is good for; every write after that asks again."""
 _ATTEMPTS: Final = 8
