@@ -1,7 +1,7 @@
 """Emits logs, timings, metrics and crash points.
 
 Logs are structlog events on standard error (`loglines`): a constant phrase plus facts under keys from `KEYS`. `timed`
-is the only clock in the main path. Metrics are rows of `METRICS`; who counts is handed a `Meter`, and none of it is
+logs how long a block took. Metrics are rows of `METRICS`; who counts is handed a `Meter`, and none of it is
 global. `crash_point` names a place where the process may die; tests choose one and the process kills itself there, so
 that "kill -9 between any two steps" is a table of names and not a race.
 """

@@ -38,7 +38,7 @@ def command_place(argv: list[str]) -> int | None:
 
 
 def _takes(word: str, following: str) -> bool:
-    """Return whether an option takes the next word for its value; of one not known, whether that can be the command."""
+    """Return whether an option takes the next word as its value; an unknown one does, unless that is a command."""
     name, equals, _ = _named(word)
     if equals or name in _ALONE:
         return False

@@ -197,11 +197,12 @@ def _decider(program: bytes) -> wire.Decide:
 
 
 def change(cgroups: Sequence[Cgroup], *, deny: Iterable[DeviceRule] = (), allow: Iterable[DeviceRule] = ()) -> Reading:
-    """Take access from patterns, then give some; idempotent. Returns what is in force after it.
+    """Take access from patterns, then give some; idempotent.
 
     A pattern is taken as one: on cgroup v1 it must be one that the list has, or everything.
+    Returns: what is in force afterwards; its `rules` None: it could no longer be read, and nothing is proved.
     Raises:  Conflict (`RuleNotInForce`): it was written and is not so.   Unavailable: the kernel refuses, or the rules
-             in force cannot be read.
+             that were in force cannot be read.
     """
     taken, given = tuple(deny), tuple(allow)
     before = read(cgroups)

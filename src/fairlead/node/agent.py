@@ -5,11 +5,11 @@ on disk first, then advertisements; a device that no spec names is advertised Un
 what an engine cannot resolve. Verdicts need no new spec and go straight through. Each resource has its own socket and
 its own task, started when the resource first has a device and kept from then on.
 
-These are the core: an error there ends the agent, and its supervisor starts it again. Everything that only reports
-others (events, objects and labels, conditions, traces) is optional: it runs under a guard (`node.part`) that starts it
+These are the core: an error there ends the agent, and its supervisor starts it again. The other parts (MIG, MPS,
+events, objects and labels, conditions, traces) are optional: each runs under a guard (`node.part`) that starts it
 again, reads the core's `Latest` values or queues what the core reports, and delays nothing. The agent stops by
-cancellation and leaves neither sockets nor specs behind; but for the specs where a newer agent has taken over, which
-hands out devices by them.
+cancellation and removes its sockets and specs; where a newer agent has taken over, the specs stay, since that one hands
+out devices by them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from fairlead.wire.kubernetes import core
 
 SPEC_RETRY_S: Final = 2.0
 KUBELET_PATIENCE_S: Final = 2.0
-"""How long the first advertisement waits for the kubelet's word on who holds what; without it nothing is healthy."""
+"""How long the first advertisement waits for the kubelet's device list; without it every device is Unhealthy."""
 
 P = ParamSpec("P")
 
@@ -198,7 +198,7 @@ class _Agent:
             told=self._allocated if self.of_store is not None else None,
             on_registered=lambda plugin, path: self._note(self.events.registered, plugin, path),
             before_return=self._renew_specs,
-            # who stands by begins once our socket is gone, and must not lose its specs to us then
+            # An agent that stands by serves once our socket is gone: specs removed after that would be its own.
             before_end=self._has_left_specs.wait,
             meter=meter,
         )
@@ -229,7 +229,7 @@ class _Agent:
             await self._guards[row.name].run(functools.partial(row.run, self))
 
     def _note(self, note: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Have the events part note something; what goes wrong there stays there."""
+        """Call a method of the events part; its guard logs an error in it, and the core goes on."""
         self._guards["events"].tell(note, *args, **kwargs)
 
     def _allocate_options(self) -> answer.AllocateOptions:
@@ -313,7 +313,7 @@ class _Agent:
             self.events.strategy_judged(problem)
 
     async def watch_engine_support(self) -> None:
-        """Give nothing away while the node's engine would, or may, ignore the only way it is handed over, for ever."""
+        """Hand out no device while the engine ignores, or may ignore, the form of Allocate's answers, for ever."""
 
         def judged() -> None:
             self.plugins.answer_by(self._allocate_options(), self._gate.problem)
@@ -359,7 +359,7 @@ class _Agent:
             self._advertise(self.watch.snapshots.value)
 
     async def _next(self, seen: int) -> int:
-        """Wait for another snapshot; while specs could not be written, only so long: an equal scan wakes no reader."""
+        """Wait for another snapshot; while specs are still to be written, for `SPEC_RETRY_S` at most."""
         try:
             async with asyncio.timeout(SPEC_RETRY_S if self._is_spec_owed else None):
                 return await self.watch.snapshots.wait(seen)
@@ -435,7 +435,7 @@ async def _keep(found: migparts.MIGPart | mpsparts.MPSPart | None, meter: teleme
 
 
 def _of_store(name: str, find: Callable[[storeparts.StoreParts], part.Run | None]) -> part.Part[_Agent]:
-    """Return the row of an optional part that there is only where the agent has a store, and `find` finds it there."""
+    """Return the row of an optional part, which runs only where the agent has a store and `find` returns its work."""
 
     def found(agent: _Agent) -> part.Run | None:
         return find(agent.of_store) if agent.of_store is not None else None
@@ -456,7 +456,7 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
     part.Part(name="spec guard", is_core=True, run=lambda agent, _: agent.watch_conflicts()),
     part.Part(name="engine support", is_core=True, run=lambda agent, _: agent.watch_engine_support()),
     part.Part(name="other holders", is_core=True, run=lambda agent, _: agent.watch_holders()),
-    # Until the kubelet's list is known nothing is offered: who has to restart it is the supervisor.
+    # Without the kubelet's list no device is healthy, so an error here ends the agent and the supervisor restarts it.
     part.Part(name="pod resources", is_core=True, run=lambda agent, meter: agent.holdings.run(meter)),
     part.Part(
         name="node object",
@@ -488,4 +488,4 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
 )
 """What the agent is made of. Names stand in its log (`role`) and in `fairlead_part_failures_total`."""
 _GUARDED: Final[tuple[str, ...]] = (*(row.name for row in PARTS if not row.is_core), "metrics")
-"""What the core's word is told to under a guard; metrics have no task here: a server asks the exporter."""
+"""Parts that the core reports to through a guard; `metrics` is not a task here, a server asks its exporter."""

@@ -1,8 +1,9 @@
 """Declares the ports to pods' subresources: what an API server offers of a pod beside the object itself.
 
-Three ports, cut by capability: `Placement` (bind, evict), `Logs` and `Streams` (exec, attach, port-forward). A
-Kubernetes API server implements them in `store.kubernetes.subresource`; on one machine `serve.backend` does, over the
-engine. One contract suite holds them all: `tests/contract/test_subresource_contract.py`.
+Five ports, cut by capability: `Placement` (bind, evict), `Trial` (dry run), `Recreation` (replace), `Logs`, `Streams`
+(exec, attach, port-forward). `store.kubernetes.subresource` implements all of them over a Kubernetes API server; on one
+machine the embedded stores bind and evict, and `serve.backend` has logs and streams, over the engine. One contract
+suite holds those that both have: `tests/contract/test_subresource_contract.py`.
 
 Source: Kubernetes API reference, "Pod" (subresources binding, eviction, log, exec, attach, portforward).
 """

@@ -25,7 +25,7 @@ class Source:
     silicon: port.Silicon
     place: modefiles.Place
     modes: tuple[str, ...]
-    """Keys of `mode.MODES`, as `mode.chosen` gives them."""
+    """Keys of `plan.cdi.source.MODES`, as `plan.cdi.source.chosen` gives them."""
     recipe: generate.Recipe
 
     async def collect(self) -> specfile.Findings:

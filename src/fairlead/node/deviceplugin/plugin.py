@@ -167,7 +167,7 @@ class Plugin:
         with telemetry.timed("devices preferred", resource=self.resource) as timing:
             answers = [self._prefer(r) for r in request.container_requests]
         if answers:
-            # A kubelet asks for one container, then allocates for it.
+            # Kept for the trace: a kubelet calls Allocate for the same container right afterwards.
             self._preference = attribution.Preference(
                 available=tuple(request.container_requests[-1].available_deviceIDs),
                 preferred=tuple(answers[-1].deviceIDs),
@@ -177,9 +177,10 @@ class Plugin:
         return pb.PreferredAllocationResponse(container_responses=answers)
 
     async def allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
-        """Answer what leads an engine to the devices; the same ids, the same answer.
+        """Return what tells an engine the devices; equal ids get equal answers while the configuration is the same.
 
-        Raises: NotFound: unknown id; DeviceFault: unhealthy id; Unavailable: see `refusal`; what `Gate.hold` raises.
+        Raises: NotFound: unknown id; DeviceFault: unhealthy id; RequestError: a sharing rule forbids these ids;
+                Unavailable: see `refusal`, or what is to come beside a GPU is missing; what `Gate.hold` raises.
         """
         if (why := self.refusal) is not None:
             raise errors.Unavailable(why.message, reason=why.reason, hint=why.hint)
@@ -219,7 +220,7 @@ class Plugin:
             )
 
     def recall(self, ids: Sequence[DeviceID]) -> pb.ContainerAllocateResponse | None:
-        """Return what these ids would be answered now, which is what they were answered before; None: refused now."""
+        """Return what Allocate would answer for these ids now; None: it would refuse."""
         try:
             return self._give(tuple(ids))
         except errors.FairleadError:
@@ -229,7 +230,10 @@ class Plugin:
         self,
         request: pb.PreStartContainerRequest,
     ) -> pb.PreStartContainerResponse:
-        """Refuse the start of a container that has one amount of MPS without the other. Raises: RequestError."""
+        """Refuse the start of a container that has one amount of MPS without the other.
+
+        Raises: RequestError: an amount is missing; Unavailable: the kubelet does not say what the container has.
+        """
         if self.before_start is not None:
             await self.before_start(self.resource, tuple(map(DeviceID, request.devices_ids)))
         return pb.PreStartContainerResponse()

@@ -134,15 +134,15 @@ class GPUHolders:
         return {key: tuple(claims.values()) for key, claims in found.items()}
 
     def living(self, rows: Collection[Row]) -> frozenset[str]:
-        """Return the devices that the ledger has under the name of a pod that began and is not known to have ended.
+        """Return the devices whose claims name a pod that lives.
 
-        A pod that has not begun may be the one that asks: a StatefulSet's has the name of the one before it.
+        Pods that no kubelet has taken in do not count: one may be asking now, and a StatefulSet reuses names.
         """
         named = (claim for row in rows for claim in row.claims if claim.is_seen)
         return self._living(named, self._alive(begun=True))
 
     def _alive(self, *, begun: bool = False) -> frozenset[tuple[str, str]] | None:
-        """Return the pods that live; None: the store has not said it yet."""
+        """Return the pods that live, none where there is no store; None: the store has not listed them yet."""
         if self._pods is None:
             return frozenset()
         if not self._pods.is_listed:
@@ -151,10 +151,10 @@ class GPUHolders:
 
     @staticmethod
     def _living(claims: Iterable[Claim], alive: frozenset[tuple[str, str]] | None) -> frozenset[str]:
-        """Return the devices of claims whose pod is not known to have ended.
+        """Return the devices of claims whose pod lives; of all claims while the store has not listed the pods.
 
-        A kubelet that began anew lists no pod until the API server has told it of one. Until we heard from that server
-        ourselves nothing says that its list is whole, so every pod counts as alive.
+        A kubelet that has just started lists no pod before the API server has named it one, so its list alone does not
+        prove that a pod has ended.
         """
         if alive is None:
             return frozenset(one.device for one in claims)
@@ -178,7 +178,7 @@ class GPUHolders:
 
 
 def pod_asks(pod: core.Pod) -> bool:
-    """Return whether a pod asks for any extended resource: then what it has open may be of the kubelet's giving."""
+    """Return whether a pod asks for any extended resource: then the kubelet may have given it what it has open."""
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     return any("/" in name for one in containers for name in one.resources.limits)
 

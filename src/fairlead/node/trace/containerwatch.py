@@ -78,7 +78,7 @@ class FoundContainer(Generic[P]):
     """It ran already when it was found."""
     prepared: P | None
     found: readback.Isolation | None
-    """None: it has none of the pod's device nodes, or `unread` says why."""
+    """None: it is late, has none of the pod's device nodes, or `unread` says why."""
     read_at: float = 0.0
     read_s: float = 0.0
     unread: str = ""
@@ -226,7 +226,7 @@ class ContainerWatch(Generic[P]):
             self._looking_at(name, True)
 
     async def _find(self, name: str, folder: Path) -> FoundContainer[P] | None:
-        """Return what is known of a container that was there before: nothing of it is in a hurry."""
+        """Return a container that ran before the watch began; the caller reads it back when it wants to."""
         pid = await self._until_begun(folder)
         if pid is None:
             return None
@@ -288,7 +288,7 @@ class ContainerWatch(Generic[P]):
         host = _identity((devicecgroup.host_process(self._root) or self._root / "proc/self") / "root")
         while asyncio.get_running_loop().time() < deadline:
             if _is_gone(folder):
-                return None  # with its container
+                return None  # the container has ended
             pid = _first_process(folder)
             if pid is not None and _has_own_root(self._root / "proc" / str(pid), host):
                 return pid
@@ -367,7 +367,7 @@ def _is_gone(folder: Path) -> bool:
 
 
 def _first_process(folder: Path) -> int | None:
-    # A process that this one's pid namespace does not have is 0.
+    # The kernel writes 0 for a process that is not in our pid namespace.
     try:
         words = (folder / "cgroup.procs").read_text().split()
     except OSError:
@@ -376,7 +376,7 @@ def _first_process(folder: Path) -> int | None:
 
 
 def _has_own_root(process: Path, host: tuple[int, int]) -> bool:
-    """Return whether a process has left the host's root; one that may not be looked at is let through to say so."""
+    """Return whether a process has left the host's root; True where that is forbidden: `hold` then reports it."""
     try:
         return _identity(process / "root") != host
     except PermissionError:

@@ -30,7 +30,7 @@ from fairlead_cdi import spec as cdi
 
 ALL: Final = "all"
 NONE: Final = "none"
-"""As only choice of devices: a device that brings the driver and no GPU."""
+"""As the only entry of `Recipe.devices`: one device that brings the driver and no GPU."""
 VOID: Final = "NVIDIA_VISIBLE_DEVICES=void"
 """An engine's own NVIDIA runtime hook must not add GPUs of its own accord."""
 STRATEGIES: Final[Mapping[str, Callable[[GPU, MIGDevice | None], str]]] = {
@@ -49,7 +49,7 @@ class Hook:
     """Of `fairlead-hook` on the host."""
     ldconfig: str = ""
     without: frozenset[str] = frozenset()
-    """Members of `hookline.STEPS` that are left out."""
+    """Members of `hookargs.STEPS` that are left out."""
 
 
 @frozen

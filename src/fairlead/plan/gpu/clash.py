@@ -72,7 +72,7 @@ def find_clashes(
         foreign: dict[GPUUUID, list[tuple[deviceids.Part, Holding]]] = {}
         for one in listed:
             if one.resource == ad.resource or {one.resource, ad.resource} <= MPS_AMOUNTS:
-                continue  # see `former`; threads and memory of a GPU are given beside each other
+                continue  # see `_former`; threads and memory of a GPU are given beside each other
             for part in (part for name in one.ids for part in deviceids.find_parts(one.resource, name, table)):
                 foreign.setdefault(part.gpu, []).append((part, one))
         former = _former(ad, listed, table)
@@ -132,7 +132,7 @@ def plan_kept(
     uids, names = {pod.metadata.uid for pod in alive}, {_name(pod) for pod in alive}
 
     def lives(one: Clash) -> bool:
-        # By uid, because a new pod may have the name; a pod that the API server did not know by name alone.
+        # By uid, because a new pod may have the same name; by name where the API server did not know the pod.
         return one.pod_uid in uids if one.pod_uid else (one.holding.namespace, one.holding.pod) in names
 
     return {**{key: one for key, one in before.items() if lives(one)}, **found}

@@ -35,7 +35,7 @@ class Event(enum.Enum):
     """A check found something that only a person may judge."""
     TIMED_OUT = "timed-out"
     GAVE_UP = "gave-up"
-    """As many attempts failed as are made."""
+    """A verifier's check failed, or so did as many attempts as are made."""
     EXPIRED = "expired"
     """Its verdict is too old to hand it out."""
     DOUBTED = "doubted"

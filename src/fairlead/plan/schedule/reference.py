@@ -285,7 +285,7 @@ FILTERS: Final[Mapping[str, Callable[[PodInfo, NodeInfo], tuple[str, ...]]]] = {
     wanted.FILTER: _volumes,
     "NodeResourcesFit": _resources,
 }
-"""In kube-scheduler's order, but for resources, the last. It has no `KubeletRejection` and `TopologyDomain`."""
+"""In kube-scheduler's order, resources last. `NodeReady`, `TopologyDomain` and `KubeletRejection` are ours alone."""
 
 
 def first_refusal(need: PodInfo, node: NodeInfo) -> tuple[str, tuple[str, ...]] | None:

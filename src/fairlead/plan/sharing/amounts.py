@@ -97,14 +97,14 @@ class Pairing:
         self._halves: list[PendingAmount] = []
 
     def near(self, resource: str, now: float) -> GPUUUID | None:
-        """Return the GPU that an amount is best of, because the other one is; None: it is a first one."""
+        """Return the GPU of which a container got its other amount just now; None: no such amount waits."""
         return next((half.gpu for half in self._others(resource, now)), None)
 
     def give(self, resource: str, gpu: GPUUUID, now: float) -> None:
         """Take in an allocation.
 
-        Raises: RequestError: it is of another GPU than the one first amount that waits. Where several wait, of pods
-                that are placed beside each other, the start of the container is what tells.
+        Raises: RequestError: it is of another GPU than the only first amount that waits. Where several wait, of pods
+                that are placed at the same time, `find_problem` judges when the container starts.
         """
         others = self._others(resource, now)
         match = next((half for half in others if half.gpu == gpu), None)
@@ -125,7 +125,7 @@ class Pairing:
 
 
 def find_problem(resource: str, ids: Collection[DeviceID], holdings: Iterable[Holding]) -> str:
-    """Return why a container with these units must not start; empty: it may, or the kubelet does not list it.
+    """Return why a container with these units must not start, as also where the kubelet lists none; empty: it may.
 
     Args: holdings: of the kubelet, now.
     """

@@ -1,7 +1,7 @@
 """Declares `GPUDevice`: one physical GPU as an object, so that `kubectl get gpu` shows a cluster's GPUs.
 
 Each part has one writer. The node's agent writes `spec`, but for `spec.quarantine`, which is an administrator's, the
-health in `status` (`node.publish`) and the holders (`node.trace.foreignkubelet`); a writer of a part of the status
+health in `status` (`node.publish.objects`) and the holders (`node.publish.podcondition`); a writer of a part of it
 reads the object, changes its own fields and writes it back at the version it read. An object is a projection: no
 decision about who may have a GPU is taken from it.
 

@@ -145,7 +145,7 @@ def _access(kind: Kind, major: int, minor: int, deciders: Sequence[Decide]) -> t
 def parse_oci(entries: Iterable[Mapping[str, Any]]) -> DeviceRules:
     """Return what `linux.resources.devices` of a runtime spec asks for; later entries win, nothing is allowed before.
 
-    Runtimes add what every container has (`STANDARD`). Raises: ProtocolError: an entry is misshapen.
+    Default devices, which runtimes allow by themselves, are not in it. Raises: ProtocolError: an entry is misshapen.
     """
     rules = DeviceRules()
     for entry in entries:

@@ -14,7 +14,7 @@ from fairlead.plan.schedule.queue import Changes
 from fairlead.plan.schedule.reference import Kind, NodeInfo, model_of
 
 _PART: Final = 8
-"""The table is made anew when this part of it came or went."""
+"""The table is made anew once one in this many of its pods or kinds came or went."""
 _MOST_KINDS: Final = 128
 """The most frequent kinds are in it: a tenant must not choose how large it becomes."""
 GPUS: Final = 256
@@ -42,7 +42,7 @@ class Demand:
         self._total = 0
         """How many pods there were when the table was made."""
         self._weighed: Mapping[Kind, int] = {}
-        """What it was made of: the same, and kinds that wait."""
+        """How many pods of each kind the table was made of: those on nodes, and those that wait."""
         self._unweighed = set[Kind]()
         """Kinds that wait and came after it was made."""
 
