@@ -41,7 +41,7 @@ class EngineGate:
         return answer.find_problem(self._options(), self._engine.engines.value)
 
     def judge(self) -> None:
-        """Judge anew: the engine is another, or the form of the answers; reports another judgement."""
+        """Judge anew, after the engine or the form of the answers changed; reports a judgement that differs."""
         self.problem = self._find()
         if self._engine.engines.value:
             self._tell()

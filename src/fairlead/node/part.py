@@ -2,7 +2,7 @@
 
 Core parts (inventory, device plugin) run as they are: what they raise ends the task tree. Optional parts (tracing,
 labels, events, links) run under a `Guard`. It counts and logs what a part raises and starts it again after a wait that
-doubles. A part that promised to turn (`Meter.heartbeat`) and did not is stopped and started again, too; its promises
+doubles. A part that misses a heartbeat it announced (`Meter.heartbeat`) is stopped and started again, too; heartbeats
 stay with the guard, so that a part that hangs never fails the process's liveness probe. What core parts report to
 optional ones goes through `Guard.tell`, which raises nothing.
 
@@ -164,7 +164,7 @@ class Guard:
         return True
 
     def tell(self, inform: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call what takes a core part's word for this part; what that raises is counted and logged, no more."""
+        """Report something of the core to this part; an error in `inform` is counted and logged, never raised."""
         try:
             inform(*args, **kwargs)
         except Exception as error:  # noqa: BLE001  (as above)

@@ -124,7 +124,7 @@ def write_spec(path: Path, spec: cdi.Spec, mark: stamp.Stamp, *, stamping: str) 
 def write_bytes(path: Path, data: bytes, mark: stamp.Stamp, *, stamping: str) -> bool:
     """Write the bytes of a spec and, where it belongs beside them, its stamp. False, Raises: as `write_spec`."""
     beside = stamp.beside(path)
-    # The stamp first: one of bytes that are not there yet says nothing, a spec without its stamp says too little.
+    # The stamp first: a crash in between leaves one of other bytes, which readers ignore, and no spec without a stamp.
     wanted = {beside: stamp.emit_stamp(mark, data), path: data}
     if stamping != "file":
         del wanted[beside]
@@ -155,7 +155,7 @@ def remove(path: Path) -> bool:
 
 
 def is_replaced(path: Path) -> bool:
-    """Return whether what stands there is not ours: a link, a pipe, another owner's file, one of another mode."""
+    """Return whether we did not write what is at the path: a link, a pipe, a file of another owner or mode."""
     try:
         found = path.lstat()
     except FileNotFoundError:

@@ -2,8 +2,8 @@
 
 `plan.cdi.generate` says what a spec is; this module keeps one file a kind in the folder that engines read, replaced in
 one step and only when its content differs. Beside each lies its stamp, unless it is in annotations: which boot and
-driver it was made in. Without devices there is no file, and the log says so once. The names that are on disk are the
-answer of `ensure`: what is not in it must not be handed out.
+driver it was made in. Without devices there is no file, and the log says so once. `ensure` returns the names that are
+on disk: no other device may be handed out.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class SpecFiles:
 
     def _visible(self, spec: cdi.Spec) -> cdi.Spec | None:
         """Return what of a spec may be shown; None: nothing."""
-        if self._shown is None or spec.kind in _COMPANIONS:  # these are never held
+        if self._shown is None or spec.kind in _COMPANIONS:  # companions are not GPUs: the ledger has none
             return spec
         base = next((own for own in self._own if spec.kind.startswith(own)), spec.kind)
         devices = tuple(one for one in spec.devices if cdikind.qualified(base, one.name) in self._shown)

@@ -82,7 +82,7 @@ class Watcher:
                 before, first = self._specs.written, await self._fingerprint()
                 found = await self._source.collect()
                 self._seen = await self._fingerprint()
-                if self._seen != first:  # it may have seen either, and what it saw may be gone before the next
+                if self._seen != first:  # the machine changed during the look: look again
                     self._asked.set()
                 await self._specs.keep(found.made, found.stamps)
             except errors.FairleadError as error:

@@ -30,9 +30,9 @@ LABEL: Final = "nvidia.com/device-plugin.config"
 LABEL_PATIENCE_S: Final = 5.0
 """How long the first configuration waits for the node's labels where a label chooses."""
 POLL_S: Final = 10.0
-"""A file that is a link into another folder changes without a sign in its own."""
+"""Period of a look without an event: inotify on a folder misses changes behind a link that leads out of it."""
 _SETTLE_S: Final = 0.05
-"""Writers make several changes of one."""
+"""Wait before a look: one change of a file arrives as several events."""
 _LONGEST_NAME: Final = 253
 
 Labels = latest.Latest[Mapping[str, str] | None]
@@ -65,7 +65,7 @@ def write_choice(path: Path, name: str) -> None:
 
 
 def list_files(folder: Path) -> tuple[str, ...]:
-    """Return the names of a folder's configuration files; what a mounted ConfigMap keeps for itself is none.
+    """Return the names of a folder's configuration files, without the `..` entries of a mounted ConfigMap.
 
     Raises: Unavailable: the folder cannot be read.
     """
@@ -102,7 +102,7 @@ def read_config(chosen: settings.Settings, label: str) -> nodeconfig.NodeConfig:
 
 
 class ConfigSource:
-    """Keeps `config` true."""
+    """Keeps `config` up to date."""
 
     def __init__(self, chosen: settings.Settings, *, poll_s: float = POLL_S) -> None:
         """Take the settings; where neither file nor folder is named, what they say is in force at once."""

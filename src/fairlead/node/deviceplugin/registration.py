@@ -89,7 +89,7 @@ class Registrar:
                     self._is_swept = False
                     await self._wait_tick(seen, POLL_S)
         except asyncio.CancelledError:
-            # not after an error of ours: what ends the others, and is waited for here, is that we end
+            # Not after an error: what is waited for here ends only once this task has ended.
             if self._before_end is not None:
                 await asyncio.shield(self._before_end())
             raise

@@ -38,7 +38,7 @@ class Taken:
     def find(self, resource: str) -> frozenset[DeviceID]:
         """Return the devices that were given just now, and those that the newest list has for a pod that lives.
 
-        A pod that has not begun may be the one that asks: a StatefulSet's has the name of the one before it.
+        Pods that no kubelet has taken in do not count: one may be asking now, and a StatefulSet reuses names.
         """
         now = self._clock()
         given = {item for (of, item), at in self._given.items() if of == resource and now - at < LISTED_S}

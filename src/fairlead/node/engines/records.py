@@ -1,7 +1,7 @@
 """Records what we changed in an engine's files: the original, our version, and the request.
 
-One JSON file for each engine and main file. It is written before the first file is touched, so that whatever a crash
-leaves differ: a file is as it was, as we made it, or as others changed it. Files of ours that people edited
+One JSON file for each engine and main file. It is written before the first file is touched, so that after a
+crash each file can be told: it is as it was, as we made it, or as others changed it. Files of ours that people edited
 are kept beside the record when we write over them.
 """
 

@@ -125,7 +125,7 @@ def host_node(host_path: str, container_path: str, access: str) -> GrantedNode:
 def known_nodes(registry: directory.Registry) -> tuple[GrantedNode, ...]:
     """Return every device node that any spec offers and this host has; what cannot be read is left out.
 
-    What containers get beside their GPUs is shared by them all, and left out too.
+    Devices of `cdikind.COMPANIONS` are left out too: several containers have the same ones.
     """
     found: dict[tuple[str, int, int], GrantedNode] = {}
     for name, resolved in registry.devices.items():
@@ -212,7 +212,7 @@ def _lacks(rules: DeviceRules, rule: DeviceRule) -> bool:
 
 
 def _to_deny(rule: DeviceRule, rules: DeviceRules | None) -> DeviceRule:
-    """Return the rule to take, without what every number of its kind may be (making nodes, as a rule)."""
+    """Return the rule to deny, less the access that every number of its kind has (mknod, in most containers)."""
     common = rules.access(rule.kind, None, None) if rules is not None else ""
     return DeviceRule(
         kind=rule.kind, major=rule.major, minor=rule.minor, access=devicerule.without(devicerule.ACCESS, common) or "rw"

@@ -71,7 +71,7 @@ def resolve(names: tuple[str, ...], folder: Path) -> Resolved:
     nodes = {node.path: node for edit in edits for node in edit.device_nodes}
     granted = {_number(node) for node in nodes.values()}
     every = {_number(node) for spec in used.values() for device in spec.devices for node in device.edits.device_nodes}
-    if every <= granted:  # as where specs show only devices that are held
+    if every <= granted:  # the ledger's specs show held devices only: the others are looked for on the host
         every |= _siblings(nodes.values())
     return Resolved(
         specs=tuple(used),
@@ -118,7 +118,7 @@ def _number(node: cdi.DeviceNode) -> tuple[int, int] | None:
 
 
 def _siblings(nodes: Iterable[cdi.DeviceNode]) -> frozenset[tuple[int, int]]:
-    """Return the numbers of the host's nodes of the same driver: a spec may show only devices that are held."""
+    """Return the numbers of all nodes of the same driver that the host has in the folders of these."""
     majors = {number[0] for number in map(_number, nodes) if number is not None}
     paths = {Path(node.host_path or node.path) for node in nodes}
     found: set[tuple[int, int]] = set()

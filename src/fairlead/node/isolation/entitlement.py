@@ -4,8 +4,8 @@ Devices come from, in this order: CDI names the asker gave; the kubelet of this 
 embedded one and a real one alike); the embedded kubelet's checkpoint on disk, for its own containers; the runtime spec,
 for all others, which says what the runtime was given and not who allowed it. The source is named in every report.
 A device of the node that the runtime spec allows and no source names is not an entitlement. A container that the
-embedded kubelet made is judged by its allocation alone: its runtime spec grants nothing. What no source says is a
-doubt.
+embedded kubelet made is judged by its allocation alone: its runtime spec grants nothing. Where no source
+answers, the report says so as a doubt.
 
 No label and no annotation says what a container holds. Podman copies those of an image, so they do not even say who it
 is, but for those of the embedded kubelet's own containers: it writes them over the image's.
@@ -35,14 +35,14 @@ _IDENTITIES: Final = (
 )
 """Labels or annotations that name pod and container: of the embedded kubelet and cri-o, and of containerd."""
 SPEC: Final = "runtime spec"
-"""Source of an entitlement that no source knows."""
+"""Source of an entitlement that is read from the runtime spec, because neither kubelet nor checkpoint has it."""
 CHECKPOINT: Final = "checkpoint"
 """Source of what the embedded kubelet has written down."""
 NOTHING: Final = "no source"
 """Source for a container of ours of which neither kubelet nor checkpoint says anything: it cannot be judged."""
 _MANAGER: Final = "io.container.manager"
 _CRIO_ID: Final = "io.kubernetes.cri-o.ContainerID"
-"""Podman and CRI-O write the first; CRI-O alone knows a container's id when it writes the second."""
+"""Podman and CRI-O write the first; the second, the container's id, is CRI-O's alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class KubeletCheckpoint:
     """What the embedded kubelet's checkpoint says, as another process reads it."""
 
     home: str = ""
-    """Whose containers it is about."""
+    """Id of the state folder whose containers it lists."""
     held: Mapping[tuple[str, str], Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     """By pod uid and container: device ids by resource."""
     problem: str = ""
@@ -156,7 +156,7 @@ def _mark(subject: Subject, key: str) -> str | None:
 def identity(subject: Subject) -> tuple[str, str, str] | None:
     """Return namespace, pod and container, from labels or from the annotations of the runtime spec.
 
-    None where they may be an image's word: podman copies an image's, but over those that our kubelet writes.
+    None where they may come from an image: podman copies its annotations, except over those that our kubelet writes.
     """
     notes = oci.object_at(dict(subject.config or {}), "annotations", "annotations")
     is_podman = bool(subject.labels) or (_MANAGER in notes and not (subject.id and notes.get(_CRIO_ID) == subject.id))
@@ -202,7 +202,7 @@ def _rules(config: Mapping[str, Any] | None) -> DeviceRules:
 
 @translate.cdi_errors
 def by_spec(config: Mapping[str, Any] | None) -> Entitlement:
-    """Return what a runtime spec says; None: that nothing is known of it."""
+    """Return what a runtime spec grants. Args: config: None: it is not known, and grants nothing."""
     rules = _rules(config)
     linux = oci.object_at(dict(config or {}), "linux", "linux")
     nodes = [

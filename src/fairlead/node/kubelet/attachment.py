@@ -212,7 +212,7 @@ class Attachments:
         return tuple(grant for grant in self._devices.held(pod.metadata.uid) if grant.container == container)
 
     async def _difference(self, more: Sequence[Grant], less: Sequence[Grant]) -> tuple[GrantedNode, ...]:
-        """Return the device nodes that the one has and the other has not."""
+        """Return the device nodes of `more` that `less` does not have."""
 
         def read() -> tuple[GrantedNode, ...]:
             registry = attach.scan(self._folders)

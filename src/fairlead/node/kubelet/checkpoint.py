@@ -112,7 +112,7 @@ class Checkpoint:
     def save(self, grants: Mapping[tuple[str, str, str], Grant]) -> None:
         """Replace the file. Raises: Unavailable: the disk refuses; the old file is untouched.
 
-        A power cut may bring the old one back, whole: it ended every container, and their pods are given devices anew.
+        A power cut may bring back the whole old file. It also ends every container, so pods are given devices anew.
         """
         body = msgspec.json.encode(sorted(grants.values(), key=lambda g: (g.pod_uid, g.container, g.resource)))
         document = _Document(version=VERSION, checksum=_checksum(body), grants=msgspec.Raw(body))

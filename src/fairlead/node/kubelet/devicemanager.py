@@ -77,7 +77,7 @@ class DeviceManager:
         self._listed = listed
         self._endpoints: dict[str, plugin.Endpoint] = {}
         self._displaced: dict[str, list[plugin.Endpoint]] = {}
-        """By resource: plugins that live and that newer ones took it from, the newest last."""
+        """By resource: plugins that still live and were displaced by newer ones, the newest last."""
         self._grants: Grants = {}
         # By name and not by endpoint: a plugin that comes anew is not called while a call of the old one is under way.
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
@@ -259,8 +259,8 @@ class DeviceManager:
     async def _turn(self, resource: str, *, is_asking: bool = True) -> AsyncIterator[None]:
         """Wait until no other pod's call to the resource's plugin is under way, and keep others out of the block.
 
-        Raises: Unavailable (`PluginTimeout`): the call that was waited for was not answered, nor would ours be. Every
-                pod that waits has its reason when the first one has; those that come later try again.
+        Raises: Unavailable (`PluginTimeout`): another pod's call timed out while this one waited. All that waited for
+                it fail at once, instead of one timeout after the other; a pod that comes later calls the plugin.
         """
         turn = self._turns.setdefault(resource, asyncio.Lock())
         came = time.monotonic()
@@ -404,7 +404,7 @@ class DeviceManager:
         )
 
     async def pre_start(self, grants: tuple[Grant, ...]) -> None:
-        """Let plugins that ask for it act before a container starts. Raises: Unavailable: one of them is not there."""
+        """Call plugins that ask for it before a start. Raises: Unavailable: one is not there; what one refuses with."""
         for grant in grants:
             endpoint = self._endpoints.get(grant.resource)
             if grant.device_ids and endpoint is not None and endpoint.options.pre_start_required:

@@ -331,7 +331,7 @@ class Kubelet:
     def _may_come_back(self, pod: core.Pod, error: errors.FairleadError) -> bool:
         """Return whether a plugin that was not reached may be one that was killed and is started again."""
         if isinstance(error, errors.Insufficient):
-            # It went, or came again with no list yet, while another pod was served: what it has is not known.
+            # The plugin went, or registered again and has not listed yet, while another pod was served.
             return self._plugin_wait(pod) is not None or self._may_heal(pod)
         if error.reason not in _PLUGIN_AWAY | _UNWELL:
             return False
@@ -339,9 +339,9 @@ class Kubelet:
         return time.monotonic() - first <= _PLUGIN_WAIT_S
 
     def _may_heal(self, pod: core.Pod) -> bool:
-        """Return whether devices that the pod asks for turned unhealthy a moment before it came, or came so themselves.
+        """Return whether devices that the pod asks for turned or came up unhealthy shortly before the pod came.
 
-        The scheduler hears of an ended pod before it hears that the GPUs of it must be verified first.
+        The scheduler places a pod as soon as another one ended, before it hears that the GPUs are still being verified.
         """
         since, now = max(map(self._devices.unwell_since, _requested(pod))), time.monotonic()
         first = self._unanswered.setdefault(pod.metadata.uid, now)
@@ -356,7 +356,7 @@ class Kubelet:
         await self._runtime.record(
             pod, "kubelet", "UnexpectedAdmissionError", text, is_warning=True, facts={"cause": error.reason}
         )
-        # A process that still runs keeps its devices until the ended pod is looked at again; else they are free first.
+        # While a process runs, its devices are freed when the failed pod is looked at again; otherwise right here.
         if all(state.phase is ContainerPhase.EXITED for state in self._containers.of(pod.metadata.uid)):
             await self._release(pod)
         status = podsync.fail(pod, "UnexpectedAdmissionError", text)
@@ -468,7 +468,7 @@ class Kubelet:
             self._take_in(pod, act.container, await self._runtime.resume(pod, _container(pod, act.container), state))
 
     def _take_in(self, pod: core.Pod, container: str, outcome: podsync.Blocked | ContainerState) -> None:
-        """Remember what is in a container's way, or that nothing is any more."""
+        """Remember why a container could not start, or the container that did."""
         known = self._blocked.setdefault(pod.metadata.uid, {})
         if isinstance(outcome, podsync.Blocked):
             known[container] = outcome

@@ -31,7 +31,7 @@ def machine_capacity(root: Path, *, max_pods: int) -> dict[str, str]:
 
 
 def _read(root: Path, place: str) -> str:
-    """Read a file of the kernel's; a root that has GPUs only leaves it to the machine we run on."""
+    """Read a kernel file below a root, or this machine's where that root lacks it, as a simulated one does."""
     problem: OSError | None = None
     for base in dict.fromkeys((root, Path("/"))):
         try:

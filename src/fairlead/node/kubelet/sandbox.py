@@ -18,7 +18,7 @@ from fairlead.engine.port import Images
 
 IMAGE: Final = "localhost/fairlead/pause:1"
 CONTAINER: Final = "sandbox"
-"""The container name in labels; no container of a pod can have it and be taken for it (they carry an attempt)."""
+"""The sandbox's container name in labels; a pod's own container of this name carries an attempt as well."""
 
 _LOAD: Final = 0x400000
 # mov eax, 34; syscall; jmp back

@@ -69,7 +69,7 @@ def merged_answer(grants: tuple[Grant, ...]) -> pb.ContainerAllocateResponse:
 
 
 def is_word_asked(grants: tuple[Grant, ...]) -> bool:
-    """Return whether a plugin answered by variables or mounts, so its devices are looked up in this node's specs."""
+    """Return whether a plugin answered by variables or mounts, whose words need this node's specs to become names."""
     return any(foreignanswer.asked(_answer(grant)).names for grant in grants)
 
 

@@ -67,7 +67,7 @@ def write_decided(folder: Path, decided: Decided) -> None:
 
 
 def stamp(folder: Path, *, is_whole: bool = False) -> tuple[tuple[int, int] | None, ...]:
-    """Return what differs once persons decided something; `is_whole`: or something new was seen."""
+    """Return a value that changes with what persons decided; `is_whole`: and with what was seen."""
     names = (LEARNED, APPROVED, PROPOSED) if is_whole else (APPROVED, PROPOSED)
     return tuple(files.stamp(folder / name) for name in names)
 

@@ -35,13 +35,13 @@ from fairlead.plan.lease.verification import Reuse
 ASKED_S: Final = 2.0
 """Longest that Allocate looks for what became of a GPU: a kubelet admits no other pod meanwhile."""
 NEWS_S: Final = 0.8
-"""So long Allocate waits for the store to say that a pod has ended whose GPU is asked for."""
+"""How long Allocate waits for the store to report the end of a pod whose GPU is asked for."""
 _NEWS_GAP_S: Final = 0.02
 SLOW_S: Final = 5.0
 NAMED_S: Final = 1.0
-"""After this a kubelet's list has the pod of an Allocate that it was answered."""
+"""By this time after an Allocate's answer the kubelet's list names its pod."""
 RETRY_S: Final = 1.0
-_WAYS: Final = 4
+_MOST_ROUNDS: Final = 4
 """Most looks in a row at one GPU: released, closed, cleaned, and one more."""
 STILL_OPEN: Final = "DeviceStillOpen"
 _KEPT_BACK: Final = frozenset({State.QUARANTINED, State.MAINTENANCE, State.GONE})
@@ -69,8 +69,8 @@ class Gate:
 
         Args: folder: of the ledger.   boot_id: of the running kernel.   verifier: what verifies a GPU where its
               readings are not enough; None: they are.   told: called with every transition, once it is on disk.
-              is_kubelet_foreign: it may ask for what it has given already. Ours does so for a container alone that is
-              given one device more or less, or whose answer was lost.
+              is_kubelet_foreign: not the embedded kubelet, so that it may ask for what another pod has. Ours asks again
+              only for a container's own devices: when one is added or taken, or when their answer was lost.
         """
         self._is_kubelet_foreign = is_kubelet_foreign
         self._folder, self._holders, self._specs = folder, holders, specs
@@ -126,14 +126,14 @@ class Gate:
         async with self._settling:
             listed = await self._holders.list_holdings()
             ids = frozenset(name for one in listed for name in one.ids)
-            # What our kubelet still lists is asked for again by the pod that has it; the rest it has forgotten.
+            # A device that our kubelet lists is asked for by the pod that has it; otherwise it has forgotten the pod.
             await self._settle([ask.key for ask in asks], listed, asked=wanted - ids - living)
-        # The real one names init containers in no list, and asks for no device of another container a second time.
+        # Of the embedded kubelet only: a real one lists no init containers, and asks once for each container's devices.
         again = frozenset[str]() if self._is_kubelet_foreign else ids
         await self._act(lambda rows: change.plan_hold(rows, asks, facts=facts, listed=again))
 
     async def _until_ended(self, asks: Iterable[change.Ask], wanted: frozenset[str]) -> frozenset[str]:
-        """Give the store a moment to say that who has wanted devices has ended; return those whose pod lives even then.
+        """Wait shortly for the store to report the end of pods that have these devices; return those of pods that live.
 
         A kubelet may know of a pod's end first. It may also ask for what a living pod has: it regenerates what is in
         use while it waits for our answer, or while it takes in its pods anew, and forgets those it has yet to note.
@@ -282,7 +282,7 @@ class Gate:
     ) -> None:
         """Take each GPU as far as what is seen of it proves."""
         due = list(keys)
-        for _ in range(_WAYS):
+        for _ in range(_MOST_ROUNDS):
             if not due:
                 break
             rows = {key: self._opened().rows.value.get(key) or Row(key=key, boot_id=self._boot_id) for key in due}

@@ -88,7 +88,7 @@ class Verifier:
         self._writing = asyncio.Lock()
 
     def stamp(self) -> object:
-        """Return what differs once a person approved something."""
+        """Return a value that changes when a person approves or proposes something."""
         return baselines.stamp(self._folder)
 
     async def verify(self, row: Row) -> Outcome:

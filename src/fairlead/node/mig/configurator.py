@@ -2,7 +2,7 @@
 
 The label `nvidia.com/mig.config` names it, `nvidia.com/mig.config.state` says how it is: `pending` while GPUs are
 changed, then `success` or `failed`. Nothing is remembered: each round looks at what stands and plans what is missing,
-so an agent that was killed at any step goes on where the silicon is. A round that ends in any way but `success` is
+so an agent that was killed at any step goes on from the GPUs as they are. A round that ends in any way but `success` is
 `failed`, whatever ended it, and is tried again: `pending` never outlives a round.
 
 Devices that a change would end are offered to nobody while it runs. What is in use is left alone and makes the round

@@ -57,9 +57,9 @@ class Leases:
         self._due: dict[str, Possession] = {}
         """What is to be written, by `gpu/epoch`."""
         self._early: list[Change] | None = []
-        """Told of before the history was read; None: it was."""
+        """Transitions reported before the history was read; None: it has been read."""
         self.opened = asyncio.Event()
-        """Set once the ledger is open; the gate's own takes its place."""
+        """Set once the ledger is open; replaced by the gate's own event."""
         self._queue = WorkQueue("leases", self._work, workers=4)
 
     def told(self, one: Change) -> None:

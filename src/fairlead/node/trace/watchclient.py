@@ -21,7 +21,7 @@ from fairlead.node.trace import watchmessage as wire
 from fairlead.node.trace.containerwatch import FoundContainer, P
 
 SILENT_S: Final = 30.0
-"""It says every 2 s that it turns."""
+"""Longest silence of the process, which sends `Alive` every 2 s."""
 READ_S: Final = 30.0
 _REMEMBERED: Final = 1024
 """Answers that are kept until the container they were for is seen; some never are."""

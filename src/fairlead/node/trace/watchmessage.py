@@ -55,7 +55,7 @@ Order = Follow | Forget | Prepared | Read
 
 
 class Alive(msgspec.Struct, frozen=True, tag=True):
-    """The process turns."""
+    """The process runs: sent at a fixed interval."""
 
 
 class Looking(msgspec.Struct, frozen=True, tag=True):
