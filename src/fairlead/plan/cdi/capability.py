@@ -82,9 +82,9 @@ _FOLDERS: dict[str, tuple[str, ...]] = {
     "OpenCL": ("compute",),
 }
 KEPT = ("libnvidia-gpucomp.", "libnvidia-allocator.")
-"""In every generated spec, whatever it was made for: which of their two users a container is, the shim knows better.
+"""Starts of files that every generated spec has, whatever capabilities it is made for.
 
-The one difference between generator and shim: a spec may be narrowed later, never widened.
+Compute and graphics both need them. The shim narrows a spec for each container and can widen none.
 """
 _FOLDERS_32 = frozenset({"i386-linux-gnu", "arm-linux-gnueabihf", "lib32"})
 _MODESET = "/dev/nvidia-modeset"

@@ -139,5 +139,5 @@ def _shows_kind(file: HostFile, profile: Profile) -> bool:
 
 def _shows_path(path: str, file: HostFile, profile: Profile) -> bool:
     if file.kind == "library32" and profile.capabilities == {"compat32"}:
-        return True  # alone it stands for the 32-bit twin of everything, to be asked for beside the other parts
+        return True  # the variant of `compat32` alone has every 32-bit library: the other variants have none
     return capability.is_wanted(path, profile.capabilities, capability.KEPT)

@@ -45,7 +45,7 @@ CUDA_DRIVERS: tuple[tuple[str, str], ...] = (
 )
 """CUDA version and the first driver that runs all of it, newest first: the table's row of each first release.
 
-12.7 never was a toolkit; its driver says it all the same (`nvidia-smi`), and is held to what it says.
+There is no CUDA 12.7 toolkit, but its driver reports 12.7 (`nvidia-smi`), so 12.7 has a row.
 """
 MINOR_COMPATIBLE: dict[str, str] = {"11": "450.80.02", "12": "525.60.13", "13": "580.65.06"}
 """CUDA major and the first driver on which programs of any minor of it start, without its newest features."""

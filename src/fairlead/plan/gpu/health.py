@@ -224,7 +224,7 @@ def _find_doubt(health: GPUHealth, policy: Policy) -> Finding | None:
 
 
 def is_excused(verdict: Verdict, policy: Policy) -> bool:
-    """Return whether a GPU waits for a reset because of an XID that asks for none any more: the rules have changed."""
+    """Return whether a GPU waits for a reset because of an XID for which the present rules ask no reset."""
     if not verdict.is_latched or not verdict.reason.startswith(_XID):
         return False
     code = verdict.reason.removeprefix(_XID)
@@ -244,7 +244,7 @@ def recheck_s(verdict: Verdict, *, now: float, policy: Policy = DEFAULT) -> floa
 
 
 def _unlatch(verdict: Verdict, gpu: GPU, *, now: float, policy: Policy) -> Verdict:
-    """A GPU that was gone was reset; and a driver that asks for nothing, some time after, knows better than we."""
+    """Unlatch where the GPU was gone, or `settle_s` after the finding its driver asks for no recovery action."""
     is_settled = gpu.health.recovery_action == 0 and now >= verdict.found_at + policy.settle_s
     is_latched = verdict.is_latched and not verdict.was_unreadable and not is_settled
     return dataclasses.replace(verdict, is_latched=is_latched, was_unreadable=False)

@@ -104,7 +104,7 @@ def _common(nvidia: tuple[GPUDeviceSpec, ...], machine: str) -> dict[str, str]:
         "gpu.machine": machine,
         "mig.capable": str(is_capable).lower(),
         "mig.strategy": "none",
-        "mps.capable": str(any(spec.sharing == "mps" for spec in nvidia)).lower(),  # as NVIDIA's: where they are
+        "mps.capable": str(any(spec.sharing == "mps" for spec in nvidia)).lower(),  # as NVIDIA's: MPS is in use
     }
 
 

@@ -17,9 +17,9 @@ from fairlead.plan.lease.row import Claim, Facts, Row, State
 from fairlead.plan.lease.table import Event
 
 ORPHAN_S: Final = 120.0
-"""After this without a word of the kubelet whose it is, an Allocate counts as one whose answer was lost."""
+"""If the kubelet's list names no pod for this long after an Allocate, its answer counts as lost."""
 STUCK_S: Final = 900.0
-"""After this with a process that has it open a released GPU is quarantined."""
+"""A released GPU that a process has had open for this long is quarantined."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

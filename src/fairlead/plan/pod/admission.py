@@ -69,7 +69,7 @@ def admit(pod: core.Pod) -> core.Pod:
 
 
 def _on_one_machine(spec: core.PodSpec) -> core.PodSpec:
-    """Leave out the rules that distinguish nodes and that a cluster's scheduler refuses; the doors say so."""
+    """Leave out the rules that distinguish nodes and that a cluster's scheduler refuses; callers warn of them."""
     wanted = spec.affinity and msgspec.structs.replace(spec.affinity, pod_affinity=None, pod_anti_affinity=None)
     left_out: dict[str, Any] = {"topology_spread_constraints": (), "resource_claims": (), "resources": None}
     return msgspec.structs.replace(spec, affinity=wanted, **left_out)

@@ -304,7 +304,7 @@ def _stop(look: _Look) -> Plan:
         return Plan(acts=_kills(look.pod, look.alive), status=_status(look, look.phase))
     good = bool(look.mains) and all(known.exit_code == 0 for known in look.mains)
     asked = look.pod.status.stop_request
-    if asked is not None and asked.reason:  # by us, and for others: it did not do what it was run for
+    if asked is not None and asked.reason:  # stopped by the service, to make room or for a limit: not a success
         return Plan(status=_status(look, "Failed", reason=asked.reason, message=asked.message), is_over=True)
     phase = "Succeeded" if good else "Failed"
     return Plan(status=_status(look, phase, reason="Stopped", message="stopped on request"), is_over=True)

@@ -1,6 +1,6 @@
 """Decides whether a namespace's quotas let one more pod in, and counts what its pods have taken. Pure.
 
-On a cluster the API server and the quota controller do this; on one machine the door that submits pods asks here, so
+On a cluster the API server and the quota controller do this; on one machine what submits pods asks here, so
 that the same manifest is refused with the same words. A quota counts the pods its scopes take: all that have not ended.
 One that counts cpu or memory obliges every container to state them, one that counts devices does not, as in Kubernetes.
 

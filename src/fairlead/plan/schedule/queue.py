@@ -6,7 +6,7 @@ parked: it lies in no heap until the caller says so. Pods with equal needs are o
 one of them was refused the group rests with that refusal, which holds for each of them, until a node changes so that a
 filter that refused them may let them pass (`plan.schedule.hint`) and the node takes them indeed. A group that is
 refused again and again is not woken more often than its back-off allows; each rests no longer than `REST_S`, in case a
-hint is missing, and no longer than `AGED_S` once nodes came, went or changed: its words are of others then. A pod
+hint is missing, and no longer than `AGED_S` once nodes came, went or changed: its message is out of date then. A pod
 whose binding failed waits out a back-off of its own.
 """
 

@@ -22,7 +22,7 @@ from fairlead.wire.kubernetes import core
 REASONS: Final = frozenset({"UnexpectedAdmissionError", "TopologyAffinityError"})
 FIRST_S: Final = 30.0
 LAST_S: Final = 600.0
-"""A node is kept out for so long at first, twice as long each time, and never longer than the last."""
+"""First and longest time that such pods are kept from a node; it doubles with each refusal."""
 WORDS: Final = "lately refused such a pod"
 
 Shape = frozenset[tuple[str, int]]

@@ -4,8 +4,8 @@ A device plugin may answer with environment or mounts, and they reach a containe
 pod's author wrote. The difference is in the kubelet's checkpoint: every answer with the pod's uid and the
 container's name, on disk before a container of that pod is made. Which pod and container it makes, the engine says in
 annotations that it sets over those of any other author. So a request is an allocation when the kubelet's checkpoint
-says the same of this very container. Nothing here is a secret: what is copied from another pod is still said of that
-other one.
+says the same of this very container. Nothing here relies on a secret: a copied id is no allocation, because its entry
+names another pod.
 
 A device id means something for its own resource only: "0" of a network plugin is not a GPU. Ids count for resources of
 the GPU vendors' domains; for any other resource, what its plugin answered counts.
@@ -28,7 +28,7 @@ _WORDS = frozenset({"all", "none", "void"})
 """Of the grammar of requests: no device is called so."""
 _MANAGER = "io.container.manager"
 """Podman and CRI-O write it. Podman copies an image's annotations into the runtime spec, and writes this one only where
-the image has not: whatever it says, an identity beside it may be an image's word."""
+the image has not: so an identity that stands beside it may come from the image."""
 _CRIO_ID = "io.kubernetes.cri-o.ContainerID"
 """CRI-O writes the id that it gives the runtime. No image knows it: engines draw it when they make a container."""
 _WHOLE = "GPU-"

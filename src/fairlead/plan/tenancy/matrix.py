@@ -43,7 +43,7 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(tenancy: str, attempts: tuple[Attempt, ...], problem: str = "", *, left_out: tuple[str, ...] = ()) -> Matrix:
-    """Return the matrix with its verdict: not isolated where nothing was refused for want of trying."""
+    """Return the matrix with its verdict; where nothing was tried that must be refused, isolation is not proved."""
     refused = [one for one in attempts if not one.expected]
     return Matrix(
         tenancy=tenancy,

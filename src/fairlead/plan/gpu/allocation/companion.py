@@ -61,7 +61,7 @@ class Given:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What tells a runtime to add the devices of modes that are one device."""
+        """Variables that make a runtime add the devices of `modes`; IMEX channels are not among them."""
         return {VARIABLES[mode]: "enabled" for mode in self.modes}
 
 

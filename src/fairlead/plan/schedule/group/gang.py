@@ -280,11 +280,11 @@ class Bond:
     surplus: int = 0
     """How many pods of the unit may end before it falls below its minimum."""
     block: str = ""
-    """What ends then."""
+    """The sub-group or group that ends as a whole once the unit falls below its minimum."""
     spare: int = 0
-    """How many such blocks may end before their group falls."""
+    """How many such blocks may end before their group falls below its minimum."""
     whole: str = ""
-    """That group."""
+    """That group of blocks."""
 
 
 class Gangs:
@@ -381,7 +381,7 @@ class Gangs:
         chain = [*gang.chain(uid)]
         surplus, whole = min(one.surplus for one in chain), "/".join(gang.key)
         if gang.minimum > sum(one.size for one in gang.needed()):
-            return Bond(whole, surplus, whole)  # what one sub-group loses the others cannot
+            return Bond(whole, surplus, whole)  # the group needs more pods than its sub-groups: each end counts for it
         at = len(chain) - 1
         while at and not chain[at - 1].spare(chain[at].kind):
             at -= 1
