@@ -1,4 +1,4 @@
-"""Starts programs: the one door through which child processes come.
+"""Starts programs: every child process comes from here, but those of the shim, the hook and `kernel.programs`.
 
 A program is an argument list with an explicit environment and working folder: nothing of our own surroundings reaches
 it. Each runs in a session of its own, so that a Ctrl-C on our terminal reaches us and not it. Short programs are waited

@@ -16,8 +16,9 @@
     └── ProtocolError   the writer of the bytes
 
 How each class answers over gRPC, HTTP and as an exit code is data: `TABLE`, one row a class, looked up by the nearest
-ancestor. Servers and the command line read the row; none branches on a class. Foreign exceptions are translated at the
-door that met them and chained (`raise … from`). Anything that is not a `FairleadError` is a bug and may crash.
+ancestor. Servers and the command line read the row; none branches on a class. Foreign exceptions are translated
+where the foreign library is called, and chained (`raise … from`). Anything that is not a `FairleadError` is a bug and
+may crash.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def check_room(folder: Path, least_bytes: int = 1 << 20) -> None:
 
 
 def stamp(path: Path) -> tuple[int, int] | None:
-    """Return what differs once a file was replaced or written; None: there is none, or it cannot be looked at."""
+    """Return a value that changes when the file is replaced or written; None: it is not there or not readable."""
     try:
         facts = path.stat()
     except OSError:

@@ -37,7 +37,7 @@ COMMAND: Final = (
 )
 """Writes each file that is there behind a line with its name."""
 _NO_LIMIT: Final = 1 << 60
-"""Version 1 says the largest number of pages."""
+"""Version 1 writes a larger number where there is no limit."""
 _DIGITS: Final = 20
 """Of 64 bits. What the container says is its tenant's word: Python reads no number of thousands of digits."""
 
@@ -85,7 +85,7 @@ def _cpu(found: Mapping[str, list[str]]) -> int | None:
 
 
 def _memory(found: Mapping[str, list[str]]) -> int | None:
-    """Return it without the page cache that the kernel would drop first."""
+    """Return the memory in use, without the page cache that the kernel would drop first."""
     used = _first(found, "memory.current", "memory/memory.usage_in_bytes")
     if used is None:
         return None

@@ -1,6 +1,7 @@
 """Chooses the container engine of this machine: podman, the one there is so far.
 
-Other rooms ask a `MachineEngine`, and name no engine. What `docs/design/map.md` says of known flaws is the exception.
+Other rooms ask a `MachineEngine` and do not depend on which engine it is, except `node.isolation.entitlement`: podman
+copies the annotations of images, so these do not say there whose a container is.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ class Root:
         return self._folder(made), name
 
     def _folder(self, path: str) -> int:
-        """Open a folder to write into; a mount on the way is met in the container's own sight."""
+        """Open a folder to write into; mounts on the way are found in the container's tree, as our clone has none."""
         handle = self.open(path, _FOLDER, resolve=_NO_XDEV)
         if self._loose is None:
             return handle

@@ -1,4 +1,4 @@
-"""Holds what one process on a machine has for itself by a locked file that says whose it is.
+"""Locks a file for one process on a machine; the file's text says which process that is.
 
 The kernel releases the lock with the process, however that ends; the text stays, so only a lock that is refused says
 who holds it now.

@@ -1,10 +1,10 @@
 """Keeps a probe process waiting, so that its start costs no time when the container is there.
 
 A container may live for milliseconds, a Python program takes tens of them to start. So a probe is started ahead, waits
-for its orders on standard input, and told to go into the container's device cgroups the moment its rules are in force:
-with a process in it a cgroup cannot be removed, and its rules stay to be asked. It goes by itself, in a fraction of a
-millisecond; put there by another process it would take 8 to 30 (`openprobe`). A runtime waits a moment for a cgroup to
-become empty (runc a second), or ends what is in it; a probe with its orders needs a few milliseconds.
+for its orders on standard input, and is told to enter the container's device cgroups the moment its rules are in force:
+a cgroup that has a process cannot be removed, so its rules can still be tested. A probe that moves itself needs a
+fraction of a millisecond; moved by another process it would take 8 to 30 ms (`openprobe`). A runtime waits a moment for
+a cgroup to become empty (runc a second), or ends what is in it; a probe with its orders needs a few milliseconds.
 
 A probe that waits is one idle process of 9 MB. It ends with its standard input, so with the process that started it.
 """
@@ -109,14 +109,14 @@ class StandbyProbe:
         self._wanted.set()
 
     async def take(self) -> ProbeProcess:
-        """Return the one that waits, else a new one; the caller closes it. Raises: Unavailable."""
+        """Return the probe that waits, else a new one; the caller closes it. Raises: Unavailable."""
         idle, self._idle = self._idle, None
         if idle is not None and idle.is_waiting:
             return idle
         return await ProbeProcess.start(self._argv)
 
     def refill(self) -> None:
-        """Have the next one wait; called once the last one has answered, not to be in its way."""
+        """Start the next probe; called once the last one has answered, so as not to slow it down."""
         self._wanted.set()
 
     async def run(self) -> None:

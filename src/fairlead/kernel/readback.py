@@ -45,7 +45,7 @@ _MOST: Final = 256
 _FREE: Final = threading.BoundedSemaphore(_MOST)
 _PROBE_S: Final = 6.0
 _ENDED_S: Final = 15.0
-"""By when a probe that is too late has been ended, unless its `open()` hangs in a driver."""
+"""Longest wait for a probe, its forced end included; one that takes longer hangs in a driver, and is left."""
 _CAP_MKNOD: Final = 27  # include/uapi/linux/capability.h
 _JOINED_BY: Final = {1: "tasks", 2: "cgroup.procs"}
 """The file by which the probe enters a cgroup of each version: `openprobe` says why they differ."""
@@ -215,7 +215,7 @@ async def _read_rules(held: Held) -> devicecgroup.Reading:
 
 
 async def _read_nodes(held: Held) -> tuple[tuple[DeviceNode, ...], tuple[str, ...]]:
-    # A late one may find another folder under the number of the one that was let go: what it says is dropped.
+    # A read that comes too late may use a descriptor number that was given away again: its answer is dropped.
     try:
         return await _in_time(lambda: list_nodes(held.devices)), ()
     except TimeoutError:
@@ -277,7 +277,7 @@ def cgroup_files(cgroups: Sequence[devicecgroup.Cgroup]) -> list[str]:
 
 
 def _may_make_nodes() -> bool:
-    """Return whether a node that cannot be made is the container's rule, and not a lack of ours."""
+    """Return whether this process has CAP_MKNOD, so that a refused mknod is the container's rule."""
     lines = Path("/proc/self/status").read_text().splitlines()
     effective = next(line.split()[1] for line in lines if line.startswith("CapEff:"))
     return bool(int(effective, 16) >> _CAP_MKNOD & 1)

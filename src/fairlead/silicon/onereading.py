@@ -11,7 +11,7 @@ from fairlead.model.sample import Sample
 from fairlead.silicon.port import Sampler
 
 _FRESH_S: Final = 0.2
-"""How old a reading may be that is told again: a person's glance cannot tell it from a new one."""
+"""Age up to which a reading is given again; a person sees no difference to a new one."""
 
 
 class OneReading:

@@ -315,7 +315,7 @@ class Election:
 
 
 async def _run(work: Callable[[Leadership], Awaitable[None]], leadership: Leadership) -> None:
-    await asyncio.sleep(0)  # whatever the work does first, the keeper has begun
+    await asyncio.sleep(0)  # lets the renewal begin before the work does anything
     await work(leadership)
 
 

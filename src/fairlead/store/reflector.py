@@ -21,9 +21,9 @@ T = TypeVar("T", bound=Object)
 _FIRST_WAIT_S: Final = 0.2
 _LAST_WAIT_S: Final = 30.0
 _CALM_S: Final = 30.0
-"""A round that held for so long ended for no bad reason."""
+"""A round that lasted this long resets the back-off."""
 _DOUBT_S: Final = 5.0
-"""For so long a denial is doubted: an API server that starts denies what it will allow in a moment."""
+"""How long a denial may be temporary: an API server that starts denies what it allows a moment later."""
 
 
 async def follow(
@@ -58,7 +58,7 @@ async def follow(
                 waits.reset()
                 complaint = ""
             is_served = not isinstance(error, errors.NotFound)
-            # A limit that is not seen for a moment is not lifted: what was read stays as it was.
+            # Objects that were read once stay: a quota, say, is not lifted because the right to read it is lost.
             is_denied = isinstance(error, errors.Denied) and not was_read and clock.time() - started >= _DOUBT_S
             if is_optional and (not is_served or is_denied):
                 listed(())

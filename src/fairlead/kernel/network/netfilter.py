@@ -1,4 +1,4 @@
-"""Reads and writes the kernel's packet filter: the one door to iptables, of both families.
+"""Reads and writes the kernel's packet filter: the only module that calls iptables, for both families.
 
 The table `mangle` is read as `iptables-save` prints it and written by `iptables-restore --noflush`, which the kernel
 takes as one transaction. What stands in it is decided in `plan.tenancy.firewall`. Both flavours of the programs (over

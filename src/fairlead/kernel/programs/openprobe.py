@@ -75,7 +75,7 @@ def _leave_own_cgroups() -> None:
     try:
         view = os.open(HOST_CGROUPS, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return  # not the host's pids: joining says what it can
+        return  # the host's /proc is not visible: joining fails with its own error
     _libc.setns(view, CLONE_NEWCGROUP)
     os.close(view)
 
@@ -128,7 +128,7 @@ def _enter_all(cgroup_files: list[str]) -> None:
 
 
 def _orders() -> list[str]:
-    """Return the arguments that come on standard input, after what is to be joined ahead of them; none: not needed."""
+    """Enter the cgroups that come on standard input ahead, and return the orders; none: the input ended first."""
     while size := sys.stdin.buffer.readline():
         words = sys.stdin.buffer.read(int(size)).decode(errors="surrogateescape").split("\0")
         if "--" in words:
@@ -137,7 +137,7 @@ def _orders() -> list[str]:
             _enter_all(words)
         except OSError:
             continue  # the orders name it again, and its error is said then
-        _libc.alarm(0)  # a child's; its time begins with its orders
+        _libc.alarm(0)  # set where a child goes on; the time limit starts with the orders
     return []
 
 

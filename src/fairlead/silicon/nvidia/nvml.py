@@ -96,7 +96,7 @@ class NVMLSilicon:
             return found
 
     async def sample(self, *, within_s: float) -> tuple[Sample, ...]:
-        """Read every GPU's counters; see the port's Sampler. Lanes of its own: a scan never finds one occupied."""
+        """Read every GPU's counters; see the port's Sampler. Its call threads are not those of scans."""
         try:
             library = await self._carry_out(self._scanner.start(target="sampled library"))
         except errors.Unavailable:

@@ -55,7 +55,7 @@ class Scanner:
         is_simulated: bool = False,
         search: driver.Search = driver.EVERYWHERE_USUAL,
     ) -> None:
-        """Touch nothing yet. Args: as `NVMLSilicon`.   roster: notes who answered and who did not."""
+        """Touch nothing yet. Args: as `NVMLSilicon`.   roster: notes which GPUs answered and which did not."""
         self._root, self._driver_root, self._search = root, driver_root, search
         self._call_timeout_s, self._library, self._is_simulated = call_timeout_s, library, is_simulated
         self._roster = roster

@@ -80,7 +80,7 @@ class Watcher:
         self._stop.set()
 
     def hold(self, timeout_s: float) -> bool:
-        """Listen no more until `let_go`; returns whether the event set is given back, which takes up to a wait."""
+        """Stop listening until `let_go`; returns whether the event set was freed within the time."""
         self._is_held = True
         return self._idle.wait(timeout_s)
 

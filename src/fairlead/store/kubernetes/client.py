@@ -77,7 +77,7 @@ class Request:
 
 @dataclass(slots=True)
 class _Trail:
-    """How often a request went out and how often an answer came: aiohttp repeats some by itself, unsaid."""
+    """How often a request went out and an answer came: aiohttp repeats some requests without saying so."""
 
     sent: int = 0
     answered: int = 0
@@ -104,7 +104,7 @@ class Client:
         self._credentials = credentials.Credentials(access)
         self._session: aiohttp.ClientSession | None = None
         self._retired: aiohttp.ClientSession | None = None
-        """Its requests end by themselves; streams on it are cut when the next one retires, and go on elsewhere."""
+        """Session with the former credentials: requests on it end; streams are cut, and resume, at the next renewal."""
         self._is_reachable = True
 
     async def __aenter__(self) -> Self:

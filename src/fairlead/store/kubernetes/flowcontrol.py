@@ -12,7 +12,7 @@ from typing import Final
 from fairlead.backoff import Backoff
 
 LONGEST_S: Final = 30.0
-"""A server may ask to be left alone for longer; it is looked after once in this time."""
+"""Longest wait that a server may ask for; after this it is tried again."""
 
 
 class RateLimiter:
@@ -37,7 +37,7 @@ class CircuitBreaker:
     """While a server fails, few requests of the process get through, however many want to; the others wait.
 
     Each that goes is a question whether the server is well again, and the next may go after a wait that grows. The
-    first good answer lets every caller through. A process with many loops so asks a server that is away no more often
+    first good answer lets every caller through. So a process with many loops asks a server that is away no more often
     than one with a single loop.
     """
 
@@ -66,7 +66,7 @@ class CircuitBreaker:
             self._well = None
 
     def failed(self, wait_s: float | None) -> None:
-        """Note that there was none; `wait_s` is how long the server asks to be left alone."""
+        """Note that the server did not answer, or failed; `wait_s`: how long it asks to be left alone."""
         now = asyncio.get_running_loop().time()
         if self._well is None:
             self._well = asyncio.Event()

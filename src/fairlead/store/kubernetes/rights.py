@@ -108,7 +108,7 @@ CONTROLLER: Final = (
     *_verbs("get list watch delete", "gpuleases", group=_GPUS),
     *_verbs("update", "gpuleases", group=_GPUS, part="status"),
 )
-"""Beside these each of the two reads and writes its own Lease; that it can is seen when it does."""
+"""Scheduler and controller also need their own Lease; a lack of that right shows when they take it."""
 _CILIUM: Final = "cilium.io"
 TENANCIES: Final = (
     *_verbs("get list watch update", "tenancies", group=_GPUS),

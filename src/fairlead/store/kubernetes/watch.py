@@ -32,7 +32,7 @@ _LONGEST_S: Final = 300
 _LARGEST_LINE: Final = 16 << 20
 """An event holds one object, and an API server stores none of more than 3 MB."""
 _CALM_S: Final = 30.0
-"""A stream that held for so long ended for no bad reason."""
+"""A stream that lasted this long, or brought anything, resets the back-off."""
 _FINAL = (errors.Gone, errors.ProtocolError, errors.Invalid)
 
 

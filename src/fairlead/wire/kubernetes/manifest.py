@@ -4,7 +4,7 @@ The text comes from tenants: depth and size are bounded before anything is built
 are used, keys may not repeat. Errors name the field by its path, as in
 `spec.containers[0].resources.limits["nvidia.com/gpu"]`.
 Fields that a kind has on a cluster and that nothing here reads are kept in the raw document and listed as `ignored`, so
-that a door can warn. What values mean (quantities, names) is decided by who admits the object.
+that a caller can warn. What values mean (quantities, names) is decided by who admits the object.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Distinguishes fields that Kubernetes has and nothing here reads from names that no field has.
 
-A manifest may carry fields for a cluster that one machine has no use for: they are listed, so that a door can say so. A
+A manifest may carry fields for a cluster that one machine has no use for: they are listed, so that callers can warn. A
 name that Kubernetes does not have either is a slip of the pen and is refused, with the field that was meant. Some
 fields change what a program sees when they are left out: those are refused rather than said.
 Source: k8s.io/api/core/v1 types.go and apimachinery meta/v1, release 1.36.

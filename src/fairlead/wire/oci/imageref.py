@@ -1,4 +1,4 @@
-"""Parses image references: one strict grammar for every door that takes the name of an image.
+"""Parses image references: one strict grammar for every request that names an image.
 
 A reference is `[registry[:port]/]path[:tag][@algorithm:hex]`. What does not parse is refused before any program sees
 it, so that no name can be an option, a transport (`docker-archive:/etc/x`) or a path of the host.
