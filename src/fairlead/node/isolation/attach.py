@@ -169,7 +169,8 @@ async def detach(pid: int, nodes: Sequence[GrantedNode], *, is_forced: bool, con
 
     Args:    pid, container: as for `attach`.
              is_forced: processes that have them open are ended; the first process's end is the container's.
-    Raises:  Conflict (`DeviceInUse`): processes have them open; they are named, and all is as it was.
+    Raises:  Conflict (`DeviceInUse`): processes have them open, which are named. Without `is_forced` all is as it was;
+             with it the numbers stay denied, and processes were ended.
              NotFound (`ProcessGone`); Unavailable, Conflict: the kernel does not take the rules.
     """
     process, cgroups = await _cgroups(pid, container)
