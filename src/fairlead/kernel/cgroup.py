@@ -200,15 +200,14 @@ def change(cgroups: Sequence[Cgroup], *, deny: Iterable[DeviceRule] = (), allow:
     """Take access from patterns, then give some; idempotent.
 
     A pattern is taken as one: on cgroup v1 it must be one that the list has, or everything.
-    Returns: what is in force afterwards; its `rules` None: it could no longer be read, and nothing is proved.
-    Raises:  Conflict (`RuleNotInForce`): it was written and is not so.   Unavailable: the kernel refuses, or the rules
-             that were in force cannot be read.
+    Returns: what is in force afterwards.
+    Raises:  Conflict (`RuleNotInForce`): it was written and is not so.   Unavailable: the kernel refuses, or what is in
+             force cannot be read: before, and nothing was written; afterwards, and nothing is proved.
     """
     taken, given = tuple(deny), tuple(allow)
     before = read(cgroups)
     if before.rules is None:
-        message = f"the rules in force cannot be read, so they are not changed: {'; '.join(before.unread)}"
-        raise errors.Unavailable(message, reason="RulesUnreadable", hint="root with CAP_BPF can read them")
+        raise _unreadable("the rules in force cannot be read, so they are not changed", before)
     for cgroup in before.restricting or [cgroup for cgroup in cgroups if not cgroup.is_root][:1]:
         if cgroup.version == 1:
             _write_v1(cgroup.folder, taken, given)
@@ -219,10 +218,15 @@ def change(cgroups: Sequence[Cgroup], *, deny: Iterable[DeviceRule] = (), allow:
     return after
 
 
+def _unreadable(what: str, reading: Reading) -> errors.Unavailable:
+    message = f"{what}: {'; '.join(reading.unread)}"
+    return errors.Unavailable(message, reason="RulesUnreadable", hint="root with CAP_BPF can read them")
+
+
 def _assert_in_force(after: Reading, taken: Sequence[DeviceRule], given: Sequence[DeviceRule]) -> None:
     rules = after.rules
     if rules is None:
-        return
+        raise _unreadable("rules were written and cannot be read back", after)
     for rule in given:
         if devicerule.without(rule.access, rules.access(rule.kind, rule.major, rule.minor)):
             message = f"{rule} was allowed and is still denied"

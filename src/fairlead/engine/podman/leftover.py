@@ -88,7 +88,7 @@ async def discard(podman: cli.Podman, name: str) -> None:
 
     Raises: Unavailable (`ContainerLeft`): the conmon, or the process, is still there after 20 s.
     """
-    host = await podman.host()
+    host, left = await podman.host(), set[str]()
     try:
         async with asyncio.timeout(_PATIENCE_S):
             while left := await asyncio.to_thread(find_left, host, name):
@@ -98,7 +98,8 @@ async def discard(podman: cli.Podman, name: str) -> None:
                     await command.run(argv, env=podman.env, timeout_s=cli.SHORT_S)
                 await asyncio.sleep(_POLL_S)
     except TimeoutError as error:
-        message = f'container "{name}" was not initialised and its conmon or process does not end: {min(left)}'
+        which = ", ".join(sorted(left)) or "the search for it takes too long"
+        message = f'container "{name}" was not initialised and its conmon or process does not end: {which}'
         hint = "end what `ps` shows with that id; the container is looked at again"
         raise errors.Unavailable(message, reason="ContainerLeft", hint=hint) from error
     telemetry.log.info("half-made container taken from its runtime", container=name)

@@ -154,8 +154,8 @@ async def attach(pid: int, nodes: Sequence[GrantedNode], *, container: str = "")
     before = await asyncio.to_thread(cgroup.read, cgroups)
     rules = [node.rule for node in nodes]
     fresh = [rule for rule in rules if before.rules is not None and _lacks(before.rules, rule)]
-    await asyncio.to_thread(cgroup.change, cgroups, allow=rules)
     try:
+        await asyncio.to_thread(cgroup.change, cgroups, allow=rules)
         done = await work(pid, make=nodes, process=process)
     except errors.FairleadError:
         await asyncio.to_thread(cgroup.change, cgroups, deny=[_to_deny(rule, before.rules) for rule in fresh])

@@ -502,6 +502,7 @@ class Kubelet:
         self._attachments.forget(uid)
         self._blocked.pop(uid, None)
         self._unanswered.pop(uid, None)
+        self._addressed.pop(uid, None)
         self._faults.end(uid)
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
+import pytest
+
+from fairlead import errors
 from fairlead.engine.podman import leftover
 
 BUNDLES = Path("/var/lib/containers/storage/overlay-containers")
@@ -54,3 +58,16 @@ def test_a_container_that_only_its_runtime_has_is_found_by_its_name(tmp_path: Pa
     assert leftover.find_made(bundles, "kl-1", "/usr/sbin/runc", run=run) == {"aa11"}
     assert leftover.find_made(bundles, "kl-1", "crun", run=run) == set()
     assert leftover.find_made(tmp_path / "none", "kl-1", "runc", run=run) == set()
+
+
+class _Podman:
+    async def host(self) -> None:
+        return None
+
+
+async def test_a_search_that_takes_too_long_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftover, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(leftover, "find_left", lambda *_: time.sleep(0.5))
+    with pytest.raises(errors.Unavailable, match="the search for it takes too long") as caught:
+        await leftover.discard(_Podman(), "kl-1")  # type: ignore[arg-type]  # it is asked for its host alone
+    assert caught.value.reason == "ContainerLeft"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -280,6 +281,17 @@ def test_what_a_default_of_everything_hides_is_said(tmp_path: Path) -> None:
 def test_rules_that_cannot_be_read_are_not_changed(tmp_path: Path) -> None:
     with pytest.raises(errors.Unavailable, match="cannot be read, so") as caught:
         devicecgroup.change([devicecgroup.Cgroup(tmp_path, 1)], allow=[rule(0)])
+    assert caught.value.reason == "RulesUnreadable"
+
+
+def test_rules_that_cannot_be_read_back_are_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cgroup = fake_cgroup(tmp_path, "c 195:1 rwm\n")
+    before = devicecgroup.read([cgroup])
+    after = dataclasses.replace(before, lines=(), rules=None, unread=("devices.list: EIO",))
+    readings = iter((before, after))
+    monkeypatch.setattr(devicecgroup, "read", lambda _: next(readings))
+    with pytest.raises(errors.Unavailable, match="written and cannot be read back") as caught:
+        devicecgroup.change([cgroup], deny=[rule(1)])
     assert caught.value.reason == "RulesUnreadable"
 
 
