@@ -38,6 +38,9 @@ _ENDED: Final = {"Succeeded", "Failed"}
 _ENOUGH: Final = 8
 """So many pods with GPUs must have run; the machine may be slow."""
 _MORE_S: Final = 120.0
+END_S: Final = 300.0
+"""By when a tenancy has ended or stands. The namespace controller of Kubernetes tries again after 5, 10, 20, 40 and
+then 60 s each where requests of its own fail: five failures in a row take 135 s, six 195 s."""
 
 
 @dataclass
@@ -57,6 +60,8 @@ class Churn:
     ran: int = 0
     """Pods with GPUs that were seen to run."""
     recycled: int = 0
+    longest_end_s: float = 0.0
+    """How long the end of a tenancy took at most."""
     lists: int = 0
     """How often the kubelet's list was read beside the agent."""
     over: threading.Event = field(default_factory=threading.Event)
@@ -96,17 +101,30 @@ class Churn:
         finally:
             self.over.set()
             for one in threads:
-                one.join(180)
+                one.join(2 * END_S + 60)
 
     # clients
 
     def make(self, server: api.API, name: str) -> None:
-        """Make a tenancy and wait until it is ready."""
+        """Make a tenancy, none of that name being there, and wait until it is ready."""
         body = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Tenancy", "metadata": {"name": name}, "spec": {}}
         self.insist(lambda: server.create(TENANCIES, body), errors.Conflict)
         path = f"{TENANCIES}/{name}"
-        if not self.until(lambda: bool(server.get(path)["status"]["phase"] == "Ready")):
-            self.seen.append(f"tenancy {name} is never ready")
+        if not self.until(lambda: bool(server.get(path)["status"]["phase"] == "Ready"), END_S):
+            self.seen.append(f"tenancy {name} is not ready after {END_S:g} s: {self.standing(server, name)}")
+
+    def standing(self, server: api.API, name: str) -> str:
+        """Return what is in the way of a tenancy: what its status, its namespace and its pods say."""
+        said: dict[str, Any] = {}
+        with contextlib.suppress(errors.FairleadError, KeyError):
+            found = server.get(f"{TENANCIES}/{name}")
+            said["tenancy"] = {"deleted": found["metadata"].get("deletionTimestamp"), **found.get("status", {})}
+            space = found["status"]["namespace"]
+            said["namespace"] = server.get(f"/api/v1/namespaces/{space}")["status"]
+            for pod in server.get(f"/api/v1/namespaces/{space}/pods")["items"]:
+                kept = {key: pod["metadata"].get(key) for key in ("deletionTimestamp", "finalizers")}
+                said[pod["metadata"]["name"]] = {**kept, "phase": pod["status"].get("phase")}
+        return json.dumps({"at": time.strftime("%FT%TZ", time.gmtime()), **said})
 
     def live(self, tenancy: str, number: int) -> None:
         """Have one pod after another in a tenancy, let each live a moment, and delete it."""
@@ -156,14 +174,19 @@ class Churn:
         with self.cluster.api() as server:
             while not self.over.wait(every_s):
                 name = chance.choice(names)
-                self.remove(server, name)
-                self.make(server, name)
-                self.recycled += 1
+                if self.remove(server, name):
+                    self.make(server, name)
+                    self.recycled += 1
 
-    def remove(self, server: api.API, name: str) -> None:
+    def remove(self, server: api.API, name: str) -> bool:
+        """Delete a tenancy; returns whether it has ended."""
+        begun = time.monotonic()
         self.insist(lambda: server.delete(f"{TENANCIES}/{name}"), errors.NotFound)
-        if not self.until(lambda: name not in named(server, TENANCIES)):
-            self.seen.append(f"tenancy {name} never ends")
+        is_gone = self.until(lambda: name not in named(server, TENANCIES), END_S)
+        self.longest_end_s = max(self.longest_end_s, time.monotonic() - begun)
+        if not is_gone:
+            self.seen.append(f"tenancy {name} has not ended after {END_S:g} s: {self.standing(server, name)}")
+        return is_gone
 
     def insist(self, attempt: Any, enough: type[errors.FairleadError]) -> None:
         """Try until it is done, or was done before: a request that nobody answered may have been carried out."""
@@ -226,8 +249,8 @@ class Churn:
         """Delete everything; return what the checker says, and what is left."""
         for name in names:
             self.insist(lambda name=name: server.delete(f"{TENANCIES}/{name}"), errors.NotFound)
-        left = [] if self.until(lambda: not named(server, TENANCIES), 240) else named(server, TENANCIES)
-        self.until(lambda: not spaces(server), 120)
+        left = [] if self.until(lambda: not named(server, TENANCIES), END_S) else named(server, TENANCIES)
+        self.until(lambda: not spaces(server), END_S)
         self.until(lambda: all(state == "Free" for state in self.ledger().values()))
         kept = {key: state for key, state in self.ledger().items() if state != "Free"}
         checker.send_signal(signal.SIGTERM)
@@ -238,6 +261,7 @@ class Churn:
             "kills": dict(self.kills),
             "clients saw": dict(self.saw),
             "recycled": self.recycled,
+            "longest end, s": round(self.longest_end_s),
             "lists": self.lists,
             "seen": self.seen,
             "left": [*left, *spaces(server)],

@@ -23,7 +23,7 @@ from tools.cluster import api, home
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1500),
     pytest.mark.skipif("195 nvidia" in Path("/proc/devices").read_text(), reason="a real driver has these numbers"),
 ]
 
