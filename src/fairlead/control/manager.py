@@ -4,9 +4,9 @@ A controller names the kinds it watches, turns each change into keys, and reconc
 It is first called once all of its kinds have been listed: a decision on part of the objects could give away a device
 that is taken. A kind that may not be there is waited for too, but no longer than `LISTED_S`; the log says what is
 decided without. A watch that ends (history compacted, store restored or away) is listed anew (`store.reflector`); a
-list is reported in one step without a pause, so that no reader sees a cache half filled, and what went meanwhile is
-reported as DELETED. A reconcile that raises a `FairleadError` is retried by the queue. A bug in any controller ends the
-process: its supervisor starts it again from the store, which holds all state there is.
+list is reported in one step without a pause, so that no reader sees a cache half filled, and what was deleted meanwhile
+is reported as DELETED. A reconcile that raises a `FairleadError` is retried by the queue. A bug in any controller ends
+the process: its supervisor starts it again from the store, which holds all state there is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairlead.store.port import EVERYTHING, Change, ChangeKind, Selector, Store
 from fairlead.workqueue import WorkQueue
 
 LISTED_S: Final = 60.0
-"""How long the first list of an optional kind is waited for, where neither its objects nor a refusal come."""
+"""How long reconciling waits for the first list of an optional kind that is neither answered nor refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +35,9 @@ class Watch:
     """What to reconcile after a change; also keeps the controller's own cache up to date."""
     selector: Selector = EVERYTHING
     reset: Callable[[], None] | None = None
-    """Called right before everything is reported anew: the store may hold older data than before."""
+    """Empties the cache before everything is reported anew: a restored store may lack what the cache knows."""
     is_optional: bool = False
-    """The kind may not be served, or not be ours to read: then there is none of it, and it is asked for again."""
+    """A kind that the server does not know or refuses to list counts as empty, and is asked for again."""
 
 
 class Controller(Protocol):

@@ -1,11 +1,11 @@
-"""Marks GPUDevices Unknown while their node cannot speak for them, and deletes them after the Node object is gone.
+"""Marks GPUDevices Unknown while no agent reports them, and deletes them after the Node object is gone.
 
 A node's agent writes its GPUDevices; when the node is cut off or the agent ends, they would go on calling themselves
-healthy. This controller writes `Unknown` with the reason into the ones of a node that is not ready, and of one whose
-kubelet has offered none of them for `AGENT_S` (a rolling update takes less); the agent overwrites it once the node is
-ready, and offers them, again. Where the Node object itself is gone for `GONE_S`, its devices are removed: a node that
-comes back under its name in that time keeps them. (A cluster's garbage collector removes those that name their Node as
-owner at once; this one also takes those that do not.)
+healthy. This controller writes `Unknown` with the reason where the node is not ready, or where its kubelet has offered
+none of its GPUs for `AGENT_S` (a rolling update takes less). The agent overwrites that once it is back. Where the Node
+object itself is gone for `GONE_S`, its devices are removed: a node that comes back under its name in that time keeps
+them. (A cluster's garbage collector removes those that name their Node as owner at once; this one also takes those that
+do not.)
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NODE_GONE: Final = "NodeGone"
 
 
 class GPUDevices:
-    """Keeps GPUDevices honest about nodes that cannot speak for themselves."""
+    """Reconciles the GPUDevices of one node with the state of its Node and its kubelet."""
 
     name = "gpudevice"
 
@@ -93,7 +93,7 @@ class GPUDevices:
         return None
 
     async def _silence(self, node: core.Node, devices: tuple[GPUDevice, ...]) -> float | None:
-        """Mark what no agent on the node reports; returns seconds until an agent has been away too long."""
+        """Mark devices that no agent reports; returns seconds until a missing agent counts as gone, or None."""
         silence, name = planner.find_silence(node, devices), node.metadata.name
         now = asyncio.get_running_loop().time()
         left_s = 0.0
@@ -123,7 +123,7 @@ def _is_marked(device: GPUDevice, reason: str) -> bool:
 
 
 def _marked(device: GPUDevice, reason: str, message: str) -> GPUDevice | None:
-    """Return the device as unknown, its holders kept; None where it says so already."""
+    """Return the device as Unknown, its holders kept; None: it is marked already, or was not Healthy anyway."""
     is_outdated = reason == planner.AGENT_GONE and device.status.health != gpudevice.HEALTHY
     if _is_marked(device, reason) or is_outdated:
         return None

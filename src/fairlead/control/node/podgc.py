@@ -1,4 +1,4 @@
-"""Removes the oldest ended pods beyond a limit, those that were to go with their end, and events of pods gone."""
+"""Deletes ended pods (the oldest beyond a limit, and those whose TTL is over) and the events of deleted pods."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PodGC:
         self._settings = settings
         self._ended: dict[str, core.Pod] = {}
         self._seen: dict[str, float] = {}
-        """When the end of a pod that goes with it was first seen, by uid, on the monotonic clock."""
+        """When a pod with a TTL was first seen to have ended, by uid, on the monotonic clock."""
 
     def watches(self) -> tuple[Watch, ...]:
         """Follow pods."""
@@ -60,7 +60,7 @@ class PodGC:
         return None
 
     async def _remove_in_time(self, uid: str) -> float | None:
-        """Remove a pod whose record was asked to go with its end, or return after how long it is to go."""
+        """Delete an ended pod whose TTL is over, or return the seconds that are left of it."""
         pod = self._ended.get(uid)
         if pod is None or pod.spec.machine is None:
             return None

@@ -1,6 +1,6 @@
 """Takes back what agents published in a cluster: GPUDevices, baselines, taint rules, and what is on Nodes.
 
-An agent that ends leaves its publications: a rolling update looks to it like the end of Fairlead on its cluster.
+An agent that ends leaves them in place, since it cannot tell a rolling update from the removal of Fairlead.
 An operator who removes Fairlead runs this afterwards. GPULeases stay, the record of who had which GPU. Labels are given
 up as their field manager, so that a label which others set as well stays.
 """
@@ -69,11 +69,11 @@ async def withdraw(store: Store) -> Withdrawn:
     with contextlib.suppress(errors.NotFound, errors.Denied):  # no such kind, or a role from before there was one
         for baseline in (await store.list(FirmwareBaseline)).items:
             await store.delete(FirmwareBaseline, baseline.metadata.name)
-    with contextlib.suppress(errors.NotFound, errors.Denied):  # no node feature discovery, or none that we may write to
+    with contextlib.suppress(errors.NotFound, errors.Denied):  # no node feature discovery, or no right to its objects
         for one in (await store.list(nodefeature.NodeFeature)).items:
             if one.metadata.name == nodefeature.object_name(one.metadata.labels.get(nodefeature.NODE_LABEL, "")):
                 await store.delete(nodefeature.NodeFeature, one.metadata.name, one.metadata.namespace)
-    with contextlib.suppress(errors.NotFound, errors.Denied):  # no such kind, or no agent was to write it
+    with contextlib.suppress(errors.NotFound, errors.Denied):  # no such kind, or no right to it: no agent wrote any
         for rule in filter(devicetaint.is_ours, (await store.list(DeviceTaintRule)).items):
             await store.delete(DeviceTaintRule, rule.metadata.name)
     every = (await store.list(core.Node)).items

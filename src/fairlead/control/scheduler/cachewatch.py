@@ -1,7 +1,7 @@
 """Follows what a scheduler's cache is made of: pods, nodes, namespaces, claims, GPUDevices, groups, queues, budgets.
 
-GPUDevices say how the GPUs of a node hang together: they weigh between nodes and free nothing, so no waiting pod is
-looked at again for them.
+GPUDevices describe the links between the GPUs of a node. They change the scores of nodes and free nothing, so a change
+of one has no waiting pod judged again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def watches(cache: Cache, changed: Changed) -> tuple[Watch, ...]:
 
 @dataclass(frozen=True, slots=True)
 class WatchedState:
-    """Holds what pods wait for beside nodes, and passes changes of it to the queue and the preemptor."""
+    """Follows groups, queues and disruption budgets, and passes their changes to the queue and the preemptor."""
 
     cache: Cache
     workloads: Workloads
@@ -49,7 +49,7 @@ class WatchedState:
     report: QueueReport
 
     def watches(self, groups: Iterable[type[podgroup.PodGroup]], changed: Changed) -> tuple[Watch, ...]:
-        """Return what follows groups, queues and disruption budgets, each of which may not be served."""
+        """Return the watches of groups, queues and disruption budgets; a cluster may serve none of these kinds."""
 
         def take_group(change: Change[podgroup.PodGroup]) -> Iterable[str]:
             for pod in self.workloads.note_group(change.object, is_gone=change.kind is ChangeKind.DELETED):
@@ -76,7 +76,7 @@ class WatchedState:
 
 
 def selectors(cache: Cache) -> tuple[Watch, ...]:
-    """Return what has pods of Services and ReplicaSets spread; no waiting pod is looked at again for them."""
+    """Return the watches of kinds whose selectors pods are spread by; their changes wake no waiting pod."""
 
     def watch(kind: type[defaultspread.Object]) -> Watch:
         def reset() -> None:
@@ -95,7 +95,7 @@ def _claims(cache: Cache, kind: type[claims.Object], changed: Changed) -> Watch:
 
 
 def devices(cache: Cache) -> Watch:
-    """Return what keeps the cache's GPUs up to date; the kind may not be served, or not be ours to read."""
+    """Return the watch that keeps the cache's GPUs up to date; without the kind, or the right to it, there are none."""
     keys = _keys(cache.note_device, lambda: ())
     return Watch(kind=GPUDevice, keys=keys, reset=cache.forget_devices, is_optional=True)
 

@@ -1,4 +1,4 @@
-"""Gives figures of what is free and what of it fits to the monitor, at most every few seconds."""
+"""Sets the metrics of free devices and of the pods that fit on them, at most every `EVERY_S`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CapacityReport:
         self._meter, self._clock, self._said_at = meter, clock, -EVERY_S
 
     def say(self, nodes: Mapping[str, NodeInfo], waiting: Callable[[], Iterable[Kind]]) -> None:
-        """Say what is free now, unless it was said a moment ago; `waiting` gives the kinds of the pods that wait."""
+        """Set the metrics, unless `EVERY_S` is not over yet. Args: waiting: returns the kinds of the pods that wait."""
         if self._clock() - self._said_at < EVERY_S:
             return
         self._said_at = self._clock()

@@ -58,7 +58,7 @@ GANG_S: Final = 30.0
 BINDERS: Final = 16
 """Bindings in flight."""
 STALLED_S: Final = 120.0
-"""Neither a slice of judgements nor a request takes so long: a round that turns no more by then hangs."""
+"""Longer than any slice of judgements or request takes: a round that gave no heartbeat for so long hangs."""
 _LOOK: Final = 10
 """What looking at a pod costs beside judging nodes, in judgements."""
 _QUEUE: Final = "pending-pods"
@@ -86,7 +86,7 @@ class Scheduler:
         """Take the store, what binds pods in it, and the name we answer to; `clock` gives monotonic seconds.
 
         Args: rankings: what judges nodes; None: node by node.   groups: whose PodGroups the store may have.
-              date: of `Cache`.
+              date: Unix seconds, for `Cache`.
         """
         self._group_kinds, self._spreads = groups, settings.default_spread
         self._store = store
@@ -111,14 +111,14 @@ class Scheduler:
         self._report = QueueReport(store, works, clock)
         self._capacity = CapacityReport(meter, clock)
         self._is_freed = True
-        """Whether pods that are parked may go on: something ended, or is counted otherwise."""
+        """Whether parked pods are to be checked again: nodes changed, or a pod was bound."""
         self._rankings = PlainRankings(settings.policy) if rankings is None else rankings
         self._step = functools.partial(recorder.step, self._rankings.policy)
         self._doubtful: dict[str, core.Pod] = {}
         """Pods by uid whose binding was sent and not answered."""
         self._recorder = Recorder(store, self._cache, self._queue, self._alive)
         self._news = asyncio.Event()
-        """Set when a watch or a task of ours said something."""
+        """Set when a watch reported a change, or a task of this round ended."""
         self._busy = 0
         """Tasks of this round."""
         self._slots = asyncio.Semaphore(BINDERS)
@@ -198,7 +198,7 @@ class Scheduler:
             await self._worked(_LOOK)
 
     async def _take_changes(self) -> None:
-        """Have changed nodes judged again, and pods that they may take."""
+        """Have changed nodes judged again, and wake the pods that may fit there now."""
         if changes := self._cache.changes():
             self._mark(changes)
             for count in self._queue.wake(changes):
@@ -211,14 +211,14 @@ class Scheduler:
         self._rankings.take(self._cache.views, changes)
 
     def _recall(self, changes: Iterable[str]) -> None:
-        """Have pods looked at again for which room is held on a node that changed: it may be there now."""
+        """Have pods judged again that room is held for on a changed node: the room may be free now."""
         changed = set(changes)
         for uid, held in tuple(self._cache.held.items()):
             if held.node in changed:
                 self._queue.recall(uid)
 
     def _unpark(self) -> None:
-        """Have those looked at that nothing but nodes holds back any more, of equal ones the first."""
+        """Take pods off parking that no group or queue holds back any more; of equal ones, the first."""
         if self._is_freed:
             self._is_freed = False
             for key, uid in self._queue.parked():
@@ -234,7 +234,7 @@ class Scheduler:
             await asyncio.sleep(0)
 
     def _alive(self) -> None:
-        """Say that the round turns; the work queue says when it begins and ends."""
+        """Give a heartbeat within a round; the work queue gives those at its begin and end."""
         self._meter.heartbeat(f"{self.name} of {_QUEUE}", STALLED_S)
 
     async def _look(self, pod: core.Pod, tasks: asyncio.TaskGroup) -> None:
@@ -259,7 +259,7 @@ class Scheduler:
             await self._look_at_one(pod, group, tasks)
 
     def _is_kept_back(self, pod: core.Pod) -> bool:
-        """Tell whether something else than nodes keeps a pod waiting, and have it said."""
+        """Return whether something other than nodes keeps a pod waiting, and record the reason."""
         if found := holdback.own(self._cache, pod):
             self._cache.release(pod.metadata.uid)
             self._refuse(pod, *found)
@@ -369,7 +369,7 @@ class Scheduler:
         return had_room
 
     def _make_room(self, pods: tuple[core.Pod, ...], tasks: asyncio.TaskGroup, *, had_room: bool) -> str:
-        """Have others end for pods that fit nowhere, where that helps; returns what is said of it."""
+        """Have other pods end, or hold room, for pods that fit nowhere; returns a sentence for their message, or ""."""
         found = self._preemptor.find(pods, had_room=had_room)
         plan, endings = found or (None, ())
         words = self._preemptor.take(pods, plan, endings) if plan is not None else ""

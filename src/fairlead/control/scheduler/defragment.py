@@ -1,4 +1,4 @@
-"""Moves pods to other nodes so that larger ones fit: asks for proved moves now and then, and holds room for them.
+"""Moves pods to other nodes so that larger ones fit: looks for moves at intervals, and holds room for those it makes.
 
 What is proposed (`plan.schedule.preempt.movable`) is held at once: the room on the node that is cleared for the pod
 that waits, and the room where each moved pod goes for the one that its controller makes anew (`Cache.keep`), so that no
@@ -24,11 +24,11 @@ from fairlead.wire.kubernetes import core
 OFF: Final = "off"
 _MOVED: Final = "moved:"
 _LEAST_S: Final = 1.0
-"""Between two searches, whatever is set."""
+"""Between two searches, at the least, whatever `control.defragment_every_s` says."""
 
 
 class Defragmenter:
-    """What the scheduler's loop asks when everything else is done."""
+    """Chooses moves; the scheduler's loop asks it once all waiting pods are judged."""
 
     def __init__(
         self,

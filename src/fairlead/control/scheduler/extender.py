@@ -160,7 +160,7 @@ class Extender:
 
 
 def _call(kind: type[T], act: Callable[[T], Awaitable[Any]]) -> Callable[[bytes], Awaitable[bytes]]:
-    """Return what reads a body, acts and writes the answer. Raises: ProtocolError: the body is another's."""
+    """Return a function from request body to response body. It raises ProtocolError for a body that does not parse."""
     decoder = typedjson.Decoder(kind)
 
     async def answer(body: bytes) -> bytes:

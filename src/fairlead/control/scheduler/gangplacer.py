@@ -1,4 +1,4 @@
-"""Places a gang on what is assumed: all of its pods, in one domain of the network where it asks for that, or none.
+"""Places a gang in the scheduler's cache: all of its pods or none, in one domain of the network where it asks for that.
 
 Each pod is assumed, and the next is judged on top. Where one fits nowhere all are taken back, and the next domain is
 tried (`plan.schedule.group.domain`). A sub-group that asks for a domain of its own is placed in one inside its group's,
@@ -33,7 +33,7 @@ Waits = tuple[core.Pod, str, tuple[volumebinding.Choice, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopCalls:
-    """Holds what the placer calls back in the scheduler's loop."""
+    """Functions of the scheduler's loop that the placer calls."""
 
     judge: Callable[[PodInfo], Awaitable[Verdict]]
     take_changes: Callable[[], Awaitable[None]]
@@ -44,25 +44,25 @@ class LoopCalls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """What came of it."""
+    """Where a gang was placed, or why it was not."""
 
     found: tuple[tuple[core.Pod, Summary], ...] = ()
-    """Each pod with its place, assumed; none: not all have one."""
+    """Each pod with its node, assumed in the cache; empty: the gang was not placed."""
     waits: tuple[Waits, ...] = ()
     """Of those, the pods whose claims have no volumes yet; volumes that are there count as given."""
     refusal: Verdict | None = None
-    """Why, where nodes are why; its preface says how many have one."""
+    """Why nodes refused it, with how many of its pods fit; None: it was placed, or changed meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Some:
+class _Batch:
     """Pods of a gang or a sub-group that are placed together."""
 
     gang: Gang
     pods: tuple[core.Pod, ...]
     asked: domain.Asked
     where: Domain
-    """In which they are anyway; (): anywhere."""
+    """Domain that they are confined to already; (): none."""
 
 
 class GangPlacer:
@@ -74,54 +74,54 @@ class GangPlacer:
 
     async def place(self, gang: Gang, pods: Sequence[core.Pod]) -> Placed:
         """Assume a place for each pod, or for none of them."""
-        return await self._place(_Some(gang, tuple(pods), self._cache.places.asked(pods[0], gang), ()))
+        return await self._place(_Batch(gang, tuple(pods), self._cache.places.asked(pods[0], gang), ()))
 
-    async def _place(self, some: _Some) -> Placed:
+    async def _place(self, batch: _Batch) -> Placed:
         """Try the ways in which they may be placed, the best first, in each of the domains that would take them."""
         placed = Placed()
-        for of in domain.ways(some.asked, self._cache.places.levels):
+        for of in domain.ways(batch.asked, self._cache.places.levels):
             await self._loop.take_changes()
-            found = self._candidates(some, of) if of else None
+            found = self._candidates(batch, of) if of else None
             if found is not None and not found.fitting:
-                placed = Placed(refusal=self._too_small(some, found))
+                placed = Placed(refusal=self._too_small(batch, found))
                 continue
             for one in found.fitting[: domain.MOST] if found is not None else ((),):
-                placed = await self._place_in(dataclasses.replace(some, where=(*some.where, *one)))
+                placed = await self._place_in(dataclasses.replace(batch, where=(*batch.where, *one)))
                 if placed.found or placed.refusal is None:
                     return placed
         return placed
 
-    def _candidates(self, some: _Some, of: domain.Levels) -> domain.Candidates:
-        needs = [domain.within(one.need, some.where) for one in self._loop.group(some.pods, some.gang.key)]
+    def _candidates(self, batch: _Batch, of: domain.Levels) -> domain.Candidates:
+        needs = [domain.within(one.need, batch.where) for one in self._loop.group(batch.pods, batch.gang.key)]
         return domain.candidates(needs, self._cache.views.values(), of)
 
-    async def _place_in(self, some: _Some) -> Placed:
+    async def _place_in(self, batch: _Batch) -> Placed:
         """Place pods in one domain, those of each sub-group together, on top of the others."""
         found, waits = list[tuple[core.Pod, Summary]](), list[Waits]()
-        for below, pods in some.gang.apart(some.pods):
+        for below, pods in batch.gang.apart(batch.pods):
             if below is None:
-                placed = await self._place_each(some, pods)
+                placed = await self._place_each(batch, pods)
             else:
                 asked = self._cache.places.asked(pods[0], below)
-                placed = await self._place(_Some(below, pods, asked, some.where))
+                placed = await self._place(_Batch(below, pods, asked, batch.where))
             found += placed.found
             waits += placed.waits
             if not placed.found:
                 await self._undo(found, waits)
-                return Placed(refusal=placed.refusal and self._among(some, len(found), below, placed.refusal))
+                return Placed(refusal=placed.refusal and self._among(batch, len(found), below, placed.refusal))
         return Placed(found=tuple(found), waits=tuple(waits))
 
-    async def _place_each(self, some: _Some, pods: Sequence[core.Pod]) -> Placed:
+    async def _place_each(self, batch: _Batch, pods: Sequence[core.Pod]) -> Placed:
         # Forgetting an assumption queued the pod again without its group of equal needs: groups are looked up anew.
-        groups, found, waits = self._loop.group(pods, some.gang.key), list[tuple[core.Pod, Summary]](), list[Waits]()
+        groups, found, waits = self._loop.group(pods, batch.gang.key), list[tuple[core.Pod, Summary]](), list[Waits]()
         refusal: Verdict | None = None
         for pod, known in zip(pods, groups, strict=bool(groups)):
             group = known
             if waits and claims.has_claims(pod):
-                (group,) = self._loop.group((pod,), some.gang.key)  # without the volumes that the others took
-            summary, blockers = await self._loop.judge(domain.within(group.need, some.where))
+                (group,) = self._loop.group((pod,), batch.gang.key)  # without the volumes that the others took
+            summary, blockers = await self._loop.judge(domain.within(group.need, batch.where))
             if summary.node is None:
-                preface = _preface(some.gang, len(found), len(pods))
+                preface = _preface(batch.gang, len(found), len(pods))
                 refusal = (dataclasses.replace(summary, preface=preface), blockers)
             if summary.node is None or group.members.get(pod.metadata.uid) is not pod:
                 break
@@ -130,7 +130,7 @@ class GangPlacer:
                 volumebinding.give(self._cache, choices)
                 waits.append((pod, summary.node, choices))
             self._cache.assume(pod, summary.node)
-            found.append((pod, dataclasses.replace(summary, domain=domain.shown(some.where))))
+            found.append((pod, dataclasses.replace(summary, domain=domain.shown(batch.where))))
         if len(found) == len(pods) and all(self._cache.is_assumed(pod.metadata.uid) for pod, _ in found):
             return Placed(found=tuple(found), waits=tuple(waits))
         await self._undo(found, waits)
@@ -142,24 +142,24 @@ class GangPlacer:
         await self.take_back(found)
 
     async def take_back(self, found: Iterable[tuple[core.Pod, Summary]]) -> None:
-        """Forget what was assumed; no pod is woken by room that none had."""
+        """Forget what was assumed; room that was only assumed to be taken wakes no pod."""
         await self._loop.take_changes()
         self._cache.take_back(pod.metadata.uid for pod, _ in found)
         self._loop.mark(self._cache.changes())
 
-    def _too_small(self, some: _Some, found: domain.Candidates) -> Verdict:
+    def _too_small(self, batch: _Batch, found: domain.Candidates) -> Verdict:
         why, nodes = "node(s) in no topology domain with room for the group", len(self._cache.views)
         reasons = (Reason(why=why, nodes=nodes, example=min(self._cache.views, default="")),) if nodes else ()
-        label, count = found.of[-1], len(some.pods)
-        preface = f"{some.gang.title} is placed as a whole in one {label}, and none takes all {count}: {found.words}: "
+        label, count = found.of[-1], len(batch.pods)
+        preface = f"{batch.gang.title} is placed as a whole in one {label}, and none takes all {count}: {found.words}: "
         return Summary(nodes=nodes, fitting=0, best=(), reasons=reasons, preface=preface), _DOMAIN
 
-    def _among(self, some: _Some, placed: int, below: Gang | None, refusal: Verdict) -> Verdict:
-        """Return why a sub-group has no room, with how many pods of the others have."""
+    def _among(self, batch: _Batch, placed: int, below: Gang | None, refusal: Verdict) -> Verdict:
+        """Return why a sub-group has no room, with how many pods of the other sub-groups fit."""
         if below is None or not placed:
             return refusal
         summary, blockers = refusal
-        preface = f"beside {placed} of {len(some.pods)} pods that fit, {summary.preface}"
+        preface = f"beside {placed} of {len(batch.pods)} pods that fit, {summary.preface}"
         return dataclasses.replace(summary, preface=preface), blockers
 
 

@@ -1,7 +1,7 @@
-"""Says what of pods themselves keeps them waiting, whatever nodes there are: tenancies, unknown rules, and claims.
+"""Finds why a pod must wait whatever nodes there are: its tenancy, a rule that is not known here, its claims.
 
-A pod of a tenancy whose isolation is not verified is never placed, also where neither admission nor a kubelet asked:
-its namespace says the phase, which the tenancy's controller alone writes.
+A pod of a tenancy whose isolation is not verified is never placed, even if admission and its kubelet let it
+pass: its namespace states the phase, which only the tenancy's controller writes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def tenancy(cache: Cache, namespace: str) -> str:
 
 
 def own(cache: Cache, pod: core.Pod) -> Refusal | None:
-    """Return what of a pod keeps it waiting; None: nothing."""
+    """Return why a pod itself must wait; None: it need not."""
     if words := tenancy(cache, pod.metadata.namespace):
         return TENANCY_NOT_READY, words
     if reason := rules.refusal(pod.spec, knows_namespaces=bool(cache.namespaces)):
@@ -35,7 +35,7 @@ def own(cache: Cache, pod: core.Pod) -> Refusal | None:
 
 
 def of_gang(cache: Cache, pod: core.Pod, gang: Gang, pods: Sequence[core.Pod]) -> Refusal | None:
-    """Return what of the others keeps a pod waiting, those of its gang that are placed first; None: nothing."""
+    """Return why a pod must wait for its gang; None: it need not. Args: pods: those that are placed first."""
     if all(one is not pod for one in pods):
         return GROUP_INCOMPLETE, f"{gang.title} is placed first"
     for one in pods:

@@ -36,7 +36,7 @@ from fairlead.wire.kubernetes.scheduling import policy
 SLACK_S: Final = 60.0
 """How long room is held beyond the grace of those who end for it."""
 _UNKNOWN_S: Final = 600.0
-"""How long room is held at a time where no time is known."""
+"""How long room is held at a time where no time limit says when it becomes free."""
 _LISTED: Final = 3
 
 
@@ -83,7 +83,7 @@ class Preemptor:
             self._budgets[budget.metadata.uid] = budget
 
     def find(self, asked: Sequence[core.Pod], *, had_room: bool) -> tuple[plan.Plan, tuple[Ending, ...]] | None:
-        """Return where pods that fit nowhere would go, all at once, and who would end for them; None: nothing helps.
+        """Return nodes for pods that fit nowhere, all at once, and which pods would end for them; None: no end helps.
 
         Args: had_room: room was held for them until now, so that others may be about to end already.
         """
@@ -111,7 +111,7 @@ class Preemptor:
         )
 
     def _placements(self, asked: Sequence[core.Pod], needs: Sequence[PodInfo]) -> Iterator[Sequence[PodInfo]]:
-        """Yield what is asked for in each domain of the network that would take it empty, where one is required."""
+        """Yield the needs confined to each domain that would fit them empty; unchanged where none is required."""
         gang = self._workloads.gang(asked[0].metadata.uid) if len(asked) > 1 else None
         if gang is None:
             yield needs
@@ -132,7 +132,7 @@ class Preemptor:
     def _below(
         self, gang: Gang, asked: Sequence[core.Pod], needs: Sequence[PodInfo]
     ) -> Iterator[Sequence[PodInfo]] | None:
-        """Yield the same with each sub-group in a domain of its own, where one is required; None: none is."""
+        """Yield the needs with each sub-group confined to a domain of its own; None: no sub-group requires one."""
         number = {pod.metadata.uid: at for at, pod in enumerate(asked)}
         required = list[tuple[list[int], str]]()
         for pod in asked:
@@ -146,7 +146,7 @@ class Preemptor:
     def _spread(
         self, needs: Sequence[PodInfo], required: Sequence[tuple[list[int], str]]
     ) -> Iterator[Sequence[PodInfo]]:
-        """Yield some ways to give each sub-group a domain, each next one another domain first."""
+        """Yield assignments of domains to sub-groups, rotated so that each sub-group begins with another domain."""
         found = [(ats, self._domains([needs[at] for at in ats], level)) for ats, level in required]
         if not all(domains for _, domains in found):
             return
@@ -186,7 +186,7 @@ class Preemptor:
         if not self._heads.is_head(pod, self._workloads.queue_of(uid), self._waiting):
             return ""
         if (wait_s := self._heads.due_s(pod, now)) > 0 and not self._workloads.has_limits:
-            self._later(uid, wait_s)  # no time can be known: it is passed by until then
+            self._later(uid, wait_s)  # without time limits no start can be computed: others may pass it until then
             return ""
         placed = tuple(self._cache.placed())
         there = rule.running(placed, self._workloads, ())
@@ -208,7 +208,7 @@ class Preemptor:
         return f"room is held for it on {start.node}, at the latest free at {at} UTC"
 
     def release_part(self, gang: Gang | None, pod: core.Pod) -> tuple[Ending, ...]:
-        """Return what of a gang ends: it was bound in part, and the rest found no room for `control.gang_part_s`.
+        """Return the pods of a gang to end: bound in part, its rest found no room for `control.gang_part_s`.
 
         Args: gang: that of `pod`, which waits and was looked at just now; it is looked at again when its time is over.
         """
@@ -234,7 +234,7 @@ class Preemptor:
         return tuple(Ending(pod=one, why=why) for one in ending)
 
     def lend(self, pod: core.Pod) -> tuple[Held, ...]:
-        """Let go of room that a pod may use because it is over before those it is held for can start."""
+        """Release held room that a pod may use meanwhile: its time limit ends before the room's owner can start."""
         if pod.spec.active_deadline_seconds is None:
             return ()
         now = self._clock()
@@ -281,7 +281,7 @@ class Preemptor:
 
 
 def named(pods: Sequence[core.Pod], reader: core.Pod) -> list[str]:
-    """Return pods as the owner of another one may read of them: by name in that one's namespace, counted elsewhere."""
+    """Return pods as the owner of `reader` may see them: by name in its namespace, as counts in others."""
     own = reader.metadata.namespace
     names = [f"{own}/{pod.metadata.name}" for pod in pods if pod.metadata.namespace == own]
     elsewhere = Counter(pod.metadata.namespace for pod in pods if pod.metadata.namespace != own)

@@ -18,7 +18,7 @@ EVERY_S: Final = 2.0
 
 
 class QueueReport:
-    """What was said of queues last, and when the next is due."""
+    """Knows when the next report is due, and which queues changed since the last."""
 
     def __init__(self, store: Store, workloads: Workloads, clock: Callable[[], float]) -> None:
         """Take where it is written and what is counted; `clock` gives monotonic seconds."""
@@ -34,7 +34,7 @@ class QueueReport:
 
     @property
     def is_due(self) -> bool:
-        """Whether something is to be said now."""
+        """Whether the status of a queue is to be written now."""
         if not self._workloads.has_queues or self._is_writing or self._clock() - self._written_at < EVERY_S:
             return False
         self._workloads.ledger.tick(time.time())

@@ -1,7 +1,7 @@
 """Writes what the scheduler decided: why pods wait, as a condition and an event, and each decision as a step.
 
-Tasks beside the decisions do it, so that words never hold a binding up. A store that takes no events costs the words
-only; steps that it did not take are kept, the newest of them, and written again.
+Separate tasks write, so that no binding waits for it. Bindings go on while the store takes no events; the newest steps
+that it did not take are kept and written later.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Recorder:
         return self._writers < WRITERS and bool(self._refusals or (self._unrecorded and not self._is_refused))
 
     def refuse(self, pod: core.Pod, reason: str, step: TraceStep) -> bool:
-        """Have a reason said on a pod; the same reason is not written twice. Returns whether it is new."""
+        """Queue a refusal for the pod's condition, unless the condition has it already. Returns whether it is new."""
         old = meta.find_condition(pod.status.conditions, "PodScheduled")
         if old is not None and (old.reason, old.message) == (reason, step.message):
             self._refusals.pop(pod.metadata.uid, None)
@@ -70,7 +70,7 @@ class Recorder:
         return True
 
     def withdraw(self, uid: str) -> None:
-        """Leave unsaid why a pod waits: it does not any more."""
+        """Drop the queued refusal of a pod that waits no more."""
         self._refusals.pop(uid, None)
 
     def note(self, pod: core.Pod, step: TraceStep) -> None:
@@ -102,7 +102,7 @@ class Recorder:
             self._is_refused = True
 
     async def _say(self, refusal: _Refusal, fail: Callable[[errors.FairleadError], None]) -> None:
-        """Write why a pod waits, and have it recorded; a pod that takes no word is logged alone."""
+        """Write why a pod waits into its condition, and queue the step; a write that is refused is only logged."""
         pod, reason, step = refusal
         if pod.metadata.uid not in self._queue:
             return

@@ -1,9 +1,10 @@
-"""Keeps in a file what the scheduler decides from, and decides from such a file again, offline.
+"""Saves what the scheduler decides from to a file, and replays the decisions from such a file, offline.
 
-A snapshot has nodes, GPUs, pods, groups, queues and disruption budgets as the API server listed them, less what no
-decision reads: commands, environment and volumes' contents of containers, and most annotations of pods.
-`replay` runs the very `Scheduler` that runs live, over what is in the file: it is fed as by its watches, and what it
-would bind and say is caught instead of written. Two replays of one file say the same.
+A snapshot has the objects of `KINDS` (nodes, namespaces, GPUs, queues, groups, disruption budgets, claims, selectors,
+pods) as the API server listed them, less what no decision reads: commands, environment and volume mounts of containers,
+and most annotations of pods.
+`replay` runs the live `Scheduler` over the file: it is fed as by its watches, and its bindings and events are collected
+instead of written. Two replays of one file give the same result.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ KINDS: Final[tuple[type[Any], ...]] = (
     *selecting.KINDS,
     core.Pod,
 )
-"""Pods last: what is said of their groups and queues is known by then."""
+"""Pods last: their groups and queues are known by then."""
 LARGEST_BYTES: Final = 1 << 30
 """Of a file that is read; 10,000 nodes and 100,000 pods are some 150 MB."""
 _ANNOTATIONS: Final = frozenset(
@@ -68,7 +69,7 @@ class Snapshot(meta.Wire, frozen=True, kw_only=True):
     policy: str = ""
     """The policy that was in force."""
     pod_policies: str = ""
-    """The setting `control.pod_policies` that was."""
+    """The setting `control.pod_policies` that was in force."""
     scheduler_name: str = "fairlead"
     """Whose pods are decided on."""
     items: tuple[dict[str, Any], ...] = ()
@@ -84,7 +85,7 @@ class Decision:
     node: str
     """Empty: none."""
     step: TraceStep | None
-    """What is said of it; None: it is not looked at, as a pod that scheduling gates hold."""
+    """The step that was recorded; None: it was not judged, as a pod with scheduling gates."""
 
 
 async def take(store: Store, control: ControlSettings, at: str) -> Snapshot:
@@ -175,12 +176,12 @@ def _objects(snapshot: Snapshot) -> dict[type[Any], list[Any]]:
 
 
 class _Sink(MemoryStore):
-    """Takes what is said, and changes nothing: there is no watch that would bring it back."""
+    """Collects the events that the scheduler writes; nothing is stored, since no watch would report it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.steps: dict[str, TraceStep] = {}
-        """By uid: what was said of a pod last."""
+        """By uid: the last step of a pod."""
 
     async def update_status(self, item: Any) -> Any:
         return item
@@ -191,7 +192,7 @@ class _Sink(MemoryStore):
         return item
 
 
-class _Catch:
+class _BindingSink:
     """Catches bindings; nothing is evicted."""
 
     def __init__(self) -> None:
@@ -201,18 +202,18 @@ class _Catch:
         self.nodes[pod.metadata.uid] = node
 
     async def evict(self, pod: core.Pod, *, grace_s: int | None, why: str = "", reason: str = "Preempted") -> None:
-        """Leave it: what it is ended for is said of the pod that asked."""
+        """Evict nothing: the message of the preempting pod names the victims."""
 
 
 async def replay(
     snapshot: Snapshot, control: ControlSettings, rankings: Rankings | None = None
 ) -> tuple[Decision, ...]:
-    """Return what the scheduler decides on every pod of its that waits, in the order of namespace and name.
+    """Return what the scheduler decides on each of its waiting pods, in the order of namespace and name.
 
     Args:    rankings: what judges nodes; None: node by node.
     Raises:  Invalid: an object cannot be read.
     """
-    objects, sink, catch = _objects(snapshot), _Sink(), _Catch()
+    objects, sink, catch = _objects(snapshot), _Sink(), _BindingSink()
     await _decided(objects, Scheduler(sink, catch, control, rankings=rankings, date=_date(snapshot)))
     waiting = [pod for pod in objects[core.Pod] if _is_waiting(pod, control.scheduler_name)]
     return tuple(
@@ -232,7 +233,7 @@ async def plan_moves(snapshot: Snapshot, control: ControlSettings, rankings: Ran
     Raises:  Invalid: an object cannot be read.
     """
     still = dataclasses.replace(control, defragment=defragment.OFF)
-    scheduler = Scheduler(_Sink(), _Catch(), still, rankings=rankings, date=_date(snapshot))
+    scheduler = Scheduler(_Sink(), _BindingSink(), still, rankings=rankings, date=_date(snapshot))
     await _decided(_objects(snapshot), scheduler)
     return scheduler.plan_moves()
 
@@ -265,6 +266,6 @@ def _is_waiting(pod: core.Pod, ours: str) -> bool:
 
 
 def _unsaid(pod: core.Pod) -> core.Pod:
-    """Return a pod without why it waits, so that it is said anew."""
+    """Return a pod without the condition that says why it waits, so that the replay writes it anew."""
     left = tuple(one for one in pod.status.conditions if one.type != "PodScheduled" or one.status == "True")
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=left))

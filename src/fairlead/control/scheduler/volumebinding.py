@@ -1,9 +1,9 @@
-"""Has claims that wait for their first pod bound before the pod is, and says what claims keep pods waiting.
+"""Has the volumes of WaitForFirstConsumer claims bound before their pod, and finds claims that keep pods waiting.
 
-A volume that is there already is given to such a claim (`spec.claimRef`); else the chosen node is written on it and a
-provisioner makes one. Room is held there. The cluster's volume controller binds the two and the claim's watch says so:
-the pod is judged again, by where its volumes are, and bound. A provisioner that fails takes the node off the claim, and
-another may be chosen.
+A volume that exists is given to such a claim (`spec.claimRef`); else the chosen node is written on the claim and a
+provisioner makes one. Meanwhile room for the pod is held on that node. The cluster's volume controller binds the two
+and the claim's watch says so: the pod is judged again, by where its volumes are, and bound. A provisioner that fails
+takes the node off the claim, and another may be chosen.
 Source: kubernetes pkg/scheduler/framework/plugins/volumebinding (BindPodVolumes, its ten minutes; AssumePodVolumes).
 """
 
@@ -45,7 +45,7 @@ class Choice:
 
     claim: core.PersistentVolumeClaim
     volume: storage.PersistentVolume | None
-    """That is there already; None: one is made near the node."""
+    """One that exists; None: a provisioner makes one for the node."""
 
 
 def unbound(cache: Cache, need: PodInfo, pod: core.Pod, node: str) -> tuple[Choice, ...] | None:
@@ -72,7 +72,7 @@ def words(need: PodInfo, node: str) -> str:
 
 
 def give(cache: Cache, waits: Iterable[Choice]) -> None:
-    """Count volumes that are there as given, so that the next pod of a group takes others."""
+    """Count the chosen volumes as given, so that the next pod of a group takes others."""
     for one in waits:
         if one.volume is not None:
             cache.claims.note(claims.given(one.volume, one.claim))

@@ -1,10 +1,10 @@
 """Isolates tenancies on a cluster by network policies, and ends what they hold there.
 
-Policies are objects of the API server: they are applied before the namespace accepts a pod, looked at again every few
-seconds, and compared with what was stored. Nothing in Kubernetes says whether a policy is obeyed, so a tenancy is
-called isolated only where every node is marked by a network plugin that is known to enforce them, or where an
-administrator says that they are enforced. A policy that another client put into the namespace can only widen it, so it
-keeps the tenancy from being Ready.
+Policies are objects of the API server: they are applied before the namespace accepts a pod, applied again every
+`control.tenancy_resync_s`, and compared with what was stored. Nothing in Kubernetes says whether a policy is obeyed, so
+a tenancy is called isolated only where every node is marked by a network plugin that is known to enforce them, or where
+an administrator says that they are enforced. A policy that another client put into the namespace can only widen it, so
+it keeps the tenancy from being Ready.
 """
 
 from __future__ import annotations
@@ -132,14 +132,14 @@ class ClusterPossessions:
                 await self._store.delete(core.Pod, about.name, about.namespace, uid=about.uid)
 
     async def held_gpus(self, namespace: str) -> tuple[str, ...]:
-        """See `control.tenancy.port.Possessions.held_gpus`, as GPULeases tell it.
+        """See `control.tenancy.port.Possessions.held_gpus`, read from GPULeases.
 
-        They are told by agents whose nodes keep a ledger; the ledger itself, not this order, keeps a GPU back.
+        Only agents whose nodes keep a ledger write leases; the ledger itself, not this check, keeps a GPU back.
         """
         try:
             leases = (await self._store.list(gpulease.GPULease)).items
         except errors.NotFound:
-            return ()  # the kind is not served: no agent tells of possessions
+            return ()  # the kind is not served: no agent keeps leases
         held = (one for one in leases if one.status.state not in gpulease.ENDED)
         return tuple(one.spec.gpu for one in held if namespace in {who.namespace for who in one.status.holders})
 

@@ -1,7 +1,7 @@
 """Keeps the NFS exports of tenancies on a cluster: one volume and one claim each, which kubelets mount.
 
-A volume whose claim was deleted is released and takes no other: both are made anew. Files are on the server and stay
-there.
+A volume whose claim was deleted is Released and binds to no other claim, so both are made anew. Files stay on the
+server.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Network(Protocol):
     async def sweep(self, every: Sequence[Tenancy]) -> None:
         """Remove the networks and rules of this service that belong to no tenancy.
 
-        Raises: FairleadError: one could not be removed, as one that a container is still in; it stays closed.
+        Raises: FairleadError: one could not be removed, for example because a container is in it; it stays isolated.
         """
         ...
 
@@ -44,7 +44,7 @@ class Possessions(Protocol):
         ...
 
     async def reach_volumes(self, item: Tenancy) -> None:
-        """Have the files there that `remove_volumes` removes. Raises: FairleadError: they are away."""
+        """Check that the files which `remove_volumes` removes can be reached. Raises: FairleadError: they cannot."""
         ...
 
     async def unmount_volumes(self, namespace: str) -> None:

@@ -1,10 +1,10 @@
 """Brings each Tenancy to where its spec says: isolation before any workload, and nothing left after its end.
 
 Making: namespace, then network and packet filter, then quota; Ready says that all of them stand, and neither the API
-nor the node accepts a container before. All of it is looked at again every `control.tenancy_resync_s`: rules that were
-flushed are written anew, and until then the tenancy is not Ready. Ending, in this order: containers, GPUs that must be
-verified, volumes, the namespace with what is in it, the network, registry credentials, and the object last. Every step
-is idempotent, so a death between any two is made up for by the next look.
+nor the node accepts a container before that. All of it is looked at again every `control.tenancy_resync_s`: rules that
+were flushed are written anew, and until then the tenancy is not Ready. Ending, in this order: containers, GPUs that
+must be verified, volumes, the namespace with what is in it, the network, registry credentials, and the object last.
+Every step is idempotent, so a process that dies between two is made up for by the next reconcile.
 
 A suspended tenancy keeps everything but its processes. Containers that were stopped for it are not started again.
 """
@@ -53,11 +53,11 @@ class Tenancies:
         follows_pods: bool = True,
         gives_user_ids: bool = False,
     ) -> None:
-        """Take the store, the place where containers run, and what it has.
+        """Take the store, and the two ports to the place where containers run.
 
-        Args: control: how often a tenancy that stands is looked at; what one has whose quota does not count it.
-              follows_pods: hear of every pod there is; on a cluster they are too many, and its API server refuses pods
-              of a tenancy that is not Ready.
+        Args: control: `tenancy_resync_s`, and the limits of pods and volumes for tenancies that set none.
+              follows_pods: watch all pods; on a cluster they are too many, and its API server refuses pods of a
+              tenancy that is not Ready.
               gives_user_ids: choose users of the host for each tenancy's user namespaces.
         """
         self._store, self._network, self._possessions = store, network, possessions
@@ -67,13 +67,13 @@ class Tenancies:
         self._sweep_at = 0.0
         """Monotonic time of the next try; infinite: nothing is left."""
         self._left = ""
-        """What was said last of that."""
+        """Reason that was logged last for what is left."""
         self._gives_user_ids = gives_user_ids
         self._user_ids: dict[str, int] = {}
-        """First one by uid of the tenancy, which its status may not say yet."""
+        """First user id chosen, by uid of the tenancy, whose status may not have it yet."""
 
     def watches(self) -> tuple[Watch, ...]:
-        """Follow tenancies, and the pods of those that are to stop them."""
+        """Follow tenancies; with `follows_pods` all pods too, for tenancies that are suspended or end."""
         own = Watch(kind=Tenancy, keys=self._changed, reset=self._tenancies.clear)
         return (own, Watch(kind=core.Pod, keys=self._pod_changed)) if self._follows_pods else (own,)
 
@@ -110,7 +110,7 @@ class Tenancies:
         return self._control.tenancy_resync_s
 
     async def _sweep(self) -> None:
-        """Remove once what ended tenancies left while we were away. It is closed until then, and holds up no other."""
+        """Remove, once a process, networks that no tenancy owns; a failure is logged and tried again later."""
         if time.monotonic() < self._sweep_at:
             return
         every = (await self._store.list(Tenancy)).items
@@ -163,7 +163,7 @@ class Tenancies:
         try:
             there = await self._store.get(core.Namespace, wanted.metadata.name)
         except errors.NotFound:
-            # What changes with the spec is left to `apply`, which takes away what it does not name any more.
+            # Annotations that follow the spec are left to `apply`, which removes them when the spec drops them.
             about = msgspec.structs.replace(wanted.metadata, annotations={})
             there = await self._store.create(core.Namespace(metadata=about))
         if not baseline.is_own(item, there):
@@ -222,7 +222,7 @@ class Tenancies:
             return item.status.first_user_id
         uid = item.metadata.uid
         every = (await self._store.list(Tenancy)).items
-        # No await from here on: two tenancies are looked at side by side.
+        # No await from here on: another tenancy may be reconciled at the same time.
         if uid not in self._user_ids:
             self._user_ids = {one: first for one, first in self._user_ids.items() if one in _uids(every)}
             taken = {*self._user_ids.values(), *(one.status.first_user_id for one in every)}
