@@ -1,10 +1,11 @@
-"""Stands before the API on TLS: no request passes without a key or a browser's session, and each with whose it is.
+"""Authenticates requests to the API on TLS, by an API key or a browser's session, and passes on whose each is.
 
-Both are read and taken out of the headers before anything else sees them, so that none ends in a log line or a handler.
-The few requests of `permissions.OPEN` pass without; who sends them may do nothing else. Who asks too often is refused
-here (`limits.gate`). A refusal is answered here, with the same problem documents as everywhere; a WebSocket that is
-refused, here or by a route's guard, is answered with one as well, in place of its upgrade. How each request ends is
-written into the audit log (`accounts.audit`) before its answer leaves; the answer names the request as X-Request-Id.
+Keys and sessions are taken out of the headers before anything else sees them, so that none ends in a log line or a
+handler. The requests of `permissions.OPEN` pass without one, and their sender may do nothing else. A client that asks
+too often is refused here (`limits.gate`). A refusal is answered here, with the same problem documents as everywhere; a
+WebSocket that is refused, here or by a route's guard, is answered with one as well, in place of its upgrade. How each
+request ends is written into the audit log (`accounts.audit`) before its answer leaves; the answer names the request as
+X-Request-Id.
 Source: ASGI specification, "Websocket Denial Response" (`websocket.http.response`).
 """
 
@@ -36,7 +37,7 @@ _CHALLENGE: Final = (b"www-authenticate", b'Bearer realm="fairlead"')
 def create_app(inner: App, accounts: Accounts, *, gate: limits.Gate, refusals: Refusals) -> App:
     """Return the API as it is served on TLS.
 
-    Args: gate: who may ask how often.   refusals: which of them have a row of their own in the audit log.
+    Args: gate: who may ask how often.   refusals: decides which refusals have a row of their own in the audit log.
     """
 
     async def app(scope: Any, receive: Receive, send: Send) -> None:
@@ -86,7 +87,7 @@ def _status(message: Message) -> int | None:
         case "websocket.accept":
             return 101
         case "websocket.close":
-            return 403  # before it was accepted; afterwards it is written already
+            return 403  # a close before accept is answered with 403; an accepted socket was recorded with 101
         case _:
             return None
 

@@ -1,6 +1,7 @@
 """Serves calls of a program on this machine: POST a JSON body to a path, get a JSON body, without the web framework.
 
-A call must say that its body is JSON: a page in a user's browser could send it as anything else, and cannot as that.
+The content type of a call must be JSON: a page in a browser may send other types to another origin, but not JSON
+without a preflight.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from fairlead import errors
 
 Call = Callable[[bytes], Awaitable[bytes]]
 _MOST_BYTES: Final = 8 << 20
-"""A pod, and the names of 100,000 nodes."""
+"""Room for a pod and the names of 100,000 nodes."""
 _JSON: Final = b"application/json"
 _TEXT: Final = b"text/plain; charset=utf-8"
 

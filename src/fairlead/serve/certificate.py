@@ -2,9 +2,8 @@
 
 Our own is signed by its own key (ECDSA, P-256: every TLS library takes it), names the machine's names and addresses,
 and lies in the state folder, 0600. It is renewed a month before its end, and when the machine has another name or
-address.
-The key stays the same: who pinned its fingerprint, which is made of the public key alone, need not do so again. An
-operator's certificate that is replaced on disk is taken up within the hour.
+address. The key stays the same: a client that pinned its fingerprint, which is made of the public key alone, need not
+do so again. An operator's certificate that is replaced on disk is taken up within the hour.
 Source: RFC 5280 (profile); RFC 7469 section 2.4 (SHA-256 of the SubjectPublicKeyInfo, base64), as curl writes it.
 """
 

@@ -1,4 +1,4 @@
-"""Closes iterators with the block that reads them, so that what feeds them is let go at once."""
+"""Closes iterators at the end of the block that reads them, so that their sources are released at once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Counts what a long-lived process does: the rows of `telemetry.METRICS` and the process's own figures.
 
-`stalled` says which loop promised to turn again and did not (`Meter.heartbeat`); probes are answered by it.
+`stalled` names the loops whose next heartbeat is overdue (`Meter.heartbeat`); `/healthz` answers by it.
 
 Source: Prometheus exposition formats.
 """
@@ -49,7 +49,7 @@ class PrometheusMeter:
             self._due[loop] = (now, now + within_s)
 
     def stalled(self) -> str:
-        """Return which loops did not turn in time, "" where all did."""
+        """Return which loops missed their heartbeat, "" where none did."""
         now = self._clock()
         slow = [(loop, begun) for loop, (begun, due) in sorted(self._due.items()) if now > due]
         return ", ".join(f"{loop} last turned {now - begun:.0f} s ago" for loop, begun in slow)

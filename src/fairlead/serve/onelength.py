@@ -1,6 +1,6 @@
-"""Refuses a request that states the length of its body twice.
+"""Refuses a request with both Content-Length and Transfer-Encoding.
 
-h11 believes Transfer-Encoding. A proxy that believes the other sees another request behind it.
+h11 goes by Transfer-Encoding; a proxy that goes by Content-Length would see a second request in the body (smuggling).
 Source: RFC 9112 section 6.1.
 """
 

@@ -15,7 +15,7 @@ from fairlead.kernel.socketpeer import Peer
 KEY: Final = "peer"
 """Of the scope's state."""
 HANG_UP: Final = "hang_up"
-"""Of the scope's state: cuts the connection, for who sends to a client that takes nothing in."""
+"""Of the scope's state: cuts the connection of a client that reads nothing."""
 
 GONE: Final = "gone"
 """Of a WebSocket's state: set once the connection is over."""

@@ -1,8 +1,8 @@
 """Serves small applications over plain HTTP: probes, figures, an extender's calls, faults of simulated silicon.
 
 The API's server (`server`) would take 3 MB of every agent for three pages. This one has neither TLS nor WebSockets: h11
-reads the requests, one task answers a connection, and no connection outlives the server. Clients that keep it waiting,
-or are too many, are refused by the same limits.
+reads the requests, one task answers a connection, and no connection outlives the server. Slow clients, and connections
+beyond the limits, are refused as the API's server does (`sockets.Limits`).
 
 Source: ASGI specification, "HTTP"; RFC 9112.
 """
@@ -34,7 +34,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 _LARGEST_HEAD: Final = 16 << 10
 _READ: Final = 64 << 10
 _FULL_S: Final = 1.0
-"""Between tries to take a connection in, where this process may open no more files."""
+"""Wait before the next accept after one failed, as when this process may open no more files."""
 
 
 async def serve_at(app: App, listener: socket.socket, *, limits: sockets.Limits = sockets.LIMITS) -> None:
@@ -134,7 +134,7 @@ class _Connection:
     def _is_whole(self) -> bool:
         """Return whether request and answer have ended, so that another request may follow."""
         while self._http.their_state is h11.SEND_BODY and self._http.next_event() is not h11.NEED_DATA:
-            pass  # what the application did not ask for, of that which has come: the end, most often
+            pass  # body that has come and the application did not read: the end, most often
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
     async def _event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:

@@ -1,8 +1,8 @@
 """Answers those who watch a long-lived process: `/healthz`, `/readyz`, `/metrics`.
 
-`/healthz` answers whether the process should be left alone: it answers at all, and no loop that promised to turn again
-is late. `/readyz` is asked of the process, as its composition says. The application is three paths of bare ASGI: the
-framework of the API would double the agent's memory for them.
+`/healthz` answers whether the process should be left alone: it answers at all, and no loop missed its heartbeat.
+`/readyz` asks the check that the process was given. The application is three paths of bare ASGI: the framework of the
+API would double the agent's memory for them.
 
 Source: Kubernetes probes (any status from 200 to 399 is success).
 """

@@ -33,13 +33,13 @@ _PING_S = 20.0
 class _Connection(h11_impl.H11Protocol):
     """One connection: hung up on if a request does not come to its end in time, refused if there are too many.
 
-    The server's own timeouts begin after an answer. A client that sends a byte now and then would keep a connection,
-    and a file descriptor, for ever.
+    Uvicorn's own timeouts begin after an answer, so without these a client that sends a byte now and then would keep a
+    connection, and a file descriptor, for ever.
     """
 
     limits = sockets.LIMITS
     open_by: ClassVar[Counter[int | str]] = Counter()
-    """Connections by who holds them: a user of the machine, a network; each server has its own."""
+    """Connections by holder, a uid or a network; each server has its own."""
     _holder: int | str | None = None
     _waits_for: Any = None
     """The state of the client's side that the timer was set for."""
@@ -89,7 +89,7 @@ class _Connection(h11_impl.H11Protocol):
             self._holder = None
 
     def _watch(self) -> None:
-        """Set the timer for what the client owes now; what it owes already goes on counting."""
+        """Set the timer for the part of the request that is awaited; a timer for the same part runs on."""
         owed = self.conn.their_state
         given_s = {h11.IDLE: self.limits.head_s, h11.SEND_BODY: self.limits.body_s}.get(owed)
         if given_s is None or self.transport.is_closing() or self.transport.get_protocol() is not self:
@@ -181,10 +181,10 @@ async def _serve(
         log_config=None,
         log_level="warning",
         access_log=False,
-        proxy_headers=False,  # else who connects from this machine is who X-Forwarded-For says
+        proxy_headers=False,  # else clients on this machine could name any address in X-Forwarded-For
         server_header=False,
         ws=_Session,
-        # A ping that cannot be sent tells that a client is gone; its answer stands behind frames that wait to be taken
+        # A ping that cannot be sent shows that a client is gone; no pong is awaited, as it queues behind unread frames.
         ws_ping_interval=_PING_S,
         ws_ping_timeout=None,
         timeout_graceful_shutdown=_GRACE_S,

@@ -34,11 +34,11 @@ class Limits:
     connections: int = 2048
     """Open at once; each open stream is one."""
     per_user: int = 128
-    """Of those, one user's who is not root."""
+    """Of those, for each user but root and the user of the service."""
     reserved: int = 256
-    """Of those, kept for root: users cannot shut the administrator out."""
+    """Of those, kept for root and the user of the service: others cannot shut the administrator out."""
     per_address: int = 256
-    """Of a socket of TLS, one address' of the network; a /64 of IPv6 is one."""
+    """On TCP, for each address; a /64 of IPv6 counts as one."""
 
 
 LIMITS: Final = Limits()

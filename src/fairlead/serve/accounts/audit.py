@@ -1,8 +1,8 @@
 """Declares the audit log: who changed what by TLS, and who was refused; without the database.
 
 A request that changes something is written before it is carried out, and how it ended is written beside it before the
-answer leaves; where the first cannot be written, the request is refused. What is refused is written with its outcome in
-one step. Nothing of a request's body, query or headers is kept.
+answer leaves; a request that cannot be recorded is refused. A refusal is written with its outcome in one step. Nothing
+of a request's body, query or headers is kept.
 """
 
 from __future__ import annotations

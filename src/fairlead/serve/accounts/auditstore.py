@@ -21,7 +21,7 @@ from fairlead.wire.text import timestamp
 _ENTRY, _OUTCOME = schema.AUDIT.c, schema.AUDIT_OUTCOME.c
 _SHOWN: Final = (_OUTCOME.status, _OUTCOME.reason, _OUTCOME["count"], _OUTCOME.namespace, _OUTCOME.tenancy)
 _AT_ONCE: Final = 1000
-"""Entries that are deleted in one transaction: requests wait for no longer one."""
+"""Entries deleted in one transaction, which requests have to wait for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,12 +15,12 @@ from fairlead.serve.limits import address
 REFUSALS: Final = frozenset({401, 403, 404, 429})
 """Statuses that are written whatever was asked for. 404 is what another tenancy's objects are answered with."""
 WINDOW_S: Final = 60.0
-_OF_ONE: Final = 30
-"""Refusals of one account, or of one address without an account, that have a row each in a window."""
-_OF_NOBODY: Final = 100
+_OF_KIND: Final = 30
+"""Refusals of one kind (`Refusals`) that have a row each in a window."""
+_ANONYMOUS: Final = 100
 """Refusals without an account that have a row each in a window, from all addresses together."""
 _KINDS: Final = 1000
-"""Kinds of refusals that are counted apart in a window."""
+"""Kinds that are counted apart in a window; further ones are counted by status and reason alone."""
 _LOOK_S: Final = 3600.0
 _DAY_S: Final = 86400.0
 
@@ -34,7 +34,7 @@ class _Count:
     more: int = 0
     """Beyond those."""
     last: tuple[audit.Entry, audit.Outcome] | None = None
-    """Of those beyond."""
+    """The latest of those."""
 
 
 class Refusals:
@@ -48,7 +48,7 @@ class Refusals:
         """Args: log: where they are written."""
         self._log = log
         self._counts: dict[tuple[str, str, int, str], _Count] = {}
-        self._of_nobody = 0
+        self._anonymous = 0
 
     async def write(self, entry: audit.Entry, outcome: audit.Outcome) -> None:
         """Write a refusal, or count it. Raises: as `audit.Audit.refuse`."""
@@ -56,9 +56,9 @@ class Refusals:
         if kind not in self._counts and len(self._counts) >= _KINDS:
             kind = ("", "", outcome.status, outcome.reason)
         found = self._counts.setdefault(kind, _Count())
-        if found.rows < _OF_ONE and (entry.account or self._of_nobody < _OF_NOBODY):
+        if found.rows < _OF_KIND and (entry.account or self._anonymous < _ANONYMOUS):
             found.rows += 1
-            self._of_nobody += not entry.account
+            self._anonymous += not entry.account
             telemetry.log.info("request refused", method=entry.method, state=str(outcome.status), reason=outcome.reason)
             await self._log.refuse(entry, outcome)
             return
@@ -67,7 +67,7 @@ class Refusals:
 
     async def flush(self) -> None:
         """Write what was counted, and begin a new window; a failure of that is logged."""
-        counts, self._counts, self._of_nobody = self._counts, {}, 0
+        counts, self._counts, self._anonymous = self._counts, {}, 0
         for (_, network, _, _), found in counts.items():
             if found.last is None:
                 continue
@@ -168,7 +168,7 @@ async def keep_sessions(kept: sessions.Sessions) -> None:
 
 
 async def keep(log: audit.Audit, days: int, now: Callable[[], float]) -> None:
-    """Delete what is older than that, now and every hour, until cancelled. Args: days: 0: nothing is deleted."""
+    """Delete entries older than `days`, now and every hour, until cancelled; 0: delete none."""
     while days > 0:
         try:
             if count := await log.prune(now() - days * _DAY_S):

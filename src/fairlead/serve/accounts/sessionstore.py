@@ -1,7 +1,7 @@
 """Keeps browsers' sessions in the service's database: the only implementation of their port.
 
 A session's row is read with its account and the key it stands for, anew after each commit to the database
-(`database.unchanged`): who revokes a key or deletes an account ends its sessions with that. When it was last used is
+(`database.unchanged`): revoking a key or deleting an account ends its sessions. When it was last used is
 written once a minute at most.
 """
 
@@ -55,7 +55,7 @@ class StoredSessions:
         return Opened(text=sessions.text_of(token), view=_view(row, token))
 
     async def authenticate(self, token: keys.Key) -> Principal:
-        """See `sessions.Sessions.authenticate`; an unknown id costs a comparison as well."""
+        """See `sessions.Sessions.authenticate`; a digest is compared for an unknown id too, as for keys."""
         now = self.now()
         known = self.known.find(token.id)
         if known is None or now - known.used_at >= _USED_S:

@@ -1,7 +1,8 @@
 """Keeps accounts, memberships and keys in the service's database: the port's only implementation.
 
-Every method is one transaction. Revoking a key holds from the next request on: its row is read anew after each commit
-to the database (`database.unchanged`). When it was last used is written once a minute at most.
+Every method that changes accounts is one transaction. Revoking a key holds from the next request on: `authenticate`
+caches rows only until the next commit to the database (`database.unchanged`). The time of last use is written once a
+minute at most.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _ACCOUNT, _MEMBER, _KEY = schema.ACCOUNT.c, schema.MEMBERSHIP.c, schema.API_KEY.
 _LONGEST: Final = 63
 _LONGEST_NOTE: Final = 200
 _MOST_KEYS: Final = 100
-"""Of one account, in force; and as many that are not any more are kept to be read."""
+"""Of one account, in force; as many expired and revoked ones are kept for listings."""
 _USED_S: Final = 60.0
 _BOGUS: Final = "0" * 64
 
@@ -126,7 +127,7 @@ class StoredKeys:
     known: Unchanged[Known]
 
     async def authenticate(self, key: apikeys.Key) -> Principal:
-        """See `port.Keys.authenticate`; an unknown id costs a comparison as well."""
+        """See `port.Keys.authenticate`; a digest is compared for an unknown id too, so that timing does not tell."""
         now = self.now()
         known = self.known.find(key.id)
         if known is None or now - known.used_at >= _USED_S:
@@ -234,7 +235,7 @@ def _check_account(name: str, kind: str) -> None:
 
 
 async def find_account(connection: sqla.AsyncConnection, name: str) -> None:
-    """Make sure that an account is there. Raises: NotFound (`AccountUnknown`)."""
+    """Check that an account exists. Raises: NotFound (`AccountUnknown`)."""
     wanted = sa.select(_ACCOUNT.name).where(_ACCOUNT.name == name)
     # PostgreSQL takes no NUL in a text: what cannot be a name is not asked for.
     if not names.is_dns_label(name) or (await connection.execute(wanted)).first() is None:
@@ -244,7 +245,7 @@ async def find_account(connection: sqla.AsyncConnection, name: str) -> None:
 
 
 def memberships(rows: Sequence[Any]) -> tuple[Membership, ...]:
-    """Return an account's roles from what it is joined with: one row for each (`ROLE`), or one without."""
+    """Return roles from the rows of a query joined with memberships (`ROLE`); without any, the row has NULLs."""
     found = (one for one in rows if one["tenancy_uid"] is not None)
     return tuple(Membership(tenancy=one["tenancy"], uid=one["tenancy_uid"], role=Role(one["role"])) for one in found)
 

@@ -1,11 +1,12 @@
-"""Names each answer by a tag, and carries out changes only while the object is the one that its asker saw.
+"""Implements ETag, If-None-Match and If-Match: a change is refused if its object is not as the client saw it.
 
-A tag has two parts: of the object, and of the whole answer with what only a clock or others change (`VOLATILE`: why it
-waits, what it costs so far). `If-None-Match` compares both, so that 304 never hides a change. `If-Match` compares the
-first, so that a cost that has grown meanwhile refuses nobody. Changes with `If-Match` of one object wait for each
-other: of two that name the same tag, one is carried out. A change waits only once its own body is there, only for those
-of its own namespace, and never for what another waits for after its change (`let_go`). Other writers (a kubelet,
-requests without a tag) are not waited for.  Source: RFC 9110, 8.8.3, 13.1.1, 13.1.2 and 13.2.1.
+A tag has two parts: a digest of the object without the fields that change by themselves (`VOLATILE`: why it waits, what
+it costs so far), and one of the whole answer. `If-None-Match` compares both, so that 304 never hides a change.
+`If-Match` compares the first, so that a cost that has grown meanwhile refuses no change. Changes with `If-Match` of one
+object are serialized: of two that name the same tag, one is carried out. A change takes the lock (by namespace and
+path) only after its own body has arrived, and releases it before it waits for the outcome of the change (`let_go`).
+Other writers (a kubelet, requests without a tag) are not waited for.  Source: RFC 9110, 8.8.3, 13.1.1, 13.1.2 and
+13.2.1.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fairlead import errors
 from fairlead.wire.fairlead import problem
 
 VOLATILE: Final = frozenset({"waiting", "cost", "phases", "last_used_at", "status", "used", "used_by"})
-"""Fields of objects that change without the object."""
+"""Fields that change while the object is the same."""
 _NO_ROUTE: Final = frozenset({"RouteUnknown", "MethodNotAllowed"})
 _FRAMEWORK: Final = "_ls_connection_state"
 """Of the scope's state: what Litestar has read of a request."""
@@ -38,7 +39,7 @@ Message = MutableMapping[str, Any]
 
 
 class Turn:
-    """What one change waits for: that it alone changes its object."""
+    """The lock on its object that one change holds."""
 
     def __init__(self, locks: MutableMapping[tuple[str, str], asyncio.Lock]) -> None:
         self._locks = locks
@@ -81,7 +82,7 @@ def conditional(inner: types.ASGIApp) -> types.ASGIApp:
 
 
 def let_go() -> None:
-    """Let the next change of the object go on: this one is made, and only waits for what comes of it."""
+    """Release the lock on the object once the change is stored, before its outcome is waited for."""
     if (turn := _TURN.get()) is not None:
         turn.end()
 
@@ -109,7 +110,7 @@ def _digest(body: bytes) -> str:
 
 
 def _header(scope: Any, wanted: bytes) -> str | None:
-    """Return what a header says; None: it is not there. One that names no tag is no leave to change anything."""
+    """Return a header's value; None: it is absent. An empty If-Match is not None: it matches no object."""
     values = [value.decode("latin-1") for name, value in scope["headers"] if name.lower() == wanted]
     return ", ".join(values) if values else None
 
@@ -147,7 +148,7 @@ def _conditioned(start: Message, message: Message, known: str) -> tuple[Message,
     found = tag(message["body"])
     headers = [*start["headers"], (b"etag", found.encode())]
     if not any(name.lower() == b"cache-control" for name, _ in headers):
-        headers.append((b"cache-control", b"private, no-cache"))  # kept, and asked for again each time
+        headers.append((b"cache-control", b"private, no-cache"))  # clients may store it, and revalidate it each time
     if found in _named(known) or known.strip() == "*":
         kept = [(name, value) for name, value in headers if name.lower() in _KEPT_BY_304]
         return {**start, "status": HTTPStatus.NOT_MODIFIED, "headers": kept}, {**message, "body": b""}
@@ -155,7 +156,7 @@ def _conditioned(start: Message, message: Message, known: str) -> tuple[Message,
 
 
 async def check(asked: connection.ASGIConnection[Any, Any, Any, Any], *, aside: str) -> None:
-    """Refuse a change of another object than `If-Match` names, as a guard behind the one that judges the asker.
+    """Refuse a change whose object is not as `If-Match` names it; runs after the guard that checks permissions.
 
     Args:    aside: key of the scope's state that belongs to the change alone.
     Raises:  Stale (`PreconditionFailed`); RequestError (`IfMatchUnsupported`); what reading the object is refused with.

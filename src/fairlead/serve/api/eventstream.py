@@ -1,10 +1,10 @@
 """Sends server-sent events: with ids to go on from, heartbeats, and an end that says why.
 
 A follower asks with `Accept: text/event-stream`, and after a break with `Last-Event-ID`. Between its reader and what it
-follows stands a short queue. Who takes nothing in for `STALL_S` is no longer read for; the last event says so, if the
-follower ever comes back to it, and after `HANG_UP_S` more the connection is cut. So a follower that stops costs a
-connection for two minutes, and holds nothing up. The event `end` has the id `end`: a browser that comes again with it
-is answered 204, which has it stop.  Source: HTML, 9.2 "Server-sent events" (event stream format, processing model).
+follows stands a short queue. For a follower that reads nothing for `STALL_S` the source is closed; its last event says
+so, and after `HANG_UP_S` more the connection is cut. So a follower that stops costs a connection for two minutes, and
+delays no one. The event `end` has the id `end`: a browser that comes again with it is answered 204, which has it stop.
+Source: HTML, 9.2 "Server-sent events" (event stream format, processing model).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HEARTBEAT: Final = b": heartbeat\n\n"
 STREAM: Final = {
     204: openapi.ResponseSpec(None, generate_examples=False, description=f"{LAST_ID} is that of the end"),
 }
-"""What a route that can be followed answers beside its 200."""
+"""Responses of a route that can be followed, beside its 200."""
 
 
 @frozen
@@ -49,7 +49,7 @@ class Message:
     event: str = ""
     """Its kind; empty: `message`, as browsers have it."""
     id: str = ""
-    """Where to go on behind it; empty: as the one before."""
+    """For `Last-Event-ID`: following goes on behind this event; empty: behind the one before."""
 
     def encode(self) -> bytes:
         """Return its lines."""
@@ -82,7 +82,7 @@ def asked(
 
 
 Follows = di.NamedDependency[params.SkipValidation[Asked]]
-"""How a handler asks for it (parameter `follows`), which it provides by `FOLLOWS`."""
+"""Type of the handler parameter `follows`; the route declares it by `dependencies=FOLLOWS`."""
 FOLLOWS: Final = {"follows": di.Provide(asked, sync_to_thread=False)}
 
 

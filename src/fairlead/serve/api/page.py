@@ -60,7 +60,7 @@ def asked(
 
 
 Paged = di.NamedDependency[params.SkipValidation[Page]]
-"""How a handler asks for the page (parameter `page`), which it provides by `PAGE`."""
+"""Type of the handler parameter `page`; the route declares it by `dependencies=PAGE`."""
 PAGE: Final = {"page": di.Provide(asked, sync_to_thread=False)}
 
 

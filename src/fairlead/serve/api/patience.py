@@ -1,7 +1,7 @@
-"""Bounds how long a request waits for something to come about: by its own time, and by its client's presence.
+"""Bounds how long a request waits for a state: by its own timeout, and until its client hangs up.
 
-The server carries a request on though its client has hung up, so that a change is never cut off in its middle. A wait
-stands behind the change, and would go on without its client: an hour each, and any number of them.
+The server does not cancel a request whose client has hung up, so that no change is cut off in its middle. The wait that
+follows the change would go on as well, for up to an hour each, and clients could pile up any number of them.
 Source: ASGI specification, "Disconnect - receive event".
 """
 
@@ -22,7 +22,7 @@ _RECEIVE: Final = contextvars.ContextVar[types.Receive | None]("receive", defaul
 
 
 def attending(inner: types.ASGIApp) -> types.ASGIApp:
-    """Return an application whose waits hear that their client has hung up."""
+    """Return an application in which `wait` ends when the client hangs up."""
 
     async def called(scope: Any, receive: types.Receive, send: types.Send) -> None:
         before = _RECEIVE.set(receive if scope["type"] == "http" else None)
@@ -46,7 +46,7 @@ async def wait(seconds: float | None) -> AsyncIterator[None]:
         try:
             yield
         except errors.FairleadError as error:
-            refused = error  # not as a group's
+            refused = error  # raised below, so that no ExceptionGroup wraps it
         finally:
             listening.cancel()
     if refused is not None:

@@ -1,7 +1,7 @@
-"""Keeps what was made of objects, as long as the very same objects are asked about again.
+"""Caches results that are computed from objects, by the identity of the objects.
 
-The store answers a listing again with the same frozen objects until something changes; what is made of them is the same
-then, too. They are known by identity, and kept beside what was made of them, so that no other object takes their place.
+The store answers a listing again with the same frozen objects until something changes, so the result is the same too.
+The objects are kept beside their result, so that no other object can get their id().
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ T = TypeVar("T")
 
 
 class ResultCache(Generic[T]):
-    """What was made last; the least recently used is forgotten first."""
+    """An LRU cache of results."""
 
     def __init__(self, most: int) -> None:
-        """Args: most: how much is kept."""
+        """Args: most: number of results that are kept."""
         self._most = most
         self._made: OrderedDict[tuple[int, ...], tuple[tuple[object, ...], T]] = OrderedDict()
 
     def of(self, *sources: object, make: Callable[[], T]) -> T:
-        """Return what was made of these objects, or make it."""
+        """Return the result for these very objects; computed by `make` where none is kept."""
         name = tuple(map(id, sources))
         if name in self._made:
             self._made.move_to_end(name)

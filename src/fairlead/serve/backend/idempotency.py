@@ -24,11 +24,11 @@ from fairlead.wire.fairlead.podrequest import PodRequest, PodRequestSpec
 from fairlead.wire.kubernetes import core, meta
 
 KEPT_S: Final = 86400.0
-"""How long a request is known."""
+"""How long a machine remembers a request; a cluster, as long as its pod exists."""
 _LOOK_S: Final = 3600.0
 _KEY: Final = re.compile(r"[!-~]{1,255}", re.ASCII)
 _LABEL: Final = "idempotency-key"
-"""Of pods on a cluster. No prefix: it is the user's own, since the API server is asked as the user."""
+"""Label of pods on a cluster. It has no fairlead.dev prefix, since users may not set such names themselves."""
 _ANNOTATION: Final = "idempotency-digest"
 _NAME_DIGITS: Final = 10
 
@@ -69,9 +69,9 @@ class Once:
 
 
 def once(who: str, key: str, body: bytes, *, answer: Callable[[core.Pod], str]) -> Once | None:
-    """Return what a request says of itself; None: it has no key.
+    """Return the record that identifies a request; None: it has no key.
 
-    Args:    who: asks; another one's key of the same name is another key.
+    Args:    who: the caller; equal keys of two callers are different keys.
     Raises:  RequestError (`IdempotencyKeyInvalid`).
     """
     if not key:
@@ -181,7 +181,7 @@ class ClusterRequests:
         try:
             found = (await self.store.list(core.Pod, Selector(namespace=namespace, labels={_LABEL: wanted.name}))).items
         except errors.Denied:
-            return None  # a user who may make pods and not list them: the name of the pod is the key's all the same
+            return None  # the user may not list pods: the name made of the key still refuses a second one
         for pod in found:
             wanted.check(pod.metadata.annotations.get(_ANNOTATION, ""))
             return wanted.answer(pod)

@@ -49,7 +49,7 @@ def require(capability: T | Absent) -> T:
 
 
 def find(capability: T | Absent) -> T | None:
-    """Return a capability; None where it is absent, for those who have nothing to ask of it then."""
+    """Return a capability; None where it is absent, for handlers that can go on without it."""
     return None if isinstance(capability, Absent) else capability
 
 
@@ -259,7 +259,7 @@ class TenancyTrial(Protocol):
 
 
 class RegistryCredentials(Protocol):
-    """With what tenancies' images are pulled; what is kept is never given back."""
+    """Registry logins that tenancies' images are pulled with; no method returns one."""
 
     async def add(self, item: Tenancy, registry: str, login: Login) -> tuple[str, ...]:
         """Keep a tenancy's login; returns the registries that it has one for. Raises: Invalid (`RegistryInvalid`)."""

@@ -1,8 +1,8 @@
 """Keeps named volumes: PersistentVolumeClaims, on one machine with a folder each below the state folder.
 
 A machine's claim carries Kubernetes' own finalizer. Its removal marks it first: from then on no pod that names it is
-accepted, so that the list of pods read afterwards is complete. Then its folder goes, and the object last. What a death
-of ours leaves marked is finished by the next call.
+accepted, so that the list of pods read afterwards is complete. Then its folder goes, and the object last. A removal
+that a crash interrupted is finished by the next call.
 Source: Kubernetes documentation, "Storage Object in Use Protection".
 """
 
@@ -32,7 +32,7 @@ _MANAGED: Final = {"app.kubernetes.io/managed-by": "fairlead"}
 
 
 async def _anywhere(namespace: str) -> None:
-    """Find every namespace's files on this machine's disk."""
+    """Raise nothing: without exports every namespace's files are on this machine's disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class LocalVolumes:
 
     store: AdmittingStore
     folder: Path
-    """Of all of them."""
+    """Folder that holds the folders of all volumes."""
     reach: Callable[[str], Awaitable[None]] = _anywhere
     """Raises where the files of a namespace are on an export that does not answer."""
 
@@ -85,7 +85,7 @@ class LocalVolumes:
         return str(volume.folder(self.folder, claim))
 
     async def _sweep(self) -> None:
-        """Remove marked claims that no pod names, with their folders, and a namespace's with its last claim."""
+        """Remove marked claims that no pod names, with their folders; after the last, the namespace's folder too."""
         every = (await self.store.list(core.PersistentVolumeClaim)).items
         kept = collections.Counter(claim.metadata.namespace for claim in every)
         for claim in every:

@@ -1,7 +1,7 @@
-"""Builds the console around a door: pages below `/console`, everything else goes on to the API as it came.
+"""Builds the console around an API application: it serves `/console`, and passes everything else on unchanged.
 
 The pages ask the API behind them through `client`, with the browser's own cookie, and hold nothing between two
-requests. On TLS the API is the door that judges sessions; on the unix socket it is the machine's own.
+requests. On TLS that API authenticates sessions; on the unix socket the kernel says who connects.
 """
 
 from __future__ import annotations

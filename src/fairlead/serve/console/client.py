@@ -44,7 +44,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class _Heard:
+class _Received:
     """What an application sent so far."""
 
     status: int = 0
@@ -80,7 +80,7 @@ class API:
         Raises: what a problem document says.
         """
         data = b"" if body is None else msgspec.json.encode(body)
-        heard, given = _Heard(), [{"type": "http.request", "body": data, "more_body": False}]
+        heard, given = _Received(), [{"type": "http.request", "body": data, "more_body": False}]
 
         async def receive() -> Any:
             return given.pop() if given else {"type": "http.disconnect"}

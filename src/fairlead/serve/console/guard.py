@@ -1,9 +1,9 @@
 """Says what browsers may do with a page, and refuses what other pages have them send.
 
 On the unix socket there is no login: who may connect is root, or a user of the machine. A browser reaches it through a
-tunnel (`ssh -L 8080:/run/fairlead/api.sock`), and so would any page that it has open. So what names another origin is
-refused there, and so is a request for a host that is a name of the net: a page may give such a name the tunnel's
-address (DNS rebinding). By TLS a session's cookie, its token and its origin are judged by the API's door.
+tunnel (`ssh -L 8080:/run/fairlead/api.sock`), and so would any page that it has open. So a request that names another
+origin is refused there, and so is one whose Host is a name that can be registered: its owner may have it resolve to the
+tunnel's address (DNS rebinding). By TLS a session's cookie, its token and its origin are judged by the API's door.
 Source: Fetch standard, "Origin header" and "Sec-Fetch-Site"; Content Security Policy Level 3.
 """
 

@@ -1,8 +1,8 @@
-"""Remembers what was read of the database until a process commits to it, this one or another.
+"""Caches what was read from the database until any process commits to it.
 
-SQLite counts for each connection what others commit. One connection that never writes thus hears of every commit, in
-some µs and without a thread, and before anything remembered is used it is asked. PostgreSQL has no such count: there
-nothing is remembered, and every reading is one of the database.
+SQLite counts for each connection what other connections commit. One connection that never writes thus sees every
+commit; it is asked before a cached value is used, which takes some µs. PostgreSQL has no such count: there nothing is
+cached, and every read goes to the database.
 Source: SQLite, "PRAGMA data_version".
 """
 
@@ -20,15 +20,15 @@ from sqlalchemy.ext import asyncio as sqla
 T = TypeVar("T")
 
 Mark = tuple[int, int]
-"""Which connection counts, and what it counted."""
+"""Number of the counting connection, and its count."""
 _MOST: Final = 1024
 
 
 class Commits:
-    """Counts what is committed to a database; of use to the thread of the event loop alone."""
+    """Counts commits to a database; to be used from the event loop's thread only."""
 
     def __init__(self, database: sqla.AsyncEngine) -> None:
-        """Args: database: made already; its end ends this as well."""
+        """Args: database: an existing file, or PostgreSQL; disposing of the engine closes this too."""
         name = database.url.database if database.url.get_backend_name() == "sqlite" else None
         self._path = Path(name) if name else None
         self._connection: sqlite3.Connection | None = None
@@ -36,7 +36,7 @@ class Commits:
         event.listen(database.sync_engine, "engine_disposed", self._close)
 
     def mark(self) -> Mark | None:
-        """Return what differs from an earlier one if a process committed in between; None: that is not known."""
+        """Return a mark that differs from an earlier one if any process committed in between; None: not known."""
         if self._path is None:
             return None
         try:
@@ -71,7 +71,7 @@ class Unchanged(Generic[T]):
         self._kept: OrderedDict[str, T] = OrderedDict()
 
     def mark(self) -> Mark | None:
-        """Return what a reading that begins now is kept under; forget what was read before the last commit."""
+        """Return the mark for a read that begins now; forget what was read before the last commit."""
         now = self._commits.mark()
         if now is None or now != self._read_at:
             self._kept.clear()

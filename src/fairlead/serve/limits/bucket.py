@@ -1,7 +1,7 @@
 """Counts requests in token buckets, one a name, in bounded memory. Pure but for the clock that it is given.
 
-A bucket that has filled up again is the same as none, so it may be forgotten. Where as many as are kept are all in use,
-every further name draws from one bucket that they share: more names give a client no more requests.
+A bucket that has filled up again is the same as none, so it may be forgotten. Once `most` buckets are in use, every
+further name draws from one shared bucket, so that more names give a client no more requests.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Buckets:
         return len(self._known)
 
     def level(self, name: str) -> Level:
-        """Return how a bucket stands."""
+        """Return the level of a bucket, without taking a token."""
         if not self.rate.per_s:
             return Level(tokens=float(self.rate.burst), wait_s=0.0, full_s=0.0)
         is_shared = name not in self._known and len(self._known) >= self._most
@@ -104,7 +104,7 @@ class Buckets:
         return min(float(self.rate.burst), tokens + (self._now() - at) * self.rate.per_s)
 
     def _forget_full(self) -> None:
-        """Forget those that are full again, from the one that was not used for the longest time on."""
+        """Forget full buckets, the least recently used first, up to the first that is not full."""
         while self._known:
             oldest = next(iter(self._known.values()))
             if self._tokens(oldest) < self.rate.burst:

@@ -26,7 +26,7 @@ from fairlead.serve.limits import address as addresses
 from fairlead.serve.limits.bucket import Buckets, Level, Rate
 
 _ACCOUNT: Final = 4
-"""How many keys' worth all keys of one account have together: more keys give an account no more than that."""
+"""Limit of an account, as a multiple of the limit of one key, however many keys it has."""
 _KNOWN: Final = 4096
 """Keys that are remembered as good."""
 
@@ -46,7 +46,7 @@ class Policy:
 
 @frozen
 class Standing:
-    """How far a request is from a limit."""
+    """A limit, and how much of it is left."""
 
     name: str
     rate: Rate
@@ -54,7 +54,7 @@ class Standing:
 
     @property
     def headers(self) -> Headers:
-        """What an answer says of it; none where there is no limit."""
+        """Headers that state it; none where there is no limit."""
         if not self.rate.per_s:
             return ()
         left, full = max(0, math.floor(self.level.tokens)), math.ceil(self.level.full_s)
@@ -97,7 +97,7 @@ class Gate:
     def refused(self, address: str, key: str = "", digest: str = "") -> Standing:
         """Charge an address with a request that had no key in force. Args: key: id of the one that was refused."""
         level = self._addresses.take(addresses.network(address))
-        # With another digest it is a guess at a key, which stays good.
+        # Another digest is a guess at the key: the key itself stays good.
         if self._good.get(key) == digest:
             self._good.pop(key, None)
         return Standing(name="address", rate=self._addresses.rate, level=level)

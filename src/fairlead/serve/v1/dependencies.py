@@ -59,7 +59,10 @@ class ServiceInfo:
 
 
 _NOBODY: Final = 65534
-"""What a user of another user namespace looks like, and an account.  Source: user_namespaces(7), overflowuid."""
+"""Uid as which the kernel shows users of other user namespaces; the account nobody has it too.
+
+Source: user_namespaces(7), overflowuid.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

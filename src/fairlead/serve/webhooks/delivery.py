@@ -1,8 +1,9 @@
-"""Sends what is in the outbox: to the address that was judged, never led elsewhere, again until it is taken.
+"""Sends the events in the outbox: to addresses that were checked, without redirects, again until accepted.
 
 Each webhook has one event under way, the oldest, and does not wait for others: a receiver that never answers holds up
 its own events alone. A name is looked up here and nowhere else: the addresses that `address` lets pass are the ones
-that are connected to, so that a name which changes its answer leads nowhere. What a receiver answers is not read.
+that are connected to, so that a name which resolves differently later (DNS rebinding) reaches nothing else. Of an
+answer only the status is read.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _LOOK_S, _PRUNE_S = 1.0, 3600.0
 
 
 class _Judging(abc.AbstractResolver):
-    """Looks names up, and lets pass what a webhook may reach."""
+    """Resolves names, and refuses addresses that a webhook may not reach."""
 
     def __init__(self, url: str, allowed: tuple[address.Network, ...]) -> None:
         self._url, self._allowed = url, allowed
@@ -38,7 +39,7 @@ class _Judging(abc.AbstractResolver):
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
         for _, _, _, _, where in found:
-            # One forbidden address condemns the name: which of them is connected to is not ours to say.
+            # One forbidden address refuses the name: aiohttp chooses which of its addresses it connects to.
             address.check_address(ipaddress.ip_address(where[0]), self._allowed, url=self._url, is_named=True)
         return [
             abc.ResolveResult(

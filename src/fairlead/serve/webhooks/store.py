@@ -26,7 +26,7 @@ from fairlead.wire.text import timestamp
 
 _HOOK, _EVENT, _SEEN = schema.WEBHOOK.c, schema.WEBHOOK_EVENT.c, schema.WEBHOOK_SEEN.c
 WAITS_S: Final = (5.0, 60.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 36000.0)
-"""After each attempt that failed; a day and a half later an event is given up."""
+"""Wait after each failed attempt; after the ninth, some 27.6 hours later, an event is given up."""
 _MOST_HOOKS, _MOST_PENDING, _MOST_SHOWN, _AT_ONCE = 10, 1000, 20, 256
 TESTS: Final = Rate(per_s=0.1, burst=10)
 """Of the webhooks of one tenancy together: each is a request to whatever address its members named."""

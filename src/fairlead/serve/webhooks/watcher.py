@@ -2,7 +2,7 @@
 
 The state that was last written of each object is compared with what the store says, from the list on: what changed
 while the service was down is sent when it is back, as the state that is true then. States in between are not known.
-The same holds where a database that takes nothing has more changes wait than are kept: all is listed again.
+The same holds when more than `_MOST` changes wait for the database: then everything is listed again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Watcher:
         self._store, self._outbox = store, outbox
         self._seen: dict[str, str] = {}
         self._whose: dict[str, tuple[str, str]] = {}
-        """Name and uid of the tenancy of each namespace, or that it is of none; missing until the first question."""
+        """Name and uid of the tenancy by namespace, `_NONE` for a namespace of none; looked up at first use."""
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -88,7 +88,7 @@ class Watcher:
             there.add(f"{prefix}{item.metadata.uid}")
             await self._note(item, is_gone=False)
         for name in [one for one in self._seen if one.startswith(prefix) and one not in there]:
-            # Its name went with it; its uid is what a receiver knows it by.
+            # Its name is not known any more; receivers know the container by its uid.
             whose = self._seen[name].partition(" ")[2]
             await self._write(name, None, Event(type=REMOVED, uid=whose, data={"uid": name.removeprefix(prefix)}))
 
@@ -123,7 +123,7 @@ class Watcher:
         return Event(type=REMOVED if state is None else f"container.{state}", uid=uid, data=data)
 
     def _keep(self, item: Tenancy, *, is_gone: bool) -> None:
-        """Note whose a namespace is, and forget which were of none: this one may be among them."""
+        """Note a tenancy's namespace, and forget the namespaces of none: one may belong to it now."""
         self._whose = {name: one for name, one in self._whose.items() if one not in {_NONE, _named(item)}}
         if not is_gone and (namespace := baseline.namespace_name(item)):
             self._whose[namespace] = _named(item)

@@ -31,11 +31,11 @@ from fairlead.serve.accounts.oidc.port import DeviceStarted, Person, Started
 _ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures by a key pair alone: the client's secret signs nothing here."""
 _FRESH_S, _AGAIN_S = 3600.0, 10.0
-"""How long what was discovered counts, and how soon keys are fetched anew for a token of an unknown key."""
+"""How long discovery is cached; shortest time between two fetches of keys for tokens with an unknown key."""
 _LOGIN_S: Final = 600
 _LEEWAY_S: Final = 60
 _HERE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-"""Where a provider is believed without TLS."""
+"""Hosts on which a provider is accepted without TLS."""
 _MOST: Final = 1 << 20
 _GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=10.0)
@@ -264,7 +264,7 @@ class OpenIDProvider:
         return await self._fetch("POST", url, data=form, headers=headers)
 
     async def _fetch(self, method: str, url: str, **more: Any) -> tuple[int, dict[str, Any]]:
-        """Return status and JSON object of an answer; it is not led elsewhere. Raises: Unavailable; ProtocolError."""
+        """Return status and JSON object of an answer, without redirects. Raises: Unavailable; ProtocolError."""
         try:
             async with (
                 aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=False) as client,

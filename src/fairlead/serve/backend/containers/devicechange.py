@@ -2,7 +2,7 @@
 
 Nothing is done here: the request becomes a `DeviceChange` of the pod, its node's kubelet decides and acts (only its
 checkpoint says what is free) and answers in the request's status, and the request is removed. A kubelet that does not
-know such requests (a real one) leaves it lying; then it is taken back, and the caller is refused.
+know such requests (a real one) never answers: then the request is removed and the caller refused.
 """
 
 from __future__ import annotations

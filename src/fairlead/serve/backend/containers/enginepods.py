@@ -121,8 +121,8 @@ class EngineStreams:
 class _Attached:
     """A `subresource.Session` that reads what a container's first process writes from a moment on.
 
-    An engine that is asked for the last 0 lines begins whenever it is ready, and would lose what comes in between;
-    counting what was written before goes wrong where the log begins anew meanwhile.
+    Two simpler ways fail: an engine asked for the last 0 lines begins once it is ready and loses what comes before
+    that, and skipping the count of lines written so far goes wrong where the log is rotated meanwhile.
     """
 
     def __init__(self, engine: Engine, name: str, since: float | None, feed: Input | None) -> None:

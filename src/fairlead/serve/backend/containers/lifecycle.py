@@ -1,4 +1,4 @@
-"""Submits, stops and removes pods: on a machine as its own kubelet heeds it, on a cluster as its API server offers.
+"""Submits, stops and removes pods: on a machine by requests that its kubelet knows, on a cluster by its API server.
 
 Nothing here starts or stops a process: the node's kubelet does, when it sees the object change.
 """
@@ -68,7 +68,7 @@ class LocalLifecycle:
         telemetry.crash_point("submission.before-store")
         started = time.monotonic()
         admitted, rules = await self._admitted(pod, written, is_tenants=makes_namespace, most_devices=most_devices)
-        # Taken before the pod can be seen: the scheduler may be done with it before `create` returns here.
+        # Taken before the pod is visible: the scheduler may have bound it before `create` returns.
         accepted_at = time.time()
         try:
             created = await self.store.create_checked(

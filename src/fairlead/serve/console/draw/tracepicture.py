@@ -100,7 +100,7 @@ def picture(trace: TraceView, granted: Mapping[str, tuple[str, ...]], *, sees_no
     states = {key: _state(entries.get(key)) for key, _, _ in COLUMNS}
     if not sees_node and states["found"] != "done":
         states["found"] = "private"
-    told = _Told(names=names, paired=paired, silicon=silicon, opens=opens, states=states)
+    told = _Recorded(names=names, paired=paired, silicon=silicon, opens=opens, states=states)
     foreign = [Fence(number=path, answer=answer) for path, answer in opens.items() if not path.startswith("/")]
     return Picture(
         heads=tuple(
@@ -116,7 +116,7 @@ def picture(trace: TraceView, granted: Mapping[str, tuple[str, ...]], *, sees_no
 
 
 @frozen
-class _Told:
+class _Recorded:
     """What the layers recorded, by device."""
 
     names: tuple[str, ...]

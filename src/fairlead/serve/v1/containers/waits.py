@@ -18,7 +18,7 @@ from fairlead.store.port import Selector
 from fairlead.wire.kubernetes import coordination, core
 
 _KEPT: Final = 512
-"""Pods of a census that is kept for the next request: some MB."""
+"""Most pods of a census that is cached for the next request; such a census takes some MB."""
 
 
 async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str, Waiting]:
@@ -45,7 +45,7 @@ async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str,
 
 
 async def shards(services: Dependencies) -> running.Shards:
-    """Return which schedulers share the cluster; one has it all where their leases may not be read."""
+    """Return which schedulers share the cluster; where their leases cannot be read, one scheduler is assumed."""
     if not services.info.system_namespace:
         return running.WHOLE
     try:

@@ -49,8 +49,7 @@ _GIB: Final = 1 << 30
 class Census:
     """Nodes and pods as one answer sees them, each judged once however many pods of a list wait.
 
-    A list of a thousand pods that wait would else judge each pod a thousand times, and every other request waits
-    meanwhile.
+    Otherwise a list of a thousand waiting pods would judge each pod a thousand times, and delay every other request.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class Census:
         """Args: pods: of all namespaces.   ours: the name of the scheduler that is ours.   shards: those that run."""
         self.nodes, self.pods, self.ours, self.shards = nodes, pods, ours, shards
         self._parts: dict[str, Census] = {}
-        """By pool: the same with the nodes of the pool alone."""
+        """By pool: the census with the nodes of that pool alone."""
         self.living = [one for one in pods if not podstate.is_final(one)]
         self.there: dict[str, list[core.Pod]] = {}
         for one in self.living:
@@ -83,7 +82,7 @@ class Census:
         return self._parts[pool]
 
     def told(self, pod: core.Pod, only: str, second: int, tell: Callable[[], Waiting]) -> Waiting:
-        """Return why a pod waits: once a second, since how long others have what it lacks is told in seconds."""
+        """Return why a pod waits, computed by `tell` once a second: the words hold durations in seconds."""
         if id(pod) not in self._own:
             return tell()
         known = self._told.get((id(pod), only))
@@ -102,7 +101,7 @@ class Census:
 
     @functools.cached_property
     def whole(self) -> list[reference.NodeInfo]:
-        """The nodes with nothing on them. Raises: Invalid."""
+        """The nodes as if no pod were on them. Raises: Invalid."""
         return [_whole(node) for node in self.nodes]
 
     @functools.cached_property
@@ -127,7 +126,7 @@ class Census:
         return self._queues[name, scheduler]
 
     def asked_before(self, name: str, scheduler: str, place: int) -> int:
-        """Return how much of a resource those want who are before a place in its queue."""
+        """Return how much of a resource the pods before a place in its queue ask for."""
         self.queue(name, scheduler)
         return self._asked[name, scheduler][max(0, place - 1)]
 

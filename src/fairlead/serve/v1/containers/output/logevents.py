@@ -24,7 +24,7 @@ from fairlead.wire.text import timestamp
 _ID: Final = re.compile(r"([0-9]{1,10})\.([0-9]{9})-([0-9]{1,9})")
 """Ten digits of seconds: until 2286, and never a year of which no time can be written."""
 _BEFORE_S: Final = 0.001
-"""Output is read again from so long before, since engines compare times as fractions."""
+"""Output is read again from so long before, since engines compare times as floats, with rounding."""
 _LONGEST: Final = 1 << 16
 """A line that never ends is sent in parts of so many bytes."""
 
@@ -92,7 +92,7 @@ class _Reader:
         head, _, text = line.partition(b" ")
         at = head.decode(errors="replace")
         moment = timestamp.nanoseconds(at)
-        if moment is None:  # of an engine that gives a time to what was written at once, not to each line of it
+        if moment is None:  # from an engine that stamps each write, not each line: the line keeps the time before it
             at, text, moment = self._at, line, self._now.moment
         self._at = at
         number = self._now.number + 1 if moment == self._now.moment else 1

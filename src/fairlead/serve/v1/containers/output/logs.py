@@ -34,7 +34,7 @@ class Wanted:
     once: bool = False
     """End with the first run that is followed, also where it will be started again."""
     goes_on: bool = False
-    """A part was read before: what came after it, of the run before the newest too."""
+    """The caller read a part before: the previous run is read too, since some of it may be unread."""
 
 
 async def latest(logs: Logs, pod: core.Pod, wanted: Wanted) -> AsyncIterator[bytes]:
@@ -111,7 +111,7 @@ async def _follow_one(
 
 
 async def _successor(store: Store, pod: core.Pod) -> core.Pod | None:
-    """Return the pod that takes the place of one that is gone; None: it was refused after all."""
+    """Return the pod that replaces a deleted one; None: none was stored within `_SUCCESSION_S`."""
     about = pod.metadata
     selector = Selector(namespace=about.namespace, fields={"metadata.name": about.name})
     listing = await store.list(core.Pod, selector)
@@ -137,13 +137,13 @@ async def _unread(store: Store, logs: Logs, pod: core.Pod, wanted: Wanted, read:
     before, newest = podstate.runs(fresh, wanted.container)
     options = replace(wanted.options, tail=None if read.runs else wanted.options.tail)
     is_due = bool(read.runs or wanted.goes_on) and bool(before) and before not in read.runs
-    wished = [(before, replace(options, previous=True))] if is_due else []
+    due = [(before, replace(options, previous=True))] if is_due else []
     if newest and newest not in read.runs:
-        wished.append((newest, replace(options, follow=True)))
-    if read.runs and wished:
-        yield _again(fresh, wanted.container, read.restarts, shown=len(wished))
+        due.append((newest, replace(options, follow=True)))
+    if read.runs and due:
+        yield _again(fresh, wanted.container, read.restarts, shown=len(due))
     read.restarts = podstate.restarts(fresh, wanted.container)
-    for run, how in wished:
+    for run, how in due:
         async with closing(logs.logs(fresh, wanted.container, how)) as chunks:
             async for chunk in chunks:
                 yield chunk
@@ -151,7 +151,7 @@ async def _unread(store: Store, logs: Logs, pod: core.Pod, wanted: Wanted, read:
 
 
 def _again(pod: core.Pod, container: str, before: int, *, shown: int) -> Notice:
-    """Say that a container was started again, and of how many runs the output is gone before it was read."""
+    """Return the notice that a container was started again, with the number of runs whose output is lost."""
     count = podstate.restarts(pod, container)
     ended = podstate.last_exit_code(pod, container)
     why = "" if ended is None else f"; it had ended with {ended}"
