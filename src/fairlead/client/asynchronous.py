@@ -1,7 +1,7 @@
-"""Awaits the Python client's calls: the same methods for asyncio, each in a thread of its own while it lasts.
+"""Offers the Python client's methods to asyncio; each call runs in a thread of its own.
 
-There is one transport, and this is a thin layer over the client that uses it. A call that is cancelled breaks its
-connection off, so that its thread ends as well. Methods carry the parameters and the types of those they stand for.
+It is a thin layer over the synchronous client and shares its transport. Cancelling a call closes its connection, so
+that its thread ends as well. Methods have the parameters and types of the synchronous ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Abandon = Callable[[threading.Thread], None]
 
 
 class _Worker:
-    """One thread that takes steps for coroutines, one after the other."""
+    """One thread that runs functions for coroutines, one after the other."""
 
     def __init__(self, abandon: Abandon) -> None:
         self._abandon = abandon
@@ -41,7 +41,7 @@ class _Worker:
         self._thread.start()
 
     async def run(self, step: Callable[[], T]) -> T:
-        """Take a step; one that is cancelled is broken off."""
+        """Run a function in the thread and return its result; cancelling closes the connection it waits on."""
         loop, done = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
 
         def take() -> None:
@@ -63,7 +63,7 @@ class _Worker:
         return found
 
     def end(self, last: Callable[[], object] | None = None) -> None:
-        """Let the thread end once its step is taken, and one last one whose outcome is not waited for."""
+        """End the thread after the functions it has and `last`, whose result is not awaited."""
 
         def take() -> None:
             with contextlib.suppress(errors.FairleadError, OSError):
@@ -120,7 +120,7 @@ def _awaited(function: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate
 def _awaited_container(
     function: Callable[Concatenate[Any, P], container.Container],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, AsyncContainer]]:
-    """Return the method that awaits another object's, which is a container."""
+    """Return the method that awaits another object's and wraps the container it returns."""
 
     @functools.wraps(function)
     async def method(self: _Twin[Any], /, *args: P.args, **kwargs: P.kwargs) -> AsyncContainer:
@@ -181,7 +181,7 @@ class AsyncLogs:
 
 
 async def _iterated(items: Iterable[T], abandon: Abandon) -> AsyncIterator[T]:
-    """Yield what an iterable gives in a thread; leaving it breaks off what it waits for."""
+    """Yield an iterable's items, each fetched in a thread; leaving the loop closes the connection it waits on."""
     worker = _Worker(abandon)
     source: Iterator[T] = iter(items)
     try:

@@ -1,6 +1,6 @@
-"""Calls the API: paths and bodies in, decoded answers and the errors that problems describe out.
+"""Calls the API: takes paths and bodies, returns decoded answers, raises the errors that problem documents describe.
 
-It says what an answer means and leaves how bytes travel to a `transport.Transport`. A problem document becomes the
+The bytes are carried by a `transport.Transport`. A problem document becomes the
 error it describes, so that the same error has the same message, hint and exit code whether it was raised here or in
 the service. The command line's client and the Python client both stand on it.
 """
@@ -31,7 +31,7 @@ _ERROR: Final = 400
 _TOO_MANY: Final = 429
 _FIRST_WAIT_S, _LAST_WAIT_S = 0.2, 5.0
 _LONGEST_ASKED_S: Final = 60.0
-"""A service that asks for more patience is answered with its refusal."""
+"""Longest Retry-After that is waited for; beyond it the refusal is raised."""
 _BROKEN: Final = frozenset({"ServiceUnreachable", "ServiceBrokeOff", "RequestInFlight"})
 
 
@@ -42,7 +42,8 @@ class Calls:
         """Take what carries the requests.
 
         Args:   retries: how often a request is sent again that was refused for a time (`Retry-After`) or broke off: of
-                those that change nothing (GET) or are carried out once (`Idempotency-Key`); of a rate's limit, all.
+                those that change nothing (GET) or are carried out once (`Idempotency-Key`); after a rate limit (429),
+                of all.
         """
         self._transport = carrier
         self._retries = retries
@@ -128,7 +129,7 @@ class Calls:
     def _answered(
         self, stack: contextlib.ExitStack, request: transport.Request, timeout_s: float | None
     ) -> transport.Answer:
-        """Return an answer that is not an error, which the stack keeps open; send the request again where it helps."""
+        """Return an answer that is not an error, kept open by the stack; send the request again where it may be."""
         waits = backoff.Backoff(first_s=_FIRST_WAIT_S, last_s=_LAST_WAIT_S)
         left = self._retries
         while True:
@@ -213,7 +214,7 @@ def container_path(name: str) -> str:
 
 
 def _is_repeatable(request: transport.Request, status: int) -> bool:
-    """Return whether a request may be sent again: it was not carried out, or twice is the same as once."""
+    """Return whether a request may be sent again: it was not carried out, or is idempotent."""
     return status == _TOO_MANY or request.method == "GET" or IDEMPOTENCY_KEY in request.headers
 
 

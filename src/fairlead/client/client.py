@@ -20,8 +20,8 @@ _NAMES: Final = frozenset(runoptions.RunOptions.__annotations__)
 class Client:
     """One service, and as whom.
 
-    Without an address it is the service that the command line talks to: FAIRLEAD_URL, the context of `fairlead login`,
-    else this machine's own socket. It is connected to with the first request.
+    Without an address the service is the one that the command line talks to: FAIRLEAD_URL, the context of `fairlead
+    login`, else this machine's own socket. It is connected to with the first request.
 
     Args:   url: `https://lab:8443`, or the path of a unix socket.   key: an API key for it.
             fingerprint: of the service's key, as `fairlead up` shows it; without one this machine's authorities

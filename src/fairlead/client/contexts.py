@@ -1,8 +1,8 @@
 """Keeps where a person is logged in: addresses, pinned fingerprints and API keys, in one file of theirs, 0600.
 
 The file is `fairlead/contexts.json` in XDG_CONFIG_HOME. As ssh does with its own, a file that others may read, or that
-belongs to another user, is refused: who writes it chooses which service gets what this person does. A fingerprint is
-that of the service's public key, so that a renewed certificate is still the same service.
+belongs to another user, is refused: a user who may write it could redirect this person's requests to another service. A
+fingerprint is that of the service's public key, so that a renewed certificate is still the same service.
 Source: XDG Base Directory Specification; RFC 7469 section 2.4.
 """
 
@@ -43,7 +43,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Contexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All of them, and which one verbs go to."""
+    """All contexts, and the current one."""
 
     current: str = LOCAL
     items: tuple[Context, ...] = ()
@@ -57,13 +57,13 @@ class Contexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         raise errors.NotFound(f'there is no context "{name}"', reason="ContextUnknown", hint=hint)
 
     def at(self, url: str) -> Context | None:
-        """Return the one of an address; the current one first."""
+        """Return the context of an address; of several, the current one."""
         same = (one for one in self.items if one.url == url.rstrip("/"))
         found = sorted(same, key=lambda one: one.name != self.current)
         return found[0] if found else None
 
     def with_context(self, added: Context) -> Contexts:
-        """Return them with one more, or anew, which is the current one."""
+        """Return the contexts with one added or replaced, which becomes the current one."""
         return Contexts(current=added.name, items=(*self.without(added.name).items, added))
 
     def without(self, name: str) -> Contexts:
@@ -119,7 +119,7 @@ def chosen(found: Contexts, env: Mapping[str, str]) -> Context | None:
 
 
 def unverified() -> ssl.SSLContext:
-    """Return what a pinned connection needs: the certificate is judged by `check_pin`, and by no authority."""
+    """Return a TLS context that verifies nothing: `check_pin` compares the certificate's key instead."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

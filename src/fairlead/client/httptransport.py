@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 UNIX: Final = "http+unix://"
 _CONNECT_S: Final = 5.0
 _UPGRADE_S: Final = 30.0
-"""For the answer to a WebSocket's request: the service looks for the container, and writes it down, before that."""
+"""For the answer to a WebSocket's upgrade: the service finds the container and writes the audit log before it."""
 _PIECE: Final = 1 << 16
 _LARGEST: Final = 256 << 20
-"""Bytes of an answer that is read whole: what a service may put into our memory."""
+"""Most bytes of an answer that is read whole, so that a service cannot fill this process's memory."""
 _LARGEST_FRAME: Final = 16 << 20
 _START_HINT: Final = "start one with `fairlead up`; --url chooses another one, --kubeconfig a Kubernetes cluster"
 
@@ -184,7 +184,7 @@ class HTTPTransport:
             try:
                 connection = self._upgraded(target)
             except exceptions.InvalidStatus as error:
-                # The service gave up before the request reached it: once more.  Source: RFC 9110, 15.5.9.
+                # The service timed out before the request reached it: try once more.  Source: RFC 9110, 15.5.9.
                 if error.response.status_code != HTTPStatus.REQUEST_TIMEOUT:
                     raise
                 connection = self._upgraded(target)
@@ -197,11 +197,11 @@ class HTTPTransport:
             try:
                 yield session
             finally:
-                if session.is_sending:  # a good-bye would wait behind what is not taken
+                if session.is_sending:  # a close frame would queue behind data that the service does not read
                     _break((connection.socket,))
 
     def _upgraded(self, target: str) -> ClientConnection:
-        """Open a WebSocket. Its pings wait for their answer as long as it takes: it stands behind our own frames."""
+        """Open a WebSocket. Its pings have no timeout, since the pong queues behind the frames that we send."""
         from websockets.sync import client as websocket
 
         path = f"{self._url.path.rstrip('/')}{target}"
@@ -220,7 +220,7 @@ class HTTPTransport:
                 max_size=_LARGEST_FRAME,
                 ping_timeout=None,
             )
-        # Opened and checked here, since the upgrade carries the key: to the library it is a socket as any other.
+        # Opened and checked here, since the upgrade carries the key; the library gets the connected socket.
         opened, _ = self._connection()
         try:
             self._open(opened)
@@ -251,7 +251,7 @@ def _break(connections: Iterable[socket.socket]) -> None:
     """End connections, those that a thread reads from too."""
     for one in connections:
         with contextlib.suppress(OSError):
-            socket.socket.shutdown(one, socket.SHUT_RDWR)  # of TLS too: its own would first say good-bye
+            socket.socket.shutdown(one, socket.SHUT_RDWR)  # for TLS too, whose own sends close_notify first
 
 
 class _Answer:
@@ -303,7 +303,7 @@ class _Answer:
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:
-        """Raise what a connection does wrong after it was opened as errors of ours."""
+        """Translate errors of an open connection into FairleadErrors."""
         try:
             yield
         except TimeoutError as error:
@@ -339,7 +339,7 @@ class _Session:
 
 
 def _closed(path: Path) -> tuple[str, str]:
-    """Say who may open a socket that we may not, and what makes us one of them."""
+    """Return who may open a socket that this user may not, and the command that lets this user."""
     import grp
 
     try:

@@ -1,7 +1,7 @@
 """Finds which service a program means, and as whom: what it names, else what the command line would talk to.
 
 The order is the command line's: an address, FAIRLEAD_URL, the context in force (`fairlead login`, FAIRLEAD_CONTEXT),
-this machine's own socket. A cluster has no address: its API runs inside a command.
+this machine's own socket. A cluster cannot be named: its API runs only inside a command of the CLI.
 """
 
 from __future__ import annotations

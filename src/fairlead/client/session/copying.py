@@ -24,7 +24,7 @@ from fairlead.client.session import header, process, standstill
 
 _CHUNK: Final = process.CHUNK
 _UNTOLD_S: Final = standstill.LIMIT_S
-"""How long a program that has complained may take no input and not end, before it counts as ended."""
+"""How long a program that wrote to standard error may read nothing and not end, before it counts as failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class End:
 
 
 def check_ends(one: str, other: str) -> None:
-    """Refuse a copy whose ends are not one path of a container, with a colon before it, and one of this machine.
+    """Refuse a copy unless one end is a path of a container (with a colon before it) and one of this machine.
 
     Raises: Invalid (`CopyEnds`).
     """
@@ -61,7 +61,7 @@ def _connected(
 
 
 class _Received(io.RawIOBase):
-    """The tar that a socket carries, as a file to read; what the far end says of errors is kept."""
+    """The tar that a WebSocket carries, as a file to read; the far end's standard error is kept."""
 
     def __init__(self, connection: transport.Session) -> None:
         self._frames = connection.frames()
@@ -98,7 +98,7 @@ class _Received(io.RawIOBase):
 
 
 def _check(last: dict[str, object] | None, said: bytes, what: str) -> None:
-    """Raise what the far end's last word says of a copy."""
+    """Raise the error in the closing frame of a copy, if it has one."""
     if code := process.exit_code(last):
         lines = said.decode(errors="replace").strip().splitlines()
         why = lines[-1].removeprefix("Error: ") if lines else f"it ended with {code}"
@@ -142,7 +142,7 @@ def _extract(data: IO[bytes], target: Path, source: End) -> bool:
         name = asked if into_folder else target.name
         folder = target if into_folder or not asked else target.parent
         with tarfile.open(fileobj=data, mode="r|", tarinfo=header.Header) as archive:
-            # Newer Pythons would ask for a filter of theirs; Debian 12's has none.
+            # Newer Pythons ask for one of their own filters; Debian 12's Python has none, and `_danger` does the work.
             archive.extraction_filter = lambda member, _path: member
             for member in archive:
                 member.name = member.name.lstrip("/").removeprefix("./").rstrip("/")
@@ -159,7 +159,7 @@ def _extract(data: IO[bytes], target: Path, source: End) -> bool:
                     raise errors.Invalid(message, reason="CopyUnsafe", hint=f"fairlead cp {what} - | tar -t lists it")
                 archive.extract(_own(member), folder)
     except tarfile.TarError:
-        return False  # the far end may say why
+        return False  # the far end's closing frame may say why
     except OSError as error:
         message = f"cannot write {error.filename or target}: {error.strerror}"
         raise errors.Invalid(message, reason="CopyFailed", hint="is the folder there, and yours to write?") from error
@@ -193,10 +193,10 @@ def _rename(member: tarfile.TarInfo, root: str, name: str) -> str:
 
 
 def _danger(member: tarfile.TarInfo, folder: Path) -> str:
-    """Say why a member may not be written, empty where it may.
+    """Return why a member may not be written; empty: it may.
 
-    Nothing is written through a link, neither one that an earlier member made nor one that was there: so what a link
-    names, and how long its path is, cannot matter.
+    Nothing is written through a link, whether an earlier member made it or it was there before, so the target of a link
+    need not be checked.
     """
     member.name = member.name.lstrip("/")
     parts = Path(member.name).parts
@@ -222,7 +222,7 @@ def _down(folder: Path, parts: tuple[str, ...]) -> Iterator[Path]:
 
 
 def _own(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Return a member as the reader's own: no owner of the container, no bit that lets others write or become it."""
+    """Return a member owned by this user, without setuid, setgid, sticky and write bits for others."""
     member.uid, member.gid = os.getuid(), os.getgid()
     member.uname = member.gname = ""
     member.mode = (member.mode & 0o755) | (0o700 if member.isdir() else 0o600)
@@ -231,17 +231,17 @@ def _own(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """What the far end said at last; None: it broke off."""
+    """The closing frame; None: the connection broke off."""
 
     word: dict[str, object] | None
 
 
 Ends = queue.SimpleQueue["bytes | _Last | BaseException"]
-"""What the far end says of errors, b"" where it took input, its last word; or why no more input can be read here."""
+"""The far end's standard error, b"" after each sent frame, its closing frame; or why no more input can be read here."""
 
 
 class _Sent(io.RawIOBase):
-    """A file to write whose bytes go to a socket, from a thread of its own: a program that reads nothing holds it."""
+    """A file to write whose bytes go to a WebSocket. It is written by a thread of its own, since writes block."""
 
     def __init__(self, connection: transport.Session, ends: Ends) -> None:
         self._connection, self._ends = connection, ends
@@ -274,7 +274,7 @@ class _Sent(io.RawIOBase):
 
 
 class _Over(Exception):
-    """What is sent is not waited for any more."""
+    """The program has ended: nothing more is sent."""
 
 
 def copy_in(
@@ -379,10 +379,10 @@ def _hear(connection: transport.Session, ends: Ends) -> None:
 
 
 def _await_last(ends: Ends, sent: _Sent, stands: Callable[[], None]) -> tuple[dict[str, object] | None, bytes]:
-    """Return the last word and all that was said before it.
+    """Return the closing frame and all standard error before it.
 
-    API servers do not always tell the end of a program that left its input unread (`standstill`): one that complained,
-    and then neither takes input nor says anything, has ended, and not well. One that says nothing may be at work.
+    API servers do not always report the end of a program that left its input unread (`standstill`). A program that
+    wrote to standard error, and then neither reads nor writes, counts as failed; one that wrote nothing may be at work.
     """
     said, was_told = b"", False
     while True:

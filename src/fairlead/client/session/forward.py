@@ -133,7 +133,7 @@ class Forward:
 
 
 def _send(taken: socket.socket, session: transport.Session) -> None:
-    """Carry what the local program sends; its end ends the connection, since no half of one can be closed."""
+    """Carry what the local program sends; its end ends the connection, as a WebSocket has no half-close."""
     with contextlib.suppress(OSError):
         while data := taken.recv(_CHUNK):
             session.send(data)

@@ -1,8 +1,8 @@
 """Reads the headers of a tar that a stranger packed, within limits.
 
-Python's own reader ends in silence at a header that is none, as if the archive were whole; it reads a long name of any
-size into memory, follows long names of long names until its stack ends, and searches extended headers with a pattern
-that takes quadratic time on digits. Here each of those is `tarfile.ReadError`.
+Python's own reader stops without an error at a malformed header, as if the archive were whole; it reads a long name of
+any size into memory, follows long names of long names until its stack ends, and searches extended headers with a
+pattern that takes quadratic time on digits. Here each of those is `tarfile.ReadError`.
 Source: CVE-2024-6232 (mended in Python 3.11.10); POSIX.1-2001 pax, extended header.
 """
 
@@ -26,8 +26,8 @@ _EXTENDED: Final = frozenset(
 )
 
 
-class _Again:
-    """A stream of which a part was read ahead, and is read again first."""
+class _Replayed:
+    """A stream that first returns the bytes that were read ahead from it."""
 
     def __init__(self, ahead: bytes, rest: Any) -> None:
         self._ahead, self._rest = ahead, rest
@@ -54,7 +54,7 @@ class Header(tarfile.TarInfo):
             raise tarfile.ReadError(f"not a header of a tar: {error}") from None
 
     def _proc_member(self, archive: Any) -> Any:
-        """Bound what a header brings with it: CPython's own place to override."""
+        """Bound the size and content of extended headers; CPython's source names this method as the one to override."""
         if self.type not in _EXTENDED:
             return super()._proc_member(archive)  # type: ignore[misc]
         if not 0 <= self.size <= _LARGEST:
@@ -63,7 +63,7 @@ class Header(tarfile.TarInfo):
         data = stream.read(-(-self.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE)
         if any(len(run) > _LONGEST_NUMBER for run in re.findall(rb"[0-9]+", data)):
             raise tarfile.ReadError("a header of digits")
-        archive.fileobj = _Again(data, stream)
+        archive.fileobj = _Replayed(data, stream)
         try:
             return super()._proc_member(archive)  # type: ignore[misc]
         finally:

@@ -1,7 +1,8 @@
-"""Notices that a process takes no input and says nothing: a cluster does not always tell that one has ended.
+"""Notices that a process neither reads input nor writes output: a cluster does not always report that one has ended.
 
-A kubelet may pass on no more of a program that left its input unread, its end included. `kubectl` knows as little: it
-waits for the end of both outputs, and then for how it ended, without limit. So it cannot be known; the person is told.
+For a program that left its input unread a kubelet may pass on nothing more, its end included. `kubectl` does not know
+either: it waits without limit for the end of both outputs and for the exit status. So the end cannot be detected, and
+the user is told.
 Source: client-go tools/remotecommand v2.go (`stream`), v5.go; rancher/rke2 issue 10237.
 """
 
@@ -14,21 +15,21 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 LIMIT_S: Final = 15.0
-"""How long nothing moves before it is said."""
+"""How long nothing is read or written before the callback."""
 
 
 class Standstill:
-    """Calls once, from a thread of its own, where a session stands still that waits for its process."""
+    """Calls a function once, from a thread of its own, when a session waits `limit_s` for its process."""
 
     def __init__(self, said: Callable[[], None], *, limit_s: float = LIMIT_S) -> None:
-        """Take what is called."""
+        """Take the function to call."""
         self._said, self._limit_s = said, limit_s
         self._moved_at = time.monotonic()
         self._is_waiting = False
         self._is_over = threading.Event()
 
     def moved(self) -> None:
-        """Note that something came."""
+        """Note that output came."""
         self._moved_at = time.monotonic()
 
     @contextlib.contextmanager
@@ -46,7 +47,7 @@ class Standstill:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Look for the length of a block."""
+        """Watch for the length of a block."""
         thread = threading.Thread(target=self._look, name="standstill", daemon=True)
         thread.start()
         try:
