@@ -283,7 +283,7 @@ _ALIKE: Final = (
     ("create", "add", "new", "set", "apply"),
     ("show", "inspect", "describe"),
 )
-"""Verbs of groups that mean the same; a group has one of each row at most, or several on purpose."""
+"""Verbs that mean the same, one row each: the one that a group has is offered in place of the others."""
 
 
 def word_for(error: click.UsageError) -> str:
@@ -301,7 +301,7 @@ def word_for(error: click.UsageError) -> str:
 
 
 def _alike(ctx: click.Context, group: str, verb: str) -> str:
-    """Return the line with the group's own verb for what was meant; empty: it has none."""
+    """Return the command line with the verb that the group has for the one typed; empty: it has none."""
     own = ctx.command.list_commands(ctx) if isinstance(ctx.command, click.Group) else []
     same = next((row for row in _ALIKE if verb in row), ())
     return next((f"fairlead {group} {name}" for name in same if name in own), "")

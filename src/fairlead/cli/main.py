@@ -87,7 +87,7 @@ def invoke(argv: Sequence[str] | None = None, *, env: Mapping[str, str] | None =
 
 
 def _blamed(error: BaseException, argv: Sequence[str]) -> BaseException:
-    """Return what to report: the word that cannot be sent or written, the package that lacks; else the error itself."""
+    """Return the error to report: a missing package or an argument that is not UTF-8 in place of its symptom."""
     if isinstance(error, ModuleNotFoundError):
         return lazygroup.package_missing(error)
     word = next((word for word in argv if not _is_utf8(word)), None)
@@ -122,7 +122,7 @@ def _pipe_closed() -> int:
 
 
 def _report_system(error: OSError, *, is_plain: bool) -> int:
-    """Report what the system refused: an output that has nowhere to go is for who chose the place to mend."""
+    """Report an OSError: an output that cannot be written is the user's to mend."""
     if isinstance(error, BrokenPipeError):
         return _pipe_closed()
     if error.filename is not None or error.errno not in _UNWRITABLE:

@@ -32,11 +32,11 @@ class GPUUse:
     """What the GPUs do that a container holds."""
 
     percents: tuple[float, ...] = ()
-    """Of each that says it."""
+    """Load of each GPU that reports it."""
     memory_bytes: int | None = None
-    """Of all that say it."""
+    """Sum over the GPUs that report it; None: none does."""
     is_shared: bool = False
-    """Others hold some of them as well, so that the figures are theirs too."""
+    """Other containers hold some of these GPUs as well, so the figures include theirs."""
 
     @property
     def percent(self) -> float | None:
@@ -54,7 +54,7 @@ class _Row:
 
     @property
     def cpu_percent(self) -> float | None:
-        """CPUs between the two readings, 100 for one."""
+        """CPU load between the two readings; 100 is one CPU."""
         if self.before is None or self.now.cpu_ns is None or self.before.cpu_ns is None:
             return None
         seconds = timestamp.unix_seconds(self.now.at) - timestamp.unix_seconds(self.before.at)

@@ -15,7 +15,7 @@ from fairlead.plan.metering.budget import ACTIONS
 from fairlead.serve.v1.budgets.view import BudgetList, BudgetRequest, BudgetView
 
 _DIGITS: Final = 9
-"""Of a percentage, as far as it is read; the service says which ones there are."""
+"""Most digits of a percentage that are parsed; the service checks the range."""
 _COLUMNS: Final = (
     Column[BudgetView]("TENANCY", lambda item: item.tenancy),
     Column[BudgetView]("MONTH", lambda item: item.period),

@@ -37,7 +37,7 @@ class EntryView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _SHORT: Final = len("GPU-88535201")
-"""What tells GPUs apart, as in every table and as every verb takes it; a PCI address is as long."""
+"""Characters of a UUID that are shown, as in every table; verbs accept them."""
 _COLUMNS: Final = (
     Column[LeaseView]("GPU", lambda item: item.gpu[:_SHORT]),
     Column[LeaseView]("STATE", lambda item: f"{item.state}, condemned" if item.condemned else item.state),

@@ -1,7 +1,7 @@
 """`fairlead manifests`: prints the chart as helm renders it with its default values, for `kubectl apply -f -`.
 
-The objects are shipped, not rendered here: `tools/render_chart.py` has the real helm write them. What can be chosen
-without a template is chosen by editing fields; everything else is a value of the chart and needs helm.
+The objects are shipped, not rendered here: `tools/render_chart.py` has the real helm write them. Namespace, image and
+profile are set by editing fields; every other value of the chart needs helm.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 
 def _refused(*names: str, metavar: str = "KEY=VALUE") -> Callable[[Command], Command]:
-    """Return an option that is not carried out here; which it is, the verb says with helm's command."""
+    """Return an option that only helm carries out; the verb refuses it with the helm command to use."""
     return click.option(*names, multiple=True, metavar=metavar, hidden=True)
 
 

@@ -1,8 +1,8 @@
 """`fairlead attach` and `detach`: give a running container a GPU, or take one from it.
 
-By name the service is asked, whose kubelet keeps the checkpoint. With `--pid` one layer works by itself, on any OCI
-container of this machine: rules and nodes are changed here, from CDI specs, as root; what the kubelet of the node
-and the other containers say is asked first, but not written down.
+By name the service is asked, whose kubelet keeps the checkpoint. With `--pid` no service is needed, and any OCI
+container of this machine will do: device rules and nodes are changed here, from CDI specs, as root. The node's kubelet
+and the rules of other containers are checked first; the change is recorded nowhere.
 """
 
 from __future__ import annotations

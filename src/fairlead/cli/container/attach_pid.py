@@ -1,8 +1,9 @@
 """`fairlead attach|detach --pid`: change a container's devices without any service.
 
-What is given are the device nodes of one CDI device. Before a GPU is given away every possible holder is asked:
-the kubelet of this node over PodResources, and the device rules in force of every other container of this machine.
-Nothing is written down: a restart, `runc update` or a kubelet that places a pod afterwards do not know of it.
+What is given are the device nodes of one CDI device. Before a GPU is given away every possible holder is checked: the
+kubelet of this node over PodResources, and the device rules in force of every other container of this machine that is
+not privileged. Nothing is recorded: a restart, `runc update` or a kubelet that places a pod afterwards do not know of
+it.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def _held(name: str, who: str) -> errors.Conflict:
 
 
 def _own_nodes(registry: directory.Registry, name: str) -> tuple[GrantedNode, ...]:
-    """Return the nodes that no other container should have: the device's own, not those its spec gives with each."""
+    """Return the nodes that no other container should have: the device's own, not those of its whole spec."""
     return tuple(node for node in attach.nodes_of((name,), registry) if node.source == name)
 
 

@@ -52,7 +52,7 @@ def _devices(item: ContainerView) -> str:
 
 
 _LONGEST_NUMBER: Final = 10
-"""Digits: what is longer is not a number of containers."""
+"""Most digits of a number of containers."""
 _NAMESPACE: Final = Column[ContainerView]("NAMESPACE", lambda item: item.namespace, is_wide=True)
 _OWNER: Final = Column[ContainerView]("OWNER", lambda item: item.user or item.namespace)
 _COLUMNS: Final = (

@@ -39,7 +39,7 @@ _EXPLAIN_AFTER_S: Final = 0.5
 _RESTART_S, _AGAIN_S = 20.0, 0.5
 """How long, and how often, a service that broke off is asked for the container that it may have made."""
 _UNKNOWN: Final = frozenset({"ServiceBrokeOff", "ServiceSlow", "RequestInFlight"})
-"""Reasons that leave open whether the container was made."""
+"""Reasons of failures after which the container may have been made."""
 
 
 _DRY: Final = {"dry_run": "true"}
@@ -176,7 +176,7 @@ def _followed(
 def _removal(client: Client, *, remove: bool, detach: bool) -> int | None:
     """Return after how many seconds the service removes the ended container; None: it does not.
 
-    Who follows a container reads its end and removes it; the service does where that client is gone. On a cluster
+    A client that follows a container removes it after its end; if that client is gone, the service does. On a cluster
     a followed container is removed by its client alone.
     """
     if not remove or (client.cluster and not detach):
@@ -228,7 +228,7 @@ def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str,
 
 
 def _foretell(judged: ContainerView) -> None:
-    """Say what would become of a container that was only checked."""
+    """Print that a dry run was accepted, the devices it asks for, and why the container would wait."""
     asked = ", ".join(f"{count} x {name}" for name, count in judged.resources.items()) or "no devices"
     plaintext.echo(f"{judged.name or judged.image} would be accepted, asking for {asked}")
     if judged.waiting is not None:

@@ -26,11 +26,11 @@ _PASSED_ON: Final = (
     signal.SIGUSR2,
 )
 _LEAVE_AFTER: Final = 3
-"""So many requests to end, and we end without the process, as docker does."""
+"""After so many SIGINT or SIGTERM `run` ends without the process, as docker's does."""
 
 
 class Left(Exception):
-    """The process does not end, and we were asked to again and again; never leaves `run`."""
+    """Raised for the last of `_LEAVE_AFTER` signals; `run` catches it and leaves the process running."""
 
 
 @contextlib.contextmanager

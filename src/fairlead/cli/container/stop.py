@@ -1,6 +1,6 @@
 """`fairlead stop` and `rm`: end containers, keeping their records or not.
 
-Nothing runs for less than a name typed wrongly: `rm` takes a container that runs only with `--force`.
+`rm` removes a running container only with `--force`, so that a mistyped name costs nothing.
 """
 
 from __future__ import annotations
@@ -116,11 +116,11 @@ def rm(
         _check_ended(found)
     names = tuple(item.name for item in found)
     for item in found:
-        # One that waits may begin between our look and the removal: it has done nothing that a grace would save.
+        # A pending one may start just before the removal: it has done nothing yet that a grace period would save.
         client.delete(item.name, namespace, grace_s=0 if grace is None and item.state == "pending" else grace)
     for name in names:
         if not no_wait:
-            with progress.Progress() as waiting:  # each from 0: what is said of one is not how long others took
+            with progress.Progress() as waiting:  # a timer for each container
                 await_gone(client, name, namespace, grace, waiting)
         plaintext.echo(name)
 

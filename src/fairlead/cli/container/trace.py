@@ -30,9 +30,9 @@ _LISTED: Final = 8
 _INDENT: Final = 35
 _NARROW_INDENT: Final = 9
 _ROOMY: Final = 120
-"""Columns from which facts stand below the words of their step; in fewer they begin further left."""
+"""Width from which facts are indented below the message of their step; narrower terminals indent less."""
 _SHORT: Final = (12, 17, 22, 27)
-"""Ends of the parts of `GPU-01234567-0123-0123-0123-…`."""
+"""Lengths at which a GPU UUID may be cut: before its second to fifth dash."""
 
 
 @click.command()
@@ -143,7 +143,7 @@ def _names(found: TraceView) -> bool:
 def _short_names(shown: TraceView) -> dict[str, str]:
     """Return short names of the GPUs that the silicon's step lists, by uuid: `GPU 3 (GPU-0f04cc99)`.
 
-    As many characters as make them differ, in steps of a uuid's parts; all of them where only its end does.
+    The shortest of the lengths `_SHORT` that makes them differ, else the whole uuid.
     """
     lists = [entry.step.facts.get("gpus") for entry in shown.entries if entry.step is not None]
     rows = [gpu for found in lists if isinstance(found, list | tuple) for gpu in found]
@@ -155,8 +155,7 @@ def _short_names(shown: TraceView) -> dict[str, str]:
 
 
 def _shortened(fact: str, names: Mapping[str, str]) -> str:
-    # In a qualified name or a variable the uuid is the name itself: shortened there, it could no longer be looked up,
-    # and a list of which some are short reads as two kinds of things.
+    # A uuid in a qualified CDI name or a variable (`=UUID`) stays whole, since users copy it; so does the whole fact.
     if any(f"={uuid}" in fact for uuid in names):
         return fact
     for uuid, name in names.items():

@@ -51,7 +51,7 @@ def wait(ctx: click.Context, client: Client, *, name: str, namespace: str, state
 
 
 def is_watched() -> bool:
-    """Return whether standard error is a terminal, where a person reads why it takes so long."""
+    """Return whether standard error is a terminal, where progress is shown."""
     return sys.stderr.isatty()
 
 

@@ -71,7 +71,7 @@ class Client(calls.Calls):
         return self.call("POST", f"{container_path(name)}:signal", ContainerView, params=params)
 
     def explain(self, name: str, namespace: str) -> view.Explanation:
-        """Return why it is where it is."""
+        """Return why a container waits, failed or runs on its node."""
         return self.call("GET", f"{container_path(name)}/explain", view.Explanation, params={"namespace": namespace})
 
     def trace(self, name: str, namespace: str, *, container: str = "") -> TraceView:

@@ -75,7 +75,7 @@ async def opened(
 
 
 def identity(config: settings.Settings) -> str:
-    """Return this process's name in elections: no other's, not even its own after a restart."""
+    """Return this process's name in elections, unique among processes and across restarts."""
     return config.cluster.identity or f"{socket.gethostname()}_{os.urandom(4).hex()}"
 
 

@@ -36,7 +36,7 @@ Application = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
 
 LIMITS: Final = http.Limits(patience_s=core.PATIENCE_S)
 _AHEAD: Final = 16
-"""Messages that either side may be ahead of the other; more wait, so that a slow reader slows the sender down."""
+"""Messages queued in each direction; a sender waits beyond that (backpressure)."""
 _POLL_S: Final = 0.2
 _HANDOVER_S: Final = 0.02
 
@@ -64,13 +64,13 @@ def opened(config: settings.Settings, access: credentials.Access, *, refusal: st
 
 @contextlib.asynccontextmanager
 async def services_over(config: settings.Settings, access: credentials.Access) -> AsyncIterator[dependencies.Services]:
-    """Give what the API stands on, over a cluster."""
+    """Give the API's services over a cluster."""
     async with store.KubernetesStore(access, limits=LIMITS) as objects:
         yield services_of(config, objects, access.cluster.server)
 
 
 def services_of(config: settings.Settings, objects: store.KubernetesStore, address: str) -> dependencies.Services:
-    """Return what the API stands on, over a cluster's store, for callers whom the API server judges.
+    """Return the API's services over a cluster's store; the API server authorizes each request.
 
     Args: address: of the API server.
     """
@@ -125,7 +125,7 @@ class InProcessTransport:
             futures.wait([waiting], _HANDOVER_S)
             if waiting.done():
                 return waiting.result()
-            if self._turn.acquire(blocking=False):  # the other one has what it waited for, and turns it no more
+            if self._turn.acquire(blocking=False):  # the other thread is done and has released the loop
                 try:
                     return self._runner.run(_result(waiting))
                 finally:

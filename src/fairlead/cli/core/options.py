@@ -118,7 +118,7 @@ Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]
 
 
 def asking(find: Callable[[Client], Iterable[Offer]]) -> Completer:
-    """Return what offers the words that the service knows, but those that are on the line already."""
+    """Return a completer that offers names from the service, without those on the line already."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         taken = ctx.params.get(str(param.name)) or ()
@@ -130,11 +130,11 @@ def asking(find: Callable[[Client], Iterable[Offer]]) -> Completer:
 
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:@+=,][-A-Za-z0-9_./:@+=,]*")
-"""No option, no blank, nothing that a shell reads itself."""
+"""Words that are no option and hold neither blanks nor characters special to a shell."""
 
 
 def _items(offers: Iterable[Offer], incomplete: str) -> list[CompletionItem]:
-    """Return the words that fit and that are no more than words: a service chose them, and the shell runs the line."""
+    """Return matching words that are safe on a command line: the names come from the service."""
     fitting = [(word, text) for word, text in offers if word.startswith(incomplete) and _PLAIN.fullmatch(word)]
     return [CompletionItem(word, help=plaintext.cell(text)) for word, text in fitting]
 
@@ -275,7 +275,7 @@ def cluster_options(function: F) -> F:
 
 
 def _name(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Note the verb's options over those of the root command."""
+    """Let the verb's option override the root command's."""
     if value is not None:
         named = dataclasses.replace(invocation.current(ctx), **{str(param.name).removeprefix("named_"): value})
         ctx.obj = named

@@ -95,7 +95,7 @@ def fitting(
 ) -> tuple[list[int], list[str]]:
     """Return which columns fit, and the titles of those left out, the highest rank first.
 
-    Args:    is_folded: the last column goes on in further lines: no other makes room for what can stand below.
+    Args:    is_folded: the last column goes on in further lines: no other column is left out to make room for it.
     """
     kept, left_out = list(range(len(ranks))), list[str]()
     widths = [max(len(plaintext.cell(row[at])) or 1 for row in rows) for at in kept]

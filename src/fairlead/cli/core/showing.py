@@ -45,7 +45,7 @@ def line(meant: Target, request: transport.Request) -> str:
         return f"# WebSocket: {url}"
     parts = ["curl", *words, *(["-X", request.method] if request.method != "GET" else []), url]
     shown = {name: value for name, value in request.headers.items() if name != calls.IDEMPOTENCY_KEY}
-    for name, value in shown.items():  # with that key the line would find what this request made, and make nothing
+    for name, value in shown.items():  # a replayed line with the same Idempotency-Key would create nothing
         parts += ["-H", shlex.quote(f"{name}: {value}")]
     if request.body is not None:
         parts += ["--data", shlex.quote(_readable(request.body))]

@@ -1,4 +1,4 @@
-"""Says how verbs that ask no service reach the simulated GPUs of the one that runs here."""
+"""Suggests the flag with which verbs that use no service reach the simulated GPUs of the running service."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairlead.cli.core import connection, invocation
 
 
 def hint(call: invocation.Invocation, flag: str) -> str:
-    """Return the line's flag that means the GPUs which the service here simulates; empty: no service simulates any."""
+    """Return the flag to add for the GPUs that the service on this machine simulates; empty: it simulates none."""
     with contextlib.suppress(errors.FairleadError):
         if not call.target().is_cluster:
             with connection.opened(call) as client:

@@ -1,6 +1,6 @@
 """Decides which Fairlead a verb talks to: an address, a cluster by kubeconfig, or this machine's service. Pure.
 
-What was typed wins over what surrounds the command, and this machine over a cluster that was not named. A cluster that
+Options win over the environment, and this machine's service over a cluster that was not named. A cluster that
 is only implied by KUBECONFIG (or by being a pod) is looked at, never changed: a user who lost a local service should
 not remove a pod somewhere else.
 """

@@ -28,7 +28,7 @@ O = TypeVar("O", bound=meta.Object)  # noqa: E741 beside T
 
 LEADERS: Final = ("fairlead-scheduler", "fairlead-controller")
 POOLS: Final = "fairlead-scheduler-"
-"""What leases of schedulers begin with that have one pool each."""
+"""Prefix of the lease names of schedulers that have a pool each."""
 _OURS: Final = {"app.kubernetes.io/part-of": "fairlead"}
 _KUBE_SCHEDULER: Final = "system:kube-scheduler"
 
@@ -109,7 +109,7 @@ class Facts:
     is_taint_unread: bool = False
     """Whether agents may write DeviceTaintRules that kube-scheduler may not read."""
     unanswered: str = ""
-    """Why the server did not say what accounts may do, where it is not for a missing right."""
+    """Why rights of accounts could not be asked for, other than for a missing right; empty: they could."""
     refusals: tuple[core.Event, ...] | None = None
     """Events of pods that could not be made."""
 

@@ -72,7 +72,7 @@ def save(client: Client, *, names: tuple[str, ...], file: Path | None) -> None:
 
 @contextlib.contextmanager
 def _target(file: Path | None) -> Iterator[BinaryIO]:
-    """Give the file to write; where it is not written to its end it is not there afterwards."""
+    """Give a temporary file that replaces `file` once it is written whole; a failure leaves `file` as it was."""
     if file is None:
         yield sys.stdout.buffer
         return

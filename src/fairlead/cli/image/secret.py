@@ -23,7 +23,7 @@ from fairlead.serve.v1.secrets.view import SecretList, SecretView
 
 _KEY: Final = "value"
 _LARGEST_BYTES: Final = 2 << 20
-"""More than the service takes, so that it is the one who refuses."""
+"""Above the service's own limit, so that the service is what refuses a value."""
 _COLUMNS = (
     Column[SecretView]("NAME", lambda item: item.name),
     Column[SecretView]("KEYS", lambda item: ",".join(item.digests)),

@@ -1,7 +1,8 @@
 """`fairlead mig …`: partitions this machine's GPUs by files of mig-parted's format, without any service.
 
-Everything is planned before the first change: what stands and is wanted stays, what is in use is spared or refused. Who
-uses what is asked of the driver and of this node's kubelet; `--drain` stops the containers that the change would end.
+Everything is planned before the first change: existing instances that are wanted stay, and a change that would end one
+in use is avoided or refused. Who uses what is asked of the driver and of this node's kubelet; `--drain` stops the
+containers that the change would end.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ KUBELET_FOLDER: Final = Path("/var/lib/kubelet/device-plugins")
 
 _NODE_STATUS: Final = "nodes/status"
 _FAULTS_AGAIN_S: Final = 5.0
-"""Between tries to have the socket of another agent that ends."""
+"""Between tries to take the socket over from an older agent that is about to end."""
 
 
 _VERBS: Final = {

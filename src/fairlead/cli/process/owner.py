@@ -1,6 +1,6 @@
-"""Holds what one Fairlead on a machine has for itself: state folder, GPUs, CDI specs.
+"""Locks what only one Fairlead on a machine may use: state folder, GPUs, CDI specs.
 
-Each is a file that is locked as long as the process lives; it says whose it is, so that a refusal names the other. Real
+Each lock is a file that is held as long as the process lives and names its owner, which a refusal shows. Real
 GPUs have one owner per root of the hardware, whatever the folders. Simulated GPUs are each service's own: where another
 service has the folder of CDI specs, this one gets a folder that no other process sees.
 """
@@ -24,7 +24,7 @@ LOCKS: Final = Path("/run/lock")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owned:
-    """What was found while taking the machine."""
+    """The folder of CDI specs that was taken, and a note."""
 
     cdi_folder: Path
     """The folder of our specs as other processes of the machine see it."""

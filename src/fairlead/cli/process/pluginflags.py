@@ -1,9 +1,9 @@
 """Adds the flags and variables of NVIDIA's device plugin to a verb, beside our own.
 
 Each stands for one of our settings (`wire.nvidia.pluginconfig.FLAGS`). At the same level our own name wins: FAIRLEAD_*
-over NVIDIA's variable; two flags that contradict each other are an error. A flag beats a variable, that the
-configuration file, that our settings file. What has nothing to do here is taken and ignored, as the help says; what is
-not carried out is logged.
+over NVIDIA's variable; two flags that contradict each other are an error. A flag wins over a variable, a variable over
+the configuration file, and that over our settings file. Flags without a meaning here are accepted and ignored, as the
+help says; those that are not implemented are logged.
 """
 
 from __future__ import annotations

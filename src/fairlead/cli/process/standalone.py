@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 5.0
 _GOOD_RUN_S: Final = 30.0
-"""A kubelet that ran for so long ended for a new reason."""
+"""After a run of this length the restart back-off begins anew."""
 _OFFER_S: Final = 10.0
-"""For so long `up` waits for the Node to show what the plugins advertise."""
+"""How long `up` waits for the Node to show what the plugins advertise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

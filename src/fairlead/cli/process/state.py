@@ -1,7 +1,8 @@
 """`fairlead state …`: checks the files of the state folder, and sets aside those that keep the service from starting.
 
-Nothing is overwritten or deleted. The kubelet removes containers that the database does not list, so a database that is
-lost takes the folder's identity with it: a new `home-id` makes strangers of the old containers, and they run on.
+Nothing is overwritten or deleted. The kubelet removes its containers that the database does not list. So when the
+database is set aside, `home-id` is too, unless `--remove-containers` is given: under a new id the old containers are
+not the kubelet's own, and run on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Says which person runs a verb on this machine, also behind sudo and su.
 
 The kernel keeps who logged in (`loginuid`) through every change of user; where it does not know, sudo says who called.
-Root can forge either: this is for a record among people who mean well, and against one person's mistake.
+Root can forge either: so this serves records among trusted people, not access control.
 Source: proc(5), /proc/pid/loginuid; sudo(8), SUDO_UID.
 """
 

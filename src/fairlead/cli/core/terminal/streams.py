@@ -48,7 +48,7 @@ class Session:
     failure: OSError | None = None
     """Why output could not be written, a closed pipe for one."""
     still: Standstill | None = None
-    """Hears what moves, where it is to be said that nothing does."""
+    """Gets told of traffic, in order to report a standstill; None: none is reported."""
 
 
 def warn_of_unread_input() -> None:
@@ -87,7 +87,7 @@ def warn_of_standstill(client: Client) -> Callable[[], None]:
     def say() -> None:
         with contextlib.suppress(errors.FairleadError):
             if client.status().node:
-                return  # one machine, which tells each end
+                return  # one machine, whose service always reports the end
         plaintext.echo(_STANDS, err=True)
 
     return say
