@@ -64,7 +64,7 @@ class ContainerList(Record, frozen=True, kw_only=True):
     next: str = ""
     """`after` of the next page; empty: there is none."""
     warnings: tuple[str, ...] = ()
-    """What was asked for and is not carried out."""
+    """Parts of the request that are ignored."""
 
 
 class ContainerPart(Record, frozen=True, kw_only=True):
@@ -126,11 +126,11 @@ class ContainerView(Record, frozen=True, kw_only=True):
     time_limit_s: int | None = None
     """Stopped so long after its start; null: never."""
     addresses: tuple[str, ...] = ()
-    """In its network; none while it does not run."""
+    """IP addresses; none while it does not run."""
     user: str = ""
     """Account whose namespace it is; empty: no user's, or not known."""
     phases: tuple[PhaseView, ...] = ()
-    """In order; of one container, lists leave them out."""
+    """In order; left out of lists."""
     cost: CostView | None = None
     """Null: in a list, or no possession of GPUs is written down here."""
     gpu_leases: tuple[ProofView, ...] = ()
@@ -166,10 +166,10 @@ class EntryView(Record, frozen=True, kw_only=True):
     layer: str
     title: str
     record: str
-    """Whether the layer left its record."""
+    """Whether the layer recorded its step."""
     step: StepView | None
     offset_s: float | None
-    """From the first step; negative for what the node did before."""
+    """After the first step; negative for what the node did before it."""
     count: int
     """How often it was recorded in a row."""
 
@@ -539,7 +539,7 @@ class StepView(Record, frozen=True, kw_only=True):
     """What was read or decided."""
     is_warning: bool
     teller: str
-    """Whose event says so; empty: it is a record of ours."""
+    """Component that wrote the event; empty: recorded by Fairlead."""
 
 
 class TenancyList(Record, frozen=True, kw_only=True):
@@ -573,14 +573,14 @@ class TenancyView(Record, frozen=True, kw_only=True):
     nfs: str
     """Export that its volumes are on; empty: on disk."""
     registries: tuple[str, ...]
-    """That it has credentials for."""
+    """Registries that it has credentials for."""
     suspended: bool
     network: NetworkView
     conditions: tuple[ConditionView, ...]
     used: Mapping[str, str]
     """Of its quota."""
     containers: int
-    """That have not ended."""
+    """Number of containers that have not ended."""
     created_at: str | None
 
 
@@ -616,7 +616,7 @@ class UsageReport(Record, frozen=True, kw_only=True):
     """The largest first."""
     total: UsageRow
     unattributed_seconds: float
-    """Held by what is not known, and charged to no one."""
+    """Held by no known container; not charged."""
     notes: tuple[str, ...]
     """What could not be counted as it stands."""
 
@@ -625,13 +625,13 @@ class UsageRow(Record, frozen=True, kw_only=True):
     """`UsageRow` of the API."""
 
     group: Mapping[str, str]
-    """By the words of `group_by`; empty: not known."""
+    """Value of each key of `group_by`; empty: not known."""
     gpu_seconds: float
-    """A GPU that several shared counts in parts."""
+    """A GPU shared by several counts in parts."""
     cost: str
     """Decimal, in the report's currency."""
     unpriced_seconds: float
-    """Of it, held of GPUs that have no price."""
+    """Part of gpu_seconds on GPUs without a price."""
 
 
 class UsageView(Record, frozen=True, kw_only=True):
@@ -707,7 +707,7 @@ class VolumeView(Record, frozen=True, kw_only=True):
     path: str
     """Folder of this machine; empty on a cluster."""
     size: str
-    """What a cluster gave it; empty on one machine: as the disk has."""
+    """Capacity on a cluster; empty on one machine: the disk is the limit."""
     storage_class: str
     labels: Mapping[str, str]
     created_at: str | None

@@ -17,9 +17,9 @@ class CostView(Record, frozen=True, kw_only=True):
     hourly: str
     """What an hour costs as it is now, decimal."""
     gpu_seconds: float
-    """Held; a GPU that several shared counts in parts."""
+    """GPU time held; a GPU shared by several counts in parts."""
     unpriced_seconds: float
-    """Of it, of GPUs that have no price."""
+    """Part of gpu_seconds on GPUs without a price."""
 
 
 class Held(Record, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class PhaseView(Record, frozen=True, kw_only=True):
     ended_at: str | None
     """Null: it is in this phase now."""
     duration_s: float
-    """So far, of the phase that it is in."""
+    """Until now, if it is in this phase now."""
 
 
 class ProofView(Record, frozen=True, kw_only=True):

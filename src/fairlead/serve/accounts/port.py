@@ -36,7 +36,7 @@ class AccountView(msgspec.Struct, frozen=True, kw_only=True):
     is_administrator: Annotated[bool, msgspec.Meta(description="may do on this machine whatever root may by the API")]
     memberships: tuple[MemberView, ...]
     created_at: str
-    keys: Annotated[int, msgspec.Meta(description="that are in force")]
+    keys: Annotated[int, msgspec.Meta(description="number of keys in force")]
 
 
 class KeyView(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
     scopes: tuple[Scope, ...]
     created_at: str
     expires_at: Annotated[str | None, msgspec.Meta(description="null: never")]
-    last_used_at: Annotated[str | None, msgspec.Meta(description="to the minute; null: never")]
+    last_used_at: Annotated[str | None, msgspec.Meta(description="time of last use, to the minute; null: never")]
     state: Annotated[str, msgspec.Meta(description="active, expired or revoked")]
 
 

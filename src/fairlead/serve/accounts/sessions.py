@@ -43,7 +43,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     """A browser's session."""
 
     account: str
-    expires_at: Annotated[str, msgspec.Meta(description="at the latest; it ends earlier where nothing is asked")]
+    expires_at: Annotated[str, msgspec.Meta(description="latest end; it ends earlier if no requests come")]
     csrf_token: Annotated[str, msgspec.Meta(description="sent as X-CSRF-Token with each request that is not a GET")]
 
 

@@ -104,7 +104,7 @@ class Services:
     principal: roles.Principal | None = None
     """Who asks by TLS; None: the machine's root, by its socket."""
     noted: Callable[[str], None] = lambda _namespace: None
-    """Told, for the audit log, which namespace a request is about."""
+    """Called, for the audit log, with the namespace that a request is about."""
     owe: Callable[[int], None] = lambda _count: None
     """Told how many requests more this one is worth, for the limits of its key."""
     recording: Recording | None = None

@@ -31,7 +31,7 @@ class BudgetRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             "what holds GPUs, after the grace"
         ),
     ] = budget.NOTIFY
-    grace_s: Annotated[float, msgspec.Meta(ge=0, le=31 * 86400, description="with stop: from then on")] = 3600.0
+    grace_s: Annotated[float, msgspec.Meta(ge=0, le=31 * 86400, description="with stop: wait before it")] = 3600.0
     notify_percent: Annotated[
         tuple[int, ...], msgspec.Meta(description="percentages that are told, each once a month")
     ] = (

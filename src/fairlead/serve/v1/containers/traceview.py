@@ -23,7 +23,7 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float | None
     facts: Annotated[Mapping[str, Any], msgspec.Meta(description="what was read or decided")]
     is_warning: bool
-    teller: Annotated[str, msgspec.Meta(description="whose event says so; empty: it is a record of ours")]
+    teller: Annotated[str, msgspec.Meta(description="component that wrote the event; empty: recorded by Fairlead")]
 
 
 class EntryView(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,10 +32,10 @@ class EntryView(msgspec.Struct, frozen=True, kw_only=True):
     stage: Annotated[str, msgspec.Meta(description="empty for a step of no known stage")]
     layer: str
     title: str
-    record: Annotated[Record, msgspec.Meta(description="whether the layer left its record")]
+    record: Annotated[Record, msgspec.Meta(description="whether the layer recorded its step")]
     step: StepView | None
     offset_s: Annotated[
-        float | None, msgspec.Meta(description="from the first step; negative for what the node did before")
+        float | None, msgspec.Meta(description="after the first step; negative for what the node did before it")
     ]
     count: Annotated[int, msgspec.Meta(description="how often it was recorded in a row")]
 

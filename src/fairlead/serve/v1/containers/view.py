@@ -72,11 +72,9 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
         Waiting | None, msgspec.Meta(description="why it has no node yet; null: it has, or was not looked at")
     ] = None
     time_limit_s: Annotated[int | None, msgspec.Meta(description="stopped so long after its start; null: never")] = None
-    addresses: Annotated[tuple[str, ...], msgspec.Meta(description="in its network; none while it does not run")] = ()
+    addresses: Annotated[tuple[str, ...], msgspec.Meta(description="IP addresses; none while it does not run")] = ()
     user: Annotated[str, msgspec.Meta(description="account whose namespace it is; empty: no user's, or not known")] = ""
-    phases: Annotated[
-        tuple[PhaseView, ...], msgspec.Meta(description="in order; of one container, lists leave them out")
-    ] = ()
+    phases: Annotated[tuple[PhaseView, ...], msgspec.Meta(description="in order; left out of lists")] = ()
     cost: Annotated[
         CostView | None, msgspec.Meta(description="null: in a list, or no possession of GPUs is written down here")
     ] = None
@@ -116,7 +114,7 @@ class ContainerList(msgspec.Struct, frozen=True, kw_only=True):
 
     items: tuple[ContainerView, ...]
     next: listing.Next = ""
-    warnings: Annotated[tuple[str, ...], msgspec.Meta(description="what was asked for and is not carried out")] = ()
+    warnings: Annotated[tuple[str, ...], msgspec.Meta(description="parts of the request that are ignored")] = ()
 
 
 def container_view(pod: core.Pod) -> ContainerView:

@@ -14,13 +14,13 @@ from fairlead.wire.kubernetes.scheduling import queue
 class QueueRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a queue is to be; a field that is left out stays as it is, or as a new queue has it."""
 
-    parent: Annotated[str | None, msgspec.Meta(description="queue whose share it has a part of")] = None
-    guarantee: Annotated[Mapping[str, str] | None, msgspec.Meta(description="never lent, by resource")] = None
+    parent: Annotated[str | None, msgspec.Meta(description="queue above it, whose share it has a part of")] = None
+    guarantee: Annotated[Mapping[str, str] | None, msgspec.Meta(description="kept for it, never lent")] = None
     deserved: Annotated[Mapping[str, str] | None, msgspec.Meta(description="lent while idle, and taken back")] = None
     limit: Annotated[Mapping[str, str] | None, msgspec.Meta(description="the most it may have")] = None
-    weight: Annotated[int, msgspec.Meta(ge=0, le=65535, description="its part of the rest")] | None = None
+    weight: Annotated[int, msgspec.Meta(ge=0, le=65535, description="its part of what no queue deserves")] | None = None
     namespaces: Annotated[tuple[str, ...] | None, msgspec.Meta(description="whose containers are in it")] = None
-    min_runtime_seconds: Annotated[int, msgspec.Meta(ge=0, description="before its pods may end")] | None = None
+    min_runtime_seconds: Annotated[int, msgspec.Meta(ge=0, description="run time before preemption")] | None = None
     policy: Annotated[str | None, msgspec.Meta(description="how its pods are placed; empty: as its parent's")] = None
 
 

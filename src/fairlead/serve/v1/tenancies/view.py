@@ -27,7 +27,7 @@ class TenancyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         bool, msgspec.Meta(description="on a cluster, false: each pod must have a user namespace of its own")
     ] = True
     nfs: Annotated[str, msgspec.Meta(description="export that its volumes are on, SERVER:/PATH; empty: on disk")] = ""
-    nfs_options: Annotated[tuple[str, ...], msgspec.Meta(description="mount options of it, vers=4.2")] = ()
+    nfs_options: Annotated[tuple[str, ...], msgspec.Meta(description="mount options of the export, vers=4.2")] = ()
 
 
 class RegistryRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,12 +81,12 @@ class TenancyView(msgspec.Struct, frozen=True, kw_only=True):
     images: tuple[str, ...]
     host_users: bool
     nfs: Annotated[str, msgspec.Meta(description="export that its volumes are on; empty: on disk")]
-    registries: Annotated[tuple[str, ...], msgspec.Meta(description="that it has credentials for")]
+    registries: Annotated[tuple[str, ...], msgspec.Meta(description="registries that it has credentials for")]
     suspended: bool
     network: NetworkView
     conditions: tuple[ConditionView, ...]
     used: Annotated[Mapping[str, str], msgspec.Meta(description="of its quota")]
-    containers: Annotated[int, msgspec.Meta(description="that have not ended")]
+    containers: Annotated[int, msgspec.Meta(description="number of containers that have not ended")]
     created_at: str | None
 
 

@@ -36,10 +36,10 @@ KEYS: Final[Mapping[str, _Key]] = {
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
     """What was held by one group."""
 
-    group: Annotated[Mapping[str, str], msgspec.Meta(description="by the words of `group_by`; empty: not known")]
-    gpu_seconds: Annotated[float, msgspec.Meta(description="a GPU that several shared counts in parts")]
+    group: Annotated[Mapping[str, str], msgspec.Meta(description="value of each key of `group_by`; empty: not known")]
+    gpu_seconds: Annotated[float, msgspec.Meta(description="a GPU shared by several counts in parts")]
     cost: Annotated[str, msgspec.Meta(description="decimal, in the report's currency")]
-    unpriced_seconds: Annotated[float, msgspec.Meta(description="of it, held of GPUs that have no price")]
+    unpriced_seconds: Annotated[float, msgspec.Meta(description="part of gpu_seconds on GPUs without a price")]
 
 
 class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
     currency: str
     items: Annotated[tuple[UsageRow, ...], msgspec.Meta(description="the largest first")]
     total: UsageRow
-    unattributed_seconds: Annotated[float, msgspec.Meta(description="held by what is not known, and charged to no one")]
+    unattributed_seconds: Annotated[float, msgspec.Meta(description="held by no known container; not charged")]
     notes: Annotated[tuple[str, ...], msgspec.Meta(description="what could not be counted as it stands")]
 
 
@@ -60,7 +60,7 @@ class GPUCheck(msgspec.Struct, frozen=True, kw_only=True):
     gpu: str
     charged_seconds: float
     wall_seconds: Annotated[float, msgspec.Meta(description="how long the period is")]
-    excess_seconds: Annotated[float, msgspec.Meta(description="charged of hours beyond their length; 0: it holds")]
+    excess_seconds: Annotated[float, msgspec.Meta(description="charged beyond each hour's length; 0: none")]
 
 
 class UsageCheck(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ class PhaseView(msgspec.Struct, frozen=True, kw_only=True):
     name: Annotated[str, msgspec.Meta(description="queued, preparing, starting, running or stopping")]
     started_at: str
     ended_at: Annotated[str | None, msgspec.Meta(description="null: it is in this phase now")]
-    duration_s: Annotated[float, msgspec.Meta(description="so far, of the phase that it is in")]
+    duration_s: Annotated[float, msgspec.Meta(description="until now, if it is in this phase now")]
 
 
 class CostView(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,8 +22,8 @@ class CostView(msgspec.Struct, frozen=True, kw_only=True):
     currency: str
     amount: Annotated[str, msgspec.Meta(description="decimal")]
     hourly: Annotated[str, msgspec.Meta(description="what an hour costs as it is now, decimal")]
-    gpu_seconds: Annotated[float, msgspec.Meta(description="held; a GPU that several shared counts in parts")]
-    unpriced_seconds: Annotated[float, msgspec.Meta(description="of it, of GPUs that have no price")]
+    gpu_seconds: Annotated[float, msgspec.Meta(description="GPU time held; a GPU shared by several counts in parts")]
+    unpriced_seconds: Annotated[float, msgspec.Meta(description="part of gpu_seconds on GPUs without a price")]
 
 
 class ProofView(msgspec.Struct, frozen=True, kw_only=True):
