@@ -40,11 +40,14 @@ class PodGC:
             self._ended.pop(pod.metadata.uid, None)
             self._seen.pop(pod.metadata.uid, None)
             return (f"{_GONE}{pod.metadata.uid}",)
+        keys = []
         if pod.status.phase in core.ENDED_PHASES:
             self._ended[pod.metadata.uid] = pod
             if (pod.spec.machine or core.MachineOptions()).ttl_seconds_after_finished is not None:
-                return (f"{_TTL}{pod.metadata.uid}",)
-        return (_SWEEP,) if len(self._ended) > self._settings.finished_pods else ()
+                keys.append(f"{_TTL}{pod.metadata.uid}")
+        if len(self._ended) > self._settings.finished_pods:
+            keys.append(_SWEEP)
+        return keys
 
     async def reconcile(self, key: str) -> float | None:
         """Remove one pod's events, or the oldest ended pods."""

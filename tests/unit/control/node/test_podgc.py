@@ -34,8 +34,11 @@ def _store() -> MemoryStore:
     return MemoryStore(now=_Clock())
 
 
-async def _ended(store: MemoryStore, name: str, phase: str = "Succeeded", *, node: str = "") -> core.Pod:
-    spec = core.PodSpec(containers=(core.Container(name="main", image="i"),), node_name=node)
+async def _ended(
+    store: MemoryStore, name: str, phase: str = "Succeeded", *, node: str = "", ttl_s: int | None = None
+) -> core.Pod:
+    machine = None if ttl_s is None else core.MachineOptions(ttl_seconds_after_finished=ttl_s)
+    spec = core.PodSpec(containers=(core.Container(name="main", image="i"),), node_name=node, machine=machine)
     pod = await store.create(core.Pod(metadata=meta.ObjectMeta(name=name, namespace="default"), spec=spec))
     await tracerecorder.record(
         store, tracerecorder.reference(pod), TraceStep(layer="test", reason="Made", message="made", at=0.0, facts={})
@@ -118,3 +121,12 @@ async def test_a_pod_that_goes_with_its_end_is_removed_and_no_other() -> None:
         await store.update_status(msgspec.structs.replace(pod, status=core.PodStatus(phase="Succeeded")))
         await _until_gone(store, core.Pod, 1)
     assert [one.metadata.name for one in (await store.list(core.Pod)).items] == ["kept"]
+
+
+async def test_ended_pods_that_would_go_by_themselves_later_count_towards_the_limit() -> None:
+    store = _store()
+    for name in ("a", "b", "c", "d"):
+        await _ended(store, name, ttl_s=3600)
+    async with _running(store, keep=1):
+        await _until_gone(store, core.Pod, 3)
+    assert await _names(store) == ["d"]
