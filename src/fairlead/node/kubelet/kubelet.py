@@ -500,9 +500,8 @@ class Kubelet:
         """Keep nothing more of a pod whose containers are gone."""
         await self._runtime.forget(uid)
         self._attachments.forget(uid)
-        self._blocked.pop(uid, None)
-        self._unanswered.pop(uid, None)
-        self._addressed.pop(uid, None)
+        for kept in (self._blocked, self._unanswered, self._addressed):
+            kept.pop(uid, None)
         self._faults.end(uid)
 
 
