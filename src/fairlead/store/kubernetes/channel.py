@@ -28,8 +28,14 @@ _CHUNK: Final = 1 << 16
 _END_OF_TRANSMISSION: Final = b"\x04"
 _LONGEST_CODE: Final = 9
 """Digits of an exit code; Python reads numbers of up to 4,300."""
-_NOT_RUNNING: Final = ("container not found", "not running", "not found in pod", "is not in running state")
-"""What kubelets say of a container whose process is not there."""
+_NOT_RUNNING: Final = (
+    "container not found",
+    "not running",
+    "not found in pod",
+    "is not in running state",
+    "namespace path: lstat /proc/",
+)
+"""What kubelets say of a container whose process is not there; the last is runc's, of one that ends right then."""
 
 
 async def _send(socket: Socket, channel: int, data: bytes) -> None:

@@ -172,6 +172,11 @@ async def test_variables_and_a_folder_of_an_exec_are_set_by_a_shell_that_reads_n
     [
         ({"status": "Failure", "message": "no: executable file not found in $PATH"}, errors.Invalid, "ExecFailed"),
         ({"status": "Failure", "message": 'container not found ("main")'}, errors.Conflict, "ContainerNotRunning"),
+        (
+            {"status": "Failure", "message": "namespace path: lstat /proc/1989/ns/ipc: no such file or directory"},
+            errors.Conflict,
+            "ContainerNotRunning",
+        ),
         (None, errors.Unavailable, "StreamBroken"),
     ],
 )
