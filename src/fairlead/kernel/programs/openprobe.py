@@ -105,13 +105,6 @@ _entered: set[str] = set()
 
 
 def _enter(cgroup_file: str) -> None:
-    if cgroup_file in _entered:
-        return
-    _move(cgroup_file)
-    _entered.add(cgroup_file)
-
-
-def _move(cgroup_file: str) -> None:
     folder, name = os.path.split(cgroup_file)
     if name == "cgroup.procs" and _continue_in_child(folder):
         return
@@ -121,10 +114,12 @@ def _move(cgroup_file: str) -> None:
 
 
 def _enter_all(cgroup_files: list[str]) -> None:
-    if not _entered.issuperset(cgroup_files):
+    missing = [path for path in cgroup_files if path not in _entered]
+    if missing:
         _leave_own_cgroups()
-    for path in cgroup_files:
+    for path in missing:
         _enter(path)
+        _entered.add(path)
 
 
 def _orders() -> list[str]:
