@@ -157,11 +157,23 @@ async def attach(pid: int, nodes: Sequence[GrantedNode], *, container: str = "")
     try:
         await asyncio.to_thread(cgroup.change, cgroups, allow=rules)
         done = await work(pid, make=nodes, process=process)
-    except errors.FairleadError:
-        await asyncio.to_thread(cgroup.change, cgroups, deny=[_to_deny(rule, before.rules) for rule in fresh])
+    except errors.FairleadError as error:
+        if fresh:
+            await _take_back(cgroups, [_to_deny(rule, before.rules) for rule in fresh], error)
         raise
     found = await readback.read_back(pid, paths=tuple(node.path for node in nodes), numbers=())
     return Outcome(rules=tuple(str(rule) for rule in rules), nodes=done, opens=dict(found.opens), unread=found.unread)
+
+
+async def _take_back(
+    cgroups: tuple[cgroup.Cgroup, ...], rules: Sequence[DeviceRule], cause: errors.FairleadError
+) -> None:
+    """Deny what an attach that failed had allowed. Raises: Unavailable, Conflict: that failed too; both are said."""
+    try:
+        await asyncio.to_thread(cgroup.change, cgroups, deny=rules)
+    except errors.FairleadError as error:
+        message = f"{cause.message}; what was allowed could not be taken back: {error.message}"
+        raise type(error)(message, reason=error.reason, hint=error.hint) from cause
 
 
 async def detach(pid: int, nodes: Sequence[GrantedNode], *, is_forced: bool, container: str = "") -> Outcome:

@@ -340,3 +340,15 @@ def test_what_containers_get_beside_their_gpus_is_no_neighbours(tmp_path: Path, 
     (tmp_path / "cdi/gds.json").write_text(json.dumps(spec))
     known = attach.known_nodes(attach.scan([tmp_path / "cdi"]))
     assert {(node.major, node.minor) for node in known} == {(195, 0), (195, 1)}
+
+
+async def test_an_attach_that_cannot_be_taken_back_says_both_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise errors.Unavailable("the kernel refuses", reason="RulesUnreadable", hint="as root")
+
+    monkeypatch.setattr(devicecgroup, "change", refuse)
+    cause = errors.Conflict("a file stands there", reason="NodeTaken")
+    with pytest.raises(errors.Unavailable) as caught:
+        await attach._take_back((), [rule(1)], cause)
+    assert caught.value.message == "a file stands there; what was allowed could not be taken back: the kernel refuses"
+    assert (caught.value.reason, caught.value.hint) == ("RulesUnreadable", "as root")
