@@ -113,7 +113,11 @@ class DeviceManager:
             raise errors.Invalid(message, reason="EndpointInvalid")
         socket = folder / request.endpoint
         endpoint = await plugin.Endpoint.dial(request.resource_name, socket, timeout_s=self._timeout_s)
-        await self._new.put(endpoint)
+        try:
+            await self._new.put(endpoint)
+        except asyncio.CancelledError:
+            await endpoint.channel.close()
+            raise
         telemetry.log.info("device plugin registered", resource=request.resource_name, path=request.endpoint)
         return pb.Empty()
 

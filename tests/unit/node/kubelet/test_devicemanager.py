@@ -14,9 +14,10 @@ import grpc.aio
 import pytest
 
 from fairlead import errors
-from fairlead.node.kubelet import registration
+from fairlead.node.kubelet import devicemanager, registration
 from fairlead.node.kubelet.checkpoint import NAME, Checkpoint, Grant
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager, device_requests
+from fairlead.node.kubelet.endpoint import Endpoint
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.proto import deviceplugin_pb2 as pb
@@ -561,3 +562,30 @@ async def test_a_full_disk_refuses_the_allocation_and_changes_no_book(tiny_disk:
         assert books.manager.holders() == {"uid-1"}
         (tiny_disk / "state" / "filler").unlink()
         assert await books.allocate(_pod(uid="uid-2")) == {"main0": ("g1",)}
+
+
+async def test_a_registration_that_is_given_up_while_it_waits_leaves_no_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devicemanager, "_MOST_NEW", 1)
+    dialed = list[Endpoint]()
+    dial = Endpoint.dial
+
+    async def noted(*words: Any, **options: Any) -> Endpoint:
+        dialed.append(await dial(*words, **options))
+        return dialed[-1]
+
+    monkeypatch.setattr(Endpoint, "dial", noted)
+    books, plugin = Books(tmp_path), Plugin("a")
+    books.sockets.mkdir()
+    async with plugin.serve(books.sockets / "p.sock"):
+        await books.manager.register(plugin.request("p.sock"), books.sockets)
+        async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(books.manager.register(plugin.request("p.sock"), books.sockets))
+            while len(dialed) < 2:  # noqa: ASYNC110  (the dial has no event)
+                await asyncio.sleep(0.01)
+            waiting.cancel()
+        states = [one.channel.get_state() for one in dialed]
+        await dialed[0].channel.close()
+    assert states[0] is not grpc.ChannelConnectivity.SHUTDOWN
+    assert states[1] is grpc.ChannelConnectivity.SHUTDOWN
