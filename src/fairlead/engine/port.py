@@ -154,18 +154,18 @@ class EngineInfo:
 class Advice:
     """What `doctor` says of an engine, in that engine's commands; `{name}` is a container's name."""
 
-    newer: str
-    """Where its CDI is too old."""
-    asked: str
-    """How a person asks it what it is, where it did not answer."""
-    listed: str
-    """How a person lists its containers, where it did not."""
+    too_old: str
+    """What to do where its CDI is too old."""
+    no_answer: str
+    """What to do where it did not say what it is."""
+    no_list: str
+    """What to do where it did not list its containers."""
     broken: str
     """What is wrong with a container that `MachineEngine.find_broken` names."""
-    costs: str
+    broken_why: str
     """What such a container spoils."""
-    removed: str
-    """How a person removes it."""
+    broken_fix: str
+    """How to remove it."""
 
 
 class ExecSession(Protocol):

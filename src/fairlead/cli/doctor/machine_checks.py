@@ -104,23 +104,23 @@ def _engine(seen: Seen) -> Iterator[Finding]:
     engine, advice = seen.engine, engines.advice()
     if engine.problem:
         why = "the engine starts containers and injects their devices"
-        fix = engine.hint or advice.asked
+        fix = engine.hint or advice.no_answer
         yield Finding(check="engine", level="fail", what=engine.problem, why=why, fix=fix)
         return
     what = f"{engine.name} {engine.version} with {engine.runtime}, reads CDI up to {engine.cdi_ceiling}"
     if _version(engine.cdi_ceiling) < _CDI_WANTED:
         why = "specs are written in CDI 0.5.0; an older reader would refuse them"
-        yield Finding(check="engine", level="warn", what=what, why=why, fix=advice.newer)
+        yield Finding(check="engine", level="warn", what=what, why=why, fix=advice.too_old)
     else:
         yield Finding(check="engine", level="ok", what=what)
     for note in engine.notes:
         yield Finding(check="engine", level="warn", what=note, why="detected here and worked around")
     for name in seen.listing.broken:
-        what, fix = advice.broken.format(name=name), advice.removed.format(name=name)
-        yield Finding(check="engine", level="warn", what=what, why=advice.costs, fix=fix)
+        what, fix = advice.broken.format(name=name), advice.broken_fix.format(name=name)
+        yield Finding(check="engine", level="warn", what=what, why=advice.broken_why, fix=fix)
     if seen.listing.problem:
         why = "without a list nobody knows which containers hold GPUs"
-        yield Finding(check="engine", level="fail", what=seen.listing.problem, why=why, fix=advice.listed)
+        yield Finding(check="engine", level="fail", what=seen.listing.problem, why=why, fix=advice.no_list)
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -28,12 +28,12 @@ from fairlead_cdi import directory
 
 NAME: Final = "podman"
 ADVICE: Final = port.Advice(
-    newer="install podman 4.3 or newer",
-    asked="`podman info` as this user says the same; its storage and configuration must be readable",
-    listed="`podman ps --all` as root says the same",
+    too_old="install podman 4.3 or newer",
+    no_answer="`podman info` as this user says the same; its storage and configuration must be readable",
+    no_list="`podman ps --all` as root says the same",
     broken="container {name} breaks `podman ps`: its network namespace is gone",
-    costs="podman lists no container while it is there; fairlead lists the others one by one, which takes longer",
-    removed="`podman rm --force {name}`",
+    broken_why="podman lists no container while it is there; fairlead lists the others one by one, which takes longer",
+    broken_fix="`podman rm --force {name}`",
 )
 # Newest CDI version each podman reads, measured with one minimal spec per version (docs/design/peers.md);
 # 4.1, the first with CDI at all, was not measured: 0.3.0 is what every release of its library reads.
