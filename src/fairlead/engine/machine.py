@@ -12,9 +12,8 @@ from typing import Protocol, Self
 
 from fairlead import settings
 from fairlead.engine.access import Access
-from fairlead.engine.imagestore import ImageStore
 from fairlead.engine.podman import engine, host
-from fairlead.engine.port import Advice, Engine, EngineInfo, IdentifiedImages, Networks
+from fairlead.engine.port import Advice, Engine, EngineInfo, IdentifiedImages, ImageStore, Networks
 
 
 class MachineEngine(Engine, Access, IdentifiedImages, ImageStore, Networks, Protocol):
@@ -34,16 +33,16 @@ def open_engine(chosen: settings.EngineSettings) -> MachineEngine:
     return engine.PodmanEngine(chosen)
 
 
-def advice() -> Advice:
-    """Return what a person can do about this machine's engine."""
+def advice(_chosen: settings.EngineSettings) -> Advice:
+    """Return what a person can do about the engine that the settings name."""
     return host.ADVICE
 
 
-def list_cdi_folders(version: str) -> tuple[str, ...]:
-    """Return where the engine of that version looks for CDI specs on this machine."""
+def list_cdi_folders(_chosen: settings.EngineSettings, version: str) -> tuple[str, ...]:
+    """Return where the engine that the settings name, of that version, looks for CDI specs on this machine."""
     return host.cdi_folders(version, Path("/"))
 
 
-def check_cdi_folder(folder: Path, found: EngineInfo) -> None:
+def check_cdi_folder(_chosen: settings.EngineSettings, folder: Path, found: EngineInfo) -> None:
     """Hold the folder of our specs to those that the engine reads. Raises: Invalid (`CDIFolderUnread`)."""
     host.check_cdi_folder(folder, found.version, root=Path("/"))

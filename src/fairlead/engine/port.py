@@ -335,3 +335,27 @@ class IdentifiedImages(Images, Protocol):
     async def identity(self, name: str) -> str | None:
         """Return the id of an image that can be run without a pull; None: there is none."""
         ...
+
+
+class ImageStore(Protocol):
+    """Images as things that are named, moved and thrown away, for those who keep them."""
+
+    async def tag(self, name: str, new: str) -> None:
+        """Give an image one more name. Raises: NotFound (`ImageNotFound`); Invalid: not a reference."""
+        ...
+
+    def pull_lines(self, name: str) -> AsyncGenerator[bytes, None]:
+        """Fetch an image, yielding what the engine says of its progress. Raises: as `Images.pull`."""
+        ...
+
+    async def save(self, names: tuple[str, ...]) -> ExecSession:
+        """Write images as one archive that docker reads too: the session's output. Raises: NotFound."""
+        ...
+
+    async def load(self) -> ExecSession:
+        """Read an archive of images, the session's input; its output says which they were."""
+        ...
+
+    async def prune_images(self, *, every: bool) -> tuple[str, ...]:
+        """Remove images without a name, with `every` also those that no container is made from; returns their ids."""
+        ...

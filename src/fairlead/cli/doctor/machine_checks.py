@@ -99,9 +99,7 @@ def _disk(seen: Seen) -> Iterator[Finding]:
 
 
 def _engine(seen: Seen) -> Iterator[Finding]:
-    from fairlead.engine import machine as engines
-
-    engine, advice = seen.engine, engines.advice()
+    engine, advice = seen.engine, seen.advice
     if engine.problem:
         why = "the engine starts containers and injects their devices"
         fix = engine.hint or advice.no_answer

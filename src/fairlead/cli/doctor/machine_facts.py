@@ -22,6 +22,7 @@ from fairlead.cli.core import connection, invocation
 from fairlead.cli.core.client import Client
 from fairlead.cli.doctor import lease, secret, specs, tenancy
 from fairlead.cli.doctor.sharing import mps
+from fairlead.engine.port import Advice
 from fairlead.kernel import socketpeer
 from fairlead.model import cdikind
 from fairlead.model.driver import DriverFiles
@@ -90,6 +91,8 @@ class Seen:
     is_root: bool
     kernel: str
     engine: EngineView
+    advice: Advice
+    """What can be done about the engine."""
     gpus: GPUListing
     silicon_error: str
     profile: str
@@ -157,6 +160,7 @@ async def _collect_service(
         is_root=os.geteuid() == 0,
         kernel=os.uname().release,
         engine=engine,
+        advice=_advice(config),
         listing=await _list_containers(config, engine),
         gpus=listing,
         silicon_error="",
@@ -169,7 +173,7 @@ async def _collect_service(
         cdi=_resolve(
             engine,
             own_folder,
-            folders=_folders(engine, own_folder),
+            folders=_folders(config, engine, own_folder),
             wanted=offered(listing),
             withheld=sum(view.lease not in _PUBLISHED for view in listing.gpus),
             silicon_root=root,
@@ -222,15 +226,15 @@ def offered(listing: GPUListing) -> list[str]:
     ]
 
 
-def _read_folders(engine: EngineView) -> tuple[str, ...]:
+def _read_folders(config: Settings, engine: EngineView) -> tuple[str, ...]:
     from fairlead.engine import machine as engines
 
-    return engines.list_cdi_folders(engine.version)
+    return engines.list_cdi_folders(config.engine, engine.version)
 
 
-def _folders(engine: EngineView, own_folder: Path) -> list[str]:
+def _folders(config: Settings, engine: EngineView, own_folder: Path) -> list[str]:
     """Return where the engine looks, as this process sees it: a service that hides its folder has its own view."""
-    named = _read_folders(engine)
+    named = _read_folders(config, engine)
     parts = own_folder.parts
     if parts[1:2] == ("proc",) and parts[3:4] == ("root",):
         return [str(Path(*parts[:4], folder.lstrip("/"))) for folder in named]
@@ -353,6 +357,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
         is_root=os.geteuid() == 0,
         kernel=os.uname().release,
         engine=engine,
+        advice=_advice(config),
         listing=await _list_containers(config, engine),
         gpus=listing,
         silicon_error=silicon_error,
@@ -364,7 +369,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
         cdi=_resolve(
             engine,
             config.node.cdi_folder,
-            folders=_read_folders(engine),
+            folders=_read_folders(config, engine),
             wanted=(),
             withheld=0,
             silicon_root=root,
@@ -399,6 +404,12 @@ async def _engine(config: Settings) -> EngineView:
     except errors.FairleadError as error:
         return EngineView(problem=error.message, hint=error.hint)
     return msgspec.convert(info, EngineView, from_attributes=True)
+
+
+def _advice(config: Settings) -> Advice:
+    from fairlead.engine import machine as engines
+
+    return engines.advice(config.engine)
 
 
 async def _list_containers(config: Settings, engine: EngineView) -> EngineListing:

@@ -86,7 +86,7 @@ async def run_service(
     _group(config.api.group)
     engine = engines.open_engine(config.engine)
     info = await engine.info()
-    engines.check_cdi_folder(config.node.cdi_folder, info)
+    engines.check_cdi_folder(config.engine, config.node.cdi_folder, info)
     config.state.run.mkdir(parents=True, exist_ok=True, mode=0o755)
     config.kubelet_folder.mkdir(parents=True, exist_ok=True)
     async with _opened(config) as (store, silicon), _public_door(config) as public:

@@ -433,7 +433,7 @@ class FakeEngine(networks.FakeNetworks):
         del self._images[found.image.names[0]]
 
     async def tag(self, name: str, new: str) -> None:
-        """See `imagestore.ImageStore.tag`."""
+        """See `port.ImageStore.tag`."""
         found = self._find(name)
         if found is None:
             raise _unknown_image(name, "tag")
@@ -441,19 +441,19 @@ class FakeEngine(networks.FakeNetworks):
         self._images[full] = replace(found, image=replace(found.image, names=(full,)))
 
     async def pull_lines(self, name: str) -> AsyncGenerator[bytes, None]:
-        """See `imagestore.ImageStore.pull_lines`."""
+        """See `port.ImageStore.pull_lines`."""
         yield f"Trying to pull {name}...\n".encode()
         await self.pull(name)
 
     async def save(self, names: tuple[str, ...]) -> fake_access.FakeCopy:
-        """See `imagestore.ImageStore.save`; the archive of the fake is a line a name."""
+        """See `port.ImageStore.save`; the archive of the fake is a line a name."""
         for name in names:
             if self._find(name) is None:
                 raise _unknown_image(name, "save")
         return fake_access.FakeCopy("\n".join(names).encode(), lambda _data: None)
 
     async def load(self) -> fake_access.FakeCopy:
-        """See `imagestore.ImageStore.load`."""
+        """See `port.ImageStore.load`."""
 
         def keep(data: bytes) -> None:
             for name in data.decode().split():
@@ -462,7 +462,7 @@ class FakeEngine(networks.FakeNetworks):
         return fake_access.FakeCopy(None, keep)
 
     async def prune_images(self, *, every: bool) -> tuple[str, ...]:
-        """See `imagestore.ImageStore.prune_images`; all images here have a name."""
+        """See `port.ImageStore.prune_images`; all images here have a name."""
         used = [self._find(container.spec.image) for container in self._containers.values()]
         idle = [name for name, kept in self._images.items() if every and not any(kept is one for one in used)]
         return tuple(self._images.pop(name).image.id for name in idle)

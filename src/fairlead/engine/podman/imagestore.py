@@ -1,4 +1,4 @@
-"""Implements `engine.imagestore` with podman."""
+"""Implements `port.ImageStore` with podman."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def pull_progress(lines: bytes) -> bytes:
 
 
 class PodmanImageStore:
-    """`imagestore.ImageStore` over the podman program."""
+    """`port.ImageStore` over the podman program."""
 
     _podman: cli.Podman
 
     async def tag(self, name: str, new: str) -> None:
-        """See `imagestore.ImageStore.tag`."""
+        """See `port.ImageStore.tag`."""
         checks.check_image(name)
         checks.check_image(new)
         await self._podman.checked(f'image "{name}"', "tag", "tag", "--", name, new)
 
     async def pull_lines(self, name: str) -> AsyncGenerator[bytes, None]:
-        """See `imagestore.ImageStore.pull_lines`; podman says a line for each layer."""
+        """See `port.ImageStore.pull_lines`; podman says a line for each layer."""
         checks.check_image(name)
         argv = self._podman.argv("pull", "--", name)
         tail, rest = b"", b""
@@ -61,7 +61,7 @@ class PodmanImageStore:
             yield rest
 
     async def save(self, names: tuple[str, ...]) -> podman_exec.PodmanExec:
-        """See `imagestore.ImageStore.save`."""
+        """See `port.ImageStore.save`."""
         for name in names:
             checks.check_image(name)
             result = await self._podman.run("image", "exists", "--", name)
@@ -72,7 +72,7 @@ class PodmanImageStore:
         return await self._session("save", "--quiet", "--format=docker-archive", *several, "--", *names)
 
     async def load(self) -> podman_exec.PodmanExec:
-        """See `imagestore.ImageStore.load`."""
+        """See `port.ImageStore.load`."""
         return await self._session("load", "--quiet", stdin=True)
 
     async def _session(self, *arguments: str, stdin: bool = False) -> podman_exec.PodmanExec:
@@ -80,7 +80,7 @@ class PodmanImageStore:
         return await podman_exec.open_session(argv, env=self._podman.env, tty=False, stdin=stdin, mark="", pid=None)
 
     async def prune_images(self, *, every: bool) -> tuple[str, ...]:
-        """See `imagestore.ImageStore.prune_images`."""
+        """See `port.ImageStore.prune_images`."""
         wide = ["--all"] if every else []
         result = await self._podman.checked("images", "prune", "image", "prune", "--force", *wide, timeout_s=_PRUNE_S)
         return tuple(result.stdout.decode().split())

@@ -10,8 +10,7 @@ from typing import Final, Protocol
 
 from fairlead import errors, files
 from fairlead.engine.access import Access
-from fairlead.engine.imagestore import ImageStore
-from fairlead.engine.port import ContainerState, Engine, Image, Images
+from fairlead.engine.port import ContainerState, Engine, Image, Images, ImageStore
 from fairlead.kernel import netns
 from fairlead.model import replica
 from fairlead.model.device import gpus_by_device

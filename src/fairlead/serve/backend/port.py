@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from fairlead import errors
 from fairlead.engine.access import Usage
-from fairlead.engine.imagestore import ImageStore
+from fairlead.engine.port import ImageStore
 from fairlead.plan.lease.baseline import Decided, Learned
 from fairlead.plan.lease.row import Row
 from fairlead.plan.tenancy import secret
@@ -337,7 +337,10 @@ NO_CREDENTIALS: Final = Absent(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """Where containers run: one field a capability."""
+    """Where containers run: one field a capability.
+
+    One whose default is an `Absent` is closed wherever a backend does not fill it, to users and accounts above all.
+    """
 
     hardware: Hardware
     lifecycle: Lifecycle

@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead import settings
 from fairlead.cli.doctor import machine_checks, machine_facts, specs
+from fairlead.engine import machine
 from fairlead.kernel import socketpeer
 from fairlead.model.gpu import GPU, GPUHealth, UnreadableGPU
 from fairlead.model.ids import GPUUUID
@@ -72,6 +74,7 @@ _NONE = msgspec.structs.replace(_LISTING, gpus=())
 _LOST = UnreadableGPU(index=5, pci_bus_id=None, uuid=GPUUUID("GPU-5"), reason="Lost", message="nvml: GPU is lost")
 _STOPPED = socketpeer.Server(pid=7, state="T (stopped)")
 _GOOD = machine_facts.Seen(
+    advice=machine.advice(settings.EngineSettings()),
     service="fairlead 1 at x",
     service_error="",
     is_root=True,

@@ -10,7 +10,7 @@ import litestar
 from litestar import openapi, params, response, status_codes
 
 from fairlead import errors
-from fairlead.engine.imagestore import ImageStore
+from fairlead.engine.port import ImageStore
 from fairlead.serve.api import page as pages
 from fairlead.serve.api import stream
 from fairlead.serve.api.failure import documented
