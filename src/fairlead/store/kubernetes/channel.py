@@ -33,9 +33,10 @@ _NOT_RUNNING: Final = (
     "not running",
     "not found in pod",
     "is not in running state",
+    "cannot exec in a stopped container",
     "namespace path: lstat /proc/",
 )
-"""What kubelets say of a container whose process is not there; the last is runc's, of one that ends right then."""
+"""What kubelets say of a container whose process is not there; the last two are runc's, of one that ends right then."""
 
 
 async def _send(socket: Socket, channel: int, data: bytes) -> None:

@@ -177,6 +177,11 @@ async def test_variables_and_a_folder_of_an_exec_are_set_by_a_shell_that_reads_n
             errors.Conflict,
             "ContainerNotRunning",
         ),
+        (
+            {"status": "Failure", "message": "exec failed: cannot exec in a stopped container"},
+            errors.Conflict,
+            "ContainerNotRunning",
+        ),
         (None, errors.Unavailable, "StreamBroken"),
     ],
 )
