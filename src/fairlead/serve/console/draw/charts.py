@@ -50,19 +50,19 @@ class Chart:
 
 
 def by_day(values: Mapping[tuple[str, str], float], days: Sequence[str], unit: str) -> Chart | None:
-    """Return a chart of values by day and group; None: there is nothing in it."""
+    """Return a chart of the values of these days, by day and group; None: there is nothing in it."""
+    values = {key: value for key, value in values.items() if key[0] in days}
     sums: dict[str, float] = {}
     for (_, group), value in values.items():
         sums[group] = sums.get(group, 0) + value
-    if not any(sums.values()) or not days:
+    if not any(sums.values()):
         return None
     order = sorted(sums, key=lambda group: (-sums[group], group))
     named = order if len(order) <= _GROUPS else order[: _GROUPS - 1]
     groups = (*named, *(() if len(named) == len(order) else (REST,)))
     stacks = {day: [0.0] * len(groups) for day in days}
     for (day, group), value in values.items():
-        if day in stacks:
-            stacks[day][groups.index(group if group in named else REST)] += value
+        stacks[day][groups.index(group if group in named else REST)] += value
     top = _round_up(max(map(sum, stacks.values())))
     inner, step = HEIGHT - _TOP - _BOTTOM, (WIDTH - _LEFT - _RIGHT) / len(days)
     pieces, labels = [], []

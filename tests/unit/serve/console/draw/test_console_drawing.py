@@ -158,6 +158,8 @@ def test_bars_of_a_day_stand_on_each_other_and_never_leave_the_chart() -> None:
     assert high.y + high.height == pytest.approx(low.y)
     assert all(one.y >= 0 and one.y + one.height <= charts.HEIGHT for one in chart.pieces)
     assert charts.by_day({}, days, "h") is None
+    assert charts.by_day({("1969-12-31", "red"): 6.0}, days, "h") is None
+    assert charts.by_day({**values, ("1969-12-31", "green"): 60.0}, days, "GPU hours") == chart
 
 
 def test_the_smallest_groups_of_a_chart_count_together() -> None:
