@@ -167,7 +167,10 @@ def _lint(page: str) -> subprocess.CompletedProcess[str]:
 async def test_idleness_of_a_held_gpu_raises_an_alert_that_clears(scene: Scene) -> None:
     scene.silicon.inject("utilization", gpu=0, value="95")
     scene.silicon.inject("utilization", gpu=1, value="3")
-    alerts = await scene.until(lambda now: "LowGPUUtilization" in now)
+    # a scrape from before the injection may have had both idle for a moment
+    alerts = await scene.until(
+        lambda now: [labels["pod"] for labels in now.get("LowGPUUtilization", ())] == ["notebook"]
+    )
     (labels,) = alerts["LowGPUUtilization"]
     assert (labels["namespace"], labels["pod"], labels["gpu"], labels["hostname"]) == ("lab", "notebook", "1", "n1")
     scene.silicon.inject("utilization", gpu=1, value="80")
