@@ -35,12 +35,13 @@ KINDS: Final = {"agent": 3, "scheduler": 2, "controller": 2, "kubelet": 2, "cont
 """What is killed, and how often in proportion."""
 _BUNDLES: Final = "io.containerd.runtime.v2.task/k8s.io"
 _ENDED: Final = {"Succeeded", "Failed"}
+_EXITS: Final = {-signal.SIGKILL, verb.LEASE_LOST}
 _ENOUGH: Final = 8
 """So many pods with GPUs must have run; the machine may be slow."""
 _MORE_S: Final = 120.0
 END_S: Final = 300.0
-"""By when a tenancy has ended or stands. The namespace controller of Kubernetes tries again after 5, 10, 20, 40 and
-then 60 s each where requests of its own fail: five failures in a row take 135 s, six 195 s."""
+"""How long after the last kill a tenancy has ended or stands. The namespace controller of Kubernetes tries again after
+5, 10, 20, 40 and then 60 s each where requests of its own fail: five failures in a row take 135 s, six 195 s."""
 
 
 @dataclass
@@ -64,7 +65,16 @@ class Churn:
     """How long the end of a tenancy took at most."""
     lists: int = 0
     """How often the kubelet's list was read beside the agent."""
+    fell: Counter[str] = field(default_factory=Counter)
+    """What ended by itself and was started again: a kubelet does where its runtime is away at its start."""
+    struck_at: float = 0.0
+    """When something was last killed; monotonic."""
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    """Held by who ends or starts a process of the cluster's machine."""
     over: threading.Event = field(default_factory=threading.Event)
+    """No more is made, and nothing more is killed."""
+    ended: threading.Event = field(default_factory=threading.Event)
+    """Nothing is kept running any longer."""
 
     def play(self, *, tenancies: int, containers: int, seconds: float, pause_s: float, recycle_s: float) -> Any:
         """Churn for a while; return what the checker says and what was left."""
@@ -78,11 +88,15 @@ class Churn:
             bundles = self.cluster.host.disk / "run" / "containerd" / _BUNDLES
             line = (sys.executable, "-I", str(CHECKER), f"--state={self.state}", f"--mark={MARK}", f"--gpus={order}")
             where = (f"--bundles={bundles}", "--without-packets")
+            keeper = threading.Thread(target=self.keep)
+            keeper.start()
             with subprocess.Popen((*line, *where), stdout=subprocess.PIPE) as checker:
                 try:
                     self.churn(names, containers, seconds, pause_s, recycle_s)
                     return self.end(server, checker, names)
                 finally:
+                    self.ended.set()
+                    keeper.join(60)
                     checker.kill()
 
     def churn(self, names: list[str], containers: int, seconds: float, pause_s: float, recycle_s: float) -> None:
@@ -202,9 +216,9 @@ class Churn:
             self.seen.append("a request is never answered")
 
     def until(self, holds: Any, timeout_s: float = 120) -> bool:
-        """Ask again and again, also while nobody answers; False: not within the time."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
+        """Ask again and again, also while nobody answers; False: not within the time, which each kill begins anew."""
+        begun = time.monotonic()
+        while time.monotonic() < max(begun, self.struck_at) + timeout_s:
             with contextlib.suppress(errors.FairleadError, KeyError):
                 if holds():
                     return True
@@ -215,21 +229,40 @@ class Churn:
 
     def strike(self, chance: random.Random) -> None:
         kind = chance.choices(tuple(KINDS), tuple(KINDS.values()))[0]
-        if kind == "agent":
-            self.agent.stop(signal.SIGKILL)
-            self.agent.start()
-        elif kind in self.verbs:
-            self.verbs[kind].stop(signal.SIGKILL)
-            self.verbs[kind].start()
-        elif kind in self.cluster.processes:
-            self.cluster.restart(kind, signal.SIGKILL)
-        else:
-            found = self.processes("containerd-shim" if kind == "shim" else "sleep")
-            if not found:
-                return
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(chance.choice(found), signal.SIGKILL)
-        self.kills[kind] += 1
+        with self.turn:
+            if kind == "agent":
+                self.agent.stop(signal.SIGKILL)
+                self.agent.start()
+            elif kind in self.verbs:
+                self.verbs[kind].kill()
+            elif kind in self.cluster.processes:
+                self.cluster.restart(kind, signal.SIGKILL)
+            else:
+                found = self.processes("containerd-shim" if kind == "shim" else "sleep")
+                if not found:
+                    return
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(chance.choice(found), signal.SIGKILL)
+            self.kills[kind] += 1
+            self.struck_at = time.monotonic()
+
+    def keep(self) -> None:
+        """Start what ended by itself on the cluster's machine, as a service manager does, until all is over."""
+        while not self.ended.wait(1.0):
+            with self.turn:
+                for name in [name for name, one in self.cluster.processes.items() if not one.is_alive]:
+                    self.fell[name] += 1
+                    self.cluster.start(name)
+                if self.agent.process is not None and not self.agent.process.is_alive:
+                    self.fell["agent"] += 1
+                    self.agent.start()
+
+    def fallen(self) -> list[str]:
+        """Return what of the product ended by itself and may not: a verb may where it has lost its lease."""
+        found = ["agent"] * self.fell["agent"]
+        for name, one in self.verbs.items():
+            found += [f"{name}: status {status}" for status in one.exits if status not in _EXITS]
+        return found
 
     def processes(self, program: str) -> list[int]:
         """Return the processes of the cluster's machine whose program's name begins so."""
@@ -263,7 +296,8 @@ class Churn:
             "recycled": self.recycled,
             "longest end, s": round(self.longest_end_s),
             "lists": self.lists,
-            "seen": self.seen,
+            "ended by themselves": {**self.fell, **{name: Counter(one.exits) for name, one in self.verbs.items()}},
+            "seen": [*self.seen, *self.fallen()],
             "left": [*left, *spaces(server)],
             "kept back": kept,
             "checker": judged,

@@ -18,7 +18,7 @@ import yaml
 from tests.cluster import churn, node
 from tests.cluster.test_tenancies_on_cluster import _SPACE as SPACE
 from tests.cluster.test_tenancies_on_cluster import applied, controller, emptied, kubeconfig  # noqa: F401 fixtures
-from tests.cluster.verb import Verb, running
+from tests.cluster.verb import Verb, supervised
 from tools.cluster import api, home
 
 pytestmark = [
@@ -97,11 +97,13 @@ def test_tenancies_churn_and_are_killed_and_no_gpu_is_in_two_hands_lost_or_unver
     ruled = controller(kubeconfig, tmp_path, "--control-tenancy-enforcer=networkpolicy")
     words = (f"--cluster-namespace={SPACE}",)
     placing = Verb("scheduler", account(cluster, server, "scheduler"), tmp_path / "scheduler.log", words)
-    with running(ruled), running(placing):
+    with supervised(ruled), supervised(placing):
         verbs = {"controller": ruled, "scheduler": placing}
         one = churn.Churn(cluster, agent, verbs, state, seed=int(time.time()))
         found = one.play(tenancies=20, containers=2, seconds=100, pause_s=6, recycle_s=10)
     sys.stderr.write(f"{found}\n")
+    for name, text in {"agent": agent.log(), **{name: one.log() for name, one in verbs.items()}}.items():
+        sys.stderr.write(f"--- {name}\n{text[-6000:]}\n")  # shown where the test failed
     checker = found["checker"]
     assert checker["good"], found
     assert [*found["seen"], *found["left"], *found["kept back"]] == [], found

@@ -12,6 +12,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+
+from fairlead import errors
+
+LEASE_LOST: Final = errors.TABLE[errors.Conflict].exit
+"""Status of one that could not renew its lease: by design it ends, and is started again."""
 
 
 @dataclass
@@ -24,7 +30,7 @@ class Verb:
     arguments: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
     exits: list[int] = field(default_factory=list)
-    """Statuses of lives that ended by themselves."""
+    """Statuses of the lives that ended while it was `supervised`."""
 
     def start(self) -> None:
         command = [sys.executable, "-m", "fairlead.cli.main", self.name, f"--cluster-kubeconfig={self.kubeconfig}"]
@@ -37,6 +43,11 @@ class Verb:
         assert self.process is not None
         self.process.send_signal(sign)
         return self.process.wait(15)
+
+    def kill(self) -> None:
+        """Kill it where somebody supervises it."""
+        assert self.process is not None
+        self.process.kill()
 
     def log(self) -> str:
         return self.log_path.read_text(errors="replace")
@@ -68,14 +79,16 @@ def running(verb: Verb) -> Iterator[Verb]:
 
 @contextlib.contextmanager
 def supervised(verb: Verb) -> Iterator[Verb]:
-    """Start it again whenever it ends, until the end of the block."""
-    ending = threading.Event()
+    """Start it again whenever it ends or is killed, until the end of the block."""
+    ending, turn = threading.Event(), threading.Lock()
 
     def keep() -> None:
-        while not ending.is_set():
+        while True:
             assert verb.process is not None
             status = verb.process.wait()
-            if not ending.is_set():
+            with turn:
+                if ending.is_set():
+                    return
                 verb.exits.append(status)
                 verb.start()
 
@@ -85,7 +98,8 @@ def supervised(verb: Verb) -> Iterator[Verb]:
     try:
         yield verb
     finally:
-        ending.set()
+        with turn:
+            ending.set()
         verb.stop()
         keeper.join(15)
         assert not keeper.is_alive()
