@@ -34,7 +34,7 @@ def open_engine(chosen: settings.EngineSettings) -> MachineEngine:
 
 
 def advice(_chosen: settings.EngineSettings) -> Advice:
-    """Return what a person can do about the engine that the settings name."""
+    """Return what a person can do about the engine that the settings name, or with it."""
     return host.ADVICE
 
 

@@ -152,7 +152,7 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """What `doctor` says of an engine, in that engine's commands; `{name}` is a container's name."""
+    """What `doctor` and other verbs say of an engine, in its own commands; `{name}` is a container's name."""
 
     too_old: str
     """What to do where its CDI is too old."""
@@ -166,6 +166,8 @@ class Advice:
     """What such a container spoils."""
     broken_fix: str
     """How to remove it."""
+    list_labelled: str
+    """Lists the containers that run with a label; `{label}` is its key and value, joined by `=`."""
 
 
 class ExecSession(Protocol):

@@ -141,7 +141,13 @@ def repair(config: settings.Settings, *, removes: bool) -> None:
         plaintext.echo("it removes the containers that the lost database listed")
     elif home:
         plaintext.echo("containers of the old state run on and keep their GPUs, which the next start hands out again;")
-        plaintext.echo(f"list them: podman ps --filter label={names.HOME}={home}")
+        plaintext.echo(f"list them: {_how_to_list(config, home)}")
+
+
+def _how_to_list(config: settings.Settings, home: str) -> str:
+    from fairlead.engine import machine as engines  # of no use to the other verbs here
+
+    return engines.advice(config.engine).list_labelled.format(label=f"{names.HOME}={home}")
 
 
 def _is_damaged(path: Path) -> bool:

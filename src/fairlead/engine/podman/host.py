@@ -34,6 +34,7 @@ ADVICE: Final = port.Advice(
     broken="container {name} breaks `podman ps`: its network namespace is gone",
     broken_why="podman lists no container while it is there; fairlead lists the others one by one, which takes longer",
     broken_fix="`podman rm --force {name}`",
+    list_labelled="podman ps --filter label={label}",
 )
 # Newest CDI version each podman reads, measured with one minimal spec per version (docs/design/peers.md);
 # 4.1, the first with CDI at all, was not measured: 0.3.0 is what every release of its library reads.

@@ -52,7 +52,7 @@ class Subject:
     config: Mapping[str, Any] | None = None
     """Its runtime spec."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Podman's; empty where it did not answer or the container is not podman's."""
+    """As our engine says; empty where it did not answer or the container is not its own."""
     id: str = ""
     """The runtime's."""
 
@@ -156,11 +156,14 @@ def _mark(subject: Subject, key: str) -> str | None:
 def identity(subject: Subject) -> tuple[str, str, str] | None:
     """Return namespace, pod and container, from labels or from the annotations of the runtime spec.
 
-    None where they may come from an image: podman copies its annotations, except over those that our kubelet writes.
+    None where they may come from an image: our engine, podman, copies its annotations, except over those that our
+    kubelet writes.
     """
     notes = oci.object_at(dict(subject.config or {}), "annotations", "annotations")
-    is_podman = bool(subject.labels) or (_MANAGER in notes and not (subject.id and notes.get(_CRIO_ID) == subject.id))
-    if is_podman:
+    is_of_engine = bool(subject.labels) or (
+        _MANAGER in notes and not (subject.id and notes.get(_CRIO_ID) == subject.id)
+    )
+    if is_of_engine:
         own = [_mark(subject, key) for key in (names.HOME, *_IDENTITIES[0])]
         return (own[1], own[2], own[3]) if own[0] and own[1] and own[2] and own[3] else None
     for keys in _IDENTITIES:

@@ -170,7 +170,7 @@ class Runtime:
         return podsync.Blocked(reason=error.reason, message=text, is_final=is_final, retry_at=retry_at)
 
     def _may_pull(self, item: core.Container) -> bool:
-        # By podman's convention localhost/ names were made here: no registry has them, and asking one takes long.
+        # localhost/ is of images that were made on a machine: no registry has them, and asking one takes long.
         is_local = item.image.startswith("localhost/")
         return self._settings.engine.pull and item.image_pull_policy != "Never" and not is_local
 
