@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import signal
 import sqlite3
 import subprocess
@@ -158,10 +159,45 @@ def test_a_gpu_that_the_kubelet_gives_to_two_pods_is_one_pods(
     pytest.skip(f"the kubelet did not forget in {_TURNS} turns")
 
 
+def test_a_gpu_of_a_pod_removed_by_force_is_kept_until_its_processes_are_gone(
+    agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
+) -> None:
+    """Its kubelet forgets it at once; its processes live on for their grace, and could open the GPU."""
+    space.start_looking("forced", gpus=1)
+    space.sight("forced")
+    until_leases(server, "forced", ["Held"])
+    inside = processes_of(space.get("forced")["metadata"]["uid"])
+    assert inside
+    server.delete(f"{space.path}/forced", grace_s=0)
+    alive_at = 0.0
+    while any(Path(f"/proc/{pid}/root/dev").exists() for pid in inside):
+        alive_at = time.time()
+        time.sleep(0.02)
+    assert alive_at
+    until_leases(server, "forced", ["Verified"])
+    with contextlib.closing(sqlite3.connect(ledger_of(cluster))) as ledger:
+        steps = [json.loads(text) for (text,) in ledger.execute("SELECT document FROM history ORDER BY id")]
+    closed = [step["at"] for step in steps if step["event"] == "closed"]
+    assert closed[-1:] > [alive_at]
+
+
+def processes_of(uid: str) -> list[int]:
+    """Return the processes in a pod's cgroup."""
+    found = []
+    for path in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if path.name.isdigit() and f"/pod{uid}/" in (path / "cgroup").read_text():
+                found.append(int(path.name))
+    return found
+
+
+def ledger_of(cluster: home.Cluster) -> Path:
+    return cluster.folder / "lease-state" / "lease" / "ledger.db"
+
+
 def give_slowly(cluster: home.Cluster, server: api.API, space: pods.Space, name: str, *, while_ends: str) -> None:
     """Start a pod with a GPU whose Allocate takes longer than another pod takes to end; read the list meanwhile."""
-    ledger = cluster.folder / "lease-state" / "lease" / "ledger.db"
-    with contextlib.closing(sqlite3.connect(ledger, isolation_level=None)) as other:
+    with contextlib.closing(sqlite3.connect(ledger_of(cluster), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")  # the agent cannot write, so Allocate has no answer yet
         server.delete(f"{space.path}/{while_ends}", grace_s=2)  # no kubelet gives less, and its shell takes it all
         time.sleep(1.4)

@@ -5,6 +5,9 @@ rule is gone and the node with it. So a device can be taken from a container onl
 at are the descriptors and the mappings of every process in the container's cgroups, and of those that share its mount
 namespace; a descriptor that was sent to a process elsewhere is not found (who could send it had it open before).
 Source: proc_pid_fd(5), proc_pid_map_files(5), pidfd_open(2).
+
+What a process could open is another question: the nodes below its /dev are listed, and whose cgroups are named is found
+whatever it has, since a node may be removed and made again.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import os
 import select
 import signal
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,6 +26,8 @@ from fairlead.kernel import cgroup
 
 _END_S: Final = 5.0
 _FORMATS: Final = {stat.S_IFCHR: "c", stat.S_IFBLK: "b"}
+_FOLDERS: Final = ("dri", "nvidia-caps", "vfio")
+"""Folders of /dev that have nodes of GPUs."""
 Number = tuple[str, int, int]
 """`c` or `b`, major, minor."""
 
@@ -58,7 +63,7 @@ def find_holders(pid: int, numbers: Iterable[Number], *, root: Path = Path("/"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opener:
-    """One process outside the host's own programs that has a device open or mapped."""
+    """One process outside the host's own programs that has a device open or mapped, or could open it."""
 
     pid: int
     name: str
@@ -66,28 +71,38 @@ class Opener:
     cgroups: tuple[str, ...]
     """Paths of its cgroups, which name the pod or the container; none: it has ended meanwhile."""
     devices: tuple[Number, ...]
+    """Those that it has open or mapped."""
+    reachable: tuple[Number, ...] = ()
+    """Those with a node below its /dev."""
 
 
-def find_openers(numbers: Iterable[Number], *, root: Path = Path("/")) -> tuple[Opener, ...]:
-    """Return every process in a container that has one of the devices open, by pid, its container known or not.
+def find_openers(
+    numbers: Iterable[Number], *, groups: Collection[str] = (), root: Path = Path("/")
+) -> tuple[Opener, ...]:
+    """Return every process in a container that has one of the devices open or within reach, by pid.
 
     Left out are processes in the mount namespace of the first process and in ours: the driver's daemons and this
     program. A container never shares those.
-    Args: root: where /proc is; it must show the host's processes.
+    Args: groups: parts of cgroups' paths: their processes are returned whatever they have.
+          root: where /proc is; it must show the host's processes.
     """
     wanted, proc, found = frozenset(numbers), root / "proc", list[Opener]()
-    own = {_mounts(proc / "1"), _mounts(proc / "self")}
+    own, nodes = {_mounts(proc / "1"), _mounts(proc / "self")}, dict[str, frozenset[Number]]()
     for process in sorted((one for one in proc.iterdir() if one.name.isdecimal()), key=lambda one: int(one.name)):
-        if _mounts(process) in own:  # asked first: most processes are the host's, and their files are many
+        mounts = _mounts(process)
+        if mounts in own:  # asked first: most processes are the host's, and their files are many
             continue
-        held = frozenset(_held(process)) & wanted
-        if held:
+        if mounts not in nodes:
+            nodes[mounts] = frozenset(_nodes(process)) & wanted
+        held, cgroups = frozenset(_held(process)) & wanted, _cgroups(process)
+        if held or nodes[mounts] or any(group in path for group in groups for path in cgroups):
             found.append(
                 Opener(
                     pid=int(process.name),
                     name=_text(process / "comm").strip(),
-                    cgroups=_cgroups(process),
+                    cgroups=cgroups,
                     devices=tuple(sorted(held)),
+                    reachable=tuple(sorted(nodes[mounts])),
                 )
             )
     return tuple(found)
@@ -113,6 +128,27 @@ def _text(path: Path) -> str:
         return ""
 
 
+def _nodes(process: Path) -> Iterator[Number]:
+    """Yield the devices with a node below a process's /dev; no link is followed, which would lead out of its root."""
+    dev = process / "root/dev"
+    for folder in (dev, *(dev / name for name in _FOLDERS)):
+        with contextlib.suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                with os.scandir(handle) as entries:
+                    for entry in entries:
+                        with contextlib.suppress(OSError):
+                            yield from _number(entry.stat(follow_symlinks=False))
+            finally:
+                os.close(handle)
+
+
+def _number(status: os.stat_result) -> Iterator[Number]:
+    kind = _FORMATS.get(stat.S_IFMT(status.st_mode))
+    if kind is not None:
+        yield kind, os.major(status.st_rdev), os.minor(status.st_rdev)
+
+
 def _members(proc: Path, pid: int, root: Path) -> set[int]:
     members: set[int] = set()
     with contextlib.suppress(OSError):
@@ -134,10 +170,7 @@ def _held(process: Path) -> Iterator[Number]:
         with contextlib.suppress(OSError):
             for entry in os.scandir(folder):
                 with contextlib.suppress(OSError):
-                    status = entry.stat()
-                    kind = _FORMATS.get(stat.S_IFMT(status.st_mode))
-                    if kind is not None:
-                        yield kind, os.major(status.st_rdev), os.minor(status.st_rdev)
+                    yield from _number(entry.stat())
 
 
 def end(holders: Iterable[Holder]) -> tuple[int, ...]:

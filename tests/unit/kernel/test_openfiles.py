@@ -43,3 +43,21 @@ def test_a_process_is_found_with_its_cgroups_whole(tmp_path: Path, text: str, pa
     process(proc, "8", mounts="3", cgroup=text, opened="/dev/zero")
     (found,) = openfiles.find_openers([NULL], root=tmp_path)
     assert (found.pid, found.name, found.devices, found.cgroups) == (7, "train", (NULL,), paths)
+
+
+def test_a_node_within_reach_is_told_apart_from_one_that_is_open(tmp_path: Path) -> None:
+    proc = tmp_path / "proc"
+    for pid in ("1", "self"):
+        process(proc, pid, mounts=pid)
+    process(proc, "7", mounts="7", opened="/dev/null")
+    process(proc, "8", mounts="8")
+    process(proc, "9", mounts="9", cgroup=f"0::/kubepods/{OTHER}/main\n")
+    (proc / "8/root").symlink_to("/")
+    leading = tmp_path / "leading"
+    (proc / "9/root").symlink_to(leading)
+    leading.mkdir()
+    (leading / "dev").symlink_to("/dev")  # a container's /dev that leads to the host's
+    found = openfiles.find_openers([NULL], root=tmp_path)
+    assert [(one.pid, one.devices, one.reachable) for one in found] == [(7, (NULL,), ()), (8, (), (NULL,))]
+    named = openfiles.find_openers([NULL], groups=(OTHER,), root=tmp_path)
+    assert [(one.pid, one.devices, one.reachable) for one in named[2:]] == [(9, (), ())]

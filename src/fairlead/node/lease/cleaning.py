@@ -113,7 +113,7 @@ class Cleaning:
         return self._step(rows, row, Event.SCRUB_FAILED if outcome.is_error else Event.POSTPONED, facts)
 
     def _postpone_open(self, rows: Mapping[str, Row], row: Row, openers: tuple[str, ...]) -> tuple[Change, ...]:
-        message = f"opened by {', '.join(openers)} while it was verified"
+        message = f"{', '.join(openers)} had it while it was verified"
         self._wait(row.key, AGAIN_S, Finding(verdict=Verdict.WAIT, reason="DeviceStillOpen", message=message))
         return self._step(rows, row, Event.POSTPONED, self._facts(row, reason="DeviceStillOpen", message=message))
 

@@ -162,7 +162,7 @@ class Gate:
             if row.state in _KEPT_BACK:
                 found[key] = (f"Lease{row.state.value}", row.message or row.reason or row.state.value)
             elif row.state in _WAITING and openers:
-                found[key] = (STILL_OPEN, f"given back, and still open by {', '.join(openers)}")
+                found[key] = (STILL_OPEN, f"given back, and not let go by {', '.join(openers)}")
             elif row.state is State.DIRTY and (said := self._judge(key)) is not check.PASSED:
                 found[key] = (f"Verify{said.reason}", said.message)
             elif self._cleaning is not None and row.state in _CLEANED:

@@ -2,8 +2,9 @@
 
 Three sources, none trusted alone. A kubelet's list names containers, leaves out those of pods that ended, and is empty
 for a moment after the kubelet began. Pods of the store outlive that moment. A process outlives its pod where the pod
-was removed by force. A process of a pod that lives, and that the kubelet gave no GPU, is a monitor with privileges of
-its own; it is neither a tenant nor against a release.
+was removed by force, or refused by a kubelet that began again: for seconds it may have no GPU open and still could, so
+it counts as much. A process of a pod that lives, and that the kubelet gave no GPU, is a monitor with privileges of its
+own; it is neither a tenant nor against a release.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ _CLOSING: Final = frozenset({State.UNKNOWN, State.RELEASING, State.DIRTY, State.
 Listed = tuple[Holding, ...]
 ListHoldings = Callable[[], Awaitable[Listed]]
 """Asks the kubelet now. Raises: Unavailable."""
-FindOpeners = Callable[[frozenset[openfiles.Number]], tuple[openfiles.Opener, ...]]
-"""Looks through the host's processes; called in a thread."""
+FindOpeners = Callable[[frozenset[openfiles.Number], frozenset[str]], tuple[openfiles.Opener, ...]]
+"""Looks through the host's processes, as `openfiles.find_openers` does; called in a thread."""
 
 
 class GPUHolders:
@@ -101,24 +102,40 @@ class GPUHolders:
         numbers = frozenset(
             number for row in rows if row.state in _CLOSING for number in self._numbers.get(row.key, ())
         )
-        openers = await asyncio.to_thread(self._find_openers, numbers) if numbers else ()
+        uids = frozenset(claim.uid for row in rows if row.state in _CLOSING for claim in row.claims if claim.uid)
+        groups = frozenset(f"pod{form}" for uid in uids for form in (uid, uid.replace("-", "_")))
+        openers = await asyncio.to_thread(self._find_openers, numbers, groups) if numbers or groups else ()
         alive = self._alive()
         return {
             row.key: Seen(
                 claims=claims.get(row.key, ()),
-                openers=tuple(
-                    f"{one.name} (pid {one.pid})"
-                    for one in openers
-                    if self._numbers.get(row.key, frozenset()) & set(one.devices) and not self._is_monitor(one, listed)
-                ),
+                openers=tuple(found for one in openers if (found := self._in_words(row, one, listed))),
                 asked=asked,
                 living=self._living(row.claims, alive),
             )
             for row in rows
         }
 
+    def _in_words(self, row: Row, one: openfiles.Opener, listed: Listed) -> str:
+        """Return which process has a GPU, or could still take it; "": it has nothing to do with it."""
+        numbers = self._numbers.get(row.key, frozenset())
+        if numbers & set(one.devices) and not self._is_monitor(one, listed):
+            return f"{one.name} (pid {one.pid})"
+        uid = _pod_uid(one)
+        if uid in {claim.uid for claim in row.claims} or numbers & set(one.reachable):
+            return f"{one.name} (pid {one.pid}, of a pod that has ended)" if self._has_ended(uid) else ""
+        return ""
+
+    def _has_ended(self, uid: str) -> bool:
+        """Return whether a pod has ended as the store knows, which must have listed its pods."""
+        if not uid or self._pods is None or not self._pods.is_listed:
+            return False
+        pod = self._pods.find(uid)
+        return pod is None or pod.status.phase in core.ENDED_PHASES
+
     def _claims(self, listed: Listed) -> dict[str, tuple[Claim, ...]]:
         found: dict[str, dict[str, Claim]] = {}
+        uids = self._uids()
         for holding in listed:
             for name in holding.ids:
                 for part in deviceids.find_parts(holding.resource, name, self._table):
@@ -128,10 +145,20 @@ class GPUHolders:
                         is_shared=part.mig is not None or replica.origin(name) != name,
                         namespace=holding.namespace,
                         pod=holding.pod,
+                        uid=uids.get((holding.namespace, holding.pod), ""),
                         container=holding.container,
                     )
                     found.setdefault(str(part.gpu), {})[name] = claim
         return {key: tuple(claims.values()) for key, claims in found.items()}
+
+    def _uids(self) -> dict[tuple[str, str], str]:
+        """Return the uids of pods that have begun: one that has not may have the name of one that ends."""
+        pods = self._pods.all() if self._pods is not None else ()
+        return {
+            (pod.metadata.namespace, pod.metadata.name): pod.metadata.uid
+            for pod in pods
+            if pod.status.start_time is not None
+        }
 
     def living(self, rows: Collection[Row]) -> frozenset[str]:
         """Return the devices whose claims name a pod that lives.
@@ -161,11 +188,10 @@ class GPUHolders:
         return frozenset(one.device for one in claims if one.is_seen and (one.namespace, one.pod) in alive)
 
     def _is_monitor(self, one: openfiles.Opener, listed: Listed) -> bool:
-        # The first in a path is the pod's own; below it a container may name cgroups as it likes.
-        uids = {uid.group(1).replace("_", "-") for path in one.cgroups if (uid := _POD_UID.search(path))}
-        if self._pods is None or len(uids) != 1:
+        uid = _pod_uid(one)
+        if self._pods is None or not uid:
             return False
-        pod = self._pods.find(uids.pop())
+        pod = self._pods.find(uid)
         if pod is None or pod.status.phase in core.ENDED_PHASES:
             return False
         name = (pod.metadata.namespace, pod.metadata.name)
@@ -177,6 +203,13 @@ class GPUHolders:
         return name not in holders and not pod_asks(pod)
 
 
+def _pod_uid(one: openfiles.Opener) -> str:
+    """Return the uid of the pod that a process is of; "": its cgroups name none, or several."""
+    # The first in a path is the pod's own; below it a container may name cgroups as it likes.
+    uids = {uid.group(1).replace("_", "-") for path in one.cgroups if (uid := _POD_UID.search(path))}
+    return uids.pop() if len(uids) == 1 else ""
+
+
 def pod_asks(pod: core.Pod) -> bool:
     """Return whether a pod asks for any extended resource: then the kubelet may have given it what it has open."""
     containers = (*pod.spec.init_containers, *pod.spec.containers)
@@ -186,7 +219,8 @@ def pod_asks(pod: core.Pod) -> bool:
 def openers_below(root: Path) -> FindOpeners:
     """Return what looks through the processes of the host whose /proc is below a root."""
 
-    def find(numbers: frozenset[openfiles.Number]) -> tuple[openfiles.Opener, ...]:
-        return openfiles.find_openers(numbers, root=root if (root / "proc/1").exists() else Path("/"))
+    def find(numbers: frozenset[openfiles.Number], groups: frozenset[str]) -> tuple[openfiles.Opener, ...]:
+        there = root if (root / "proc/1").exists() else Path("/")
+        return openfiles.find_openers(numbers, groups=groups, root=there)
 
     return find

@@ -149,7 +149,9 @@ def _seen(row: Row, facts: Facts) -> Row:
         found = named.get(claim.device)
         if found is None:
             return claim
-        return dataclasses.replace(claim, namespace=found.namespace, pod=found.pod, container=found.container)
+        return dataclasses.replace(
+            claim, namespace=found.namespace, pod=found.pod, uid=found.uid, container=found.container
+        )
 
     return dataclasses.replace(row, claims=tuple(map(told, row.claims)))
 

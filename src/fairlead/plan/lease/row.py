@@ -44,6 +44,8 @@ class Claim:
     namespace: str = ""
     """Of the pod, once the kubelet's list has named it."""
     pod: str = ""
+    uid: str = ""
+    """Of the pod, where the store knew it then."""
     container: str = ""
     at: float = 0.0
     """When it was given away, in seconds since 1970."""
@@ -98,7 +100,7 @@ class Facts:
     is_listed: bool = False
     """Whether a kubelet's list names a container that has it."""
     openers: tuple[str, ...] = ()
-    """Processes that have its device nodes open, in words."""
+    """Processes that have its device nodes open, or of pods that have ended and could open them, in words."""
     is_orphan: bool = False
     """Whether a kubelet has had its time to name the pod of an Allocate, or asks for the same device again."""
     claims: tuple[Claim, ...] = ()

@@ -19,7 +19,7 @@ from fairlead.plan.lease.table import Event
 ORPHAN_S: Final = 120.0
 """If the kubelet's list names no pod for this long after an Allocate, its answer counts as lost."""
 STUCK_S: Final = 900.0
-"""A released GPU that a process has had open for this long is quarantined."""
+"""A released GPU that a process has not let go for this long is quarantined."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ def plan_steps(
         return tuple(found)
     if row.state is State.RELEASING and not take(Event.CLOSED):
         if seen.openers and at - row.since > STUCK_S:
-            take(Event.STUCK, reason="DeviceStillOpen", message=f"open by {', '.join(seen.openers)}")
+            take(Event.STUCK, reason="DeviceStillOpen", message=f"not let go by {', '.join(seen.openers)}")
         return tuple(found)
     _clean(finding, take, is_instant=is_instant)
     return tuple(found)

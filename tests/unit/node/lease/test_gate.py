@@ -78,6 +78,8 @@ class Node:
     """Pod by device id, as the kubelet lists them."""
     openers: dict[int, str] = field(default_factory=dict)
     """Name of the process that has a GPU open, by the GPU's number."""
+    outliving: list[openfiles.Opener] = field(default_factory=list)
+    """Processes of pods, which have nothing open."""
     is_kubelet_there: bool = True
     is_slow: bool = False
     before_list: Callable[[], None] = lambda: None
@@ -98,12 +100,20 @@ class Node:
             for name, pod in self.holders.items()
         )
 
-    def find_openers(self, numbers: frozenset[openfiles.Number]) -> tuple[openfiles.Opener, ...]:
-        return tuple(
+    def find_openers(
+        self, numbers: frozenset[openfiles.Number], groups: frozenset[str]
+    ) -> tuple[openfiles.Opener, ...]:
+        opened = tuple(
             openfiles.Opener(pid=7, name=name, cgroups=(), devices=(("c", 195, minor),))
             for minor, name in self.openers.items()
             if ("c", 195, minor) in numbers
         )
+        left = tuple(
+            one
+            for one in self.outliving
+            if numbers & set(one.reachable) or any(group in path for group in groups for path in one.cgroups)
+        )
+        return (*opened, *left)
 
     @contextlib.asynccontextmanager
     async def agent(self, found: monitor.Snapshot | None = None) -> AsyncIterator[gates.Gate]:
@@ -244,7 +254,7 @@ async def test_w4_a_gpu_of_a_pod_removed_by_force_is_given_to_nobody_while_a_pro
         with pytest.raises(errors.Unavailable) as caught:
             await node.give(0, pod="b")
         assert caught.value.reason == change.NOT_READY
-        assert node.gate.problem(device(0)) == ("DeviceStillOpen", "given back, and still open by python (pid 7)")
+        assert node.gate.problem(device(0)) == ("DeviceStillOpen", "given back, and not let go by python (pid 7)")
         node.openers.clear()
         await node.give(0, pod="b")
         assert node.gate.problem(device(0)) is None
@@ -396,6 +406,57 @@ async def foreign(node: Node, *names: str) -> AsyncIterator[MemoryStore]:
         await node.pods.listed.wait()
         yield store
         following.cancel()
+
+
+@pytest.mark.parametrize("is_hidden", [False, True], ids=["its node is there", "its node was removed"])
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["refused by a kubelet", "removed by force"])
+async def test_a_gpu_is_given_to_nobody_while_a_process_of_an_ended_pod_could_open_it(
+    node: Node, *, is_deleted: bool, is_hidden: bool
+) -> None:
+    async with foreign(node, "a", "other") as store:
+        await node.give(0)
+        await node.until_named(0)
+        pod, other = [await store.get(core.Pod, name, "team") for name in ("a", "other")]
+        reachable = () if is_hidden else (("c", 195, 0),)
+        node.outliving += [  # the other lives: a monitor with privileges
+            opener(8, pod, reachable),
+            opener(9, other, (("c", 195, 0),)),
+        ]
+        if is_deleted:
+            await store.delete(core.Pod, "a", "team", grace_s=0)
+        else:
+            await store.update_status(msgspec.structs.replace(pod, status=core.PodStatus(phase="Failed")))
+        node.forget(0)
+        await node.until(0, State.RELEASING)
+        for _ in range(3):
+            await node.gate._round()
+        assert node.gate.problem(device(0)) == (
+            "DeviceStillOpen",
+            "given back, and not let go by train (pid 8, of a pod that has ended)",
+        )
+        del node.outliving[0]
+        await node.until(0, State.FREE)
+
+
+async def test_a_process_of_another_ended_pod_counts_where_the_gpu_is_within_its_reach(node: Node) -> None:
+    async with foreign(node, "a", "old") as store:
+        await node.give(0)
+        await node.until_named(0)
+        node.outliving += [opener(9, await store.get(core.Pod, "old", "team"), (("c", 195, 0),))]
+        for name in ("old", "a"):
+            await store.delete(core.Pod, name, "team", grace_s=0)
+        node.forget(0)
+        await node.until(0, State.RELEASING)
+        for _ in range(3):
+            await node.gate._round()
+        assert node.state(0) is State.RELEASING
+        node.outliving[0] = dataclasses.replace(node.outliving[0], reachable=(("c", 195, 1),))
+        await node.until(0, State.FREE)
+
+
+def opener(pid: int, pod: core.Pod, reachable: tuple[openfiles.Number, ...]) -> openfiles.Opener:
+    cgroups = (f"/kubepods/besteffort/pod{pod.metadata.uid}/{pid:064}",)
+    return openfiles.Opener(pid=pid, name="train", cgroups=cgroups, devices=(), reachable=reachable)
 
 
 async def test_w16_a_kubelet_that_asks_for_what_another_pod_has_is_refused(node: Node) -> None:
