@@ -95,6 +95,9 @@ class Holding:
     first: float
     last: float
     program: str = ""
+    has_begun: bool = False
+    """Whether anything but the runtime was seen in it. Where a service is killed while podman makes a container, podman
+    goes on, and what it holds before its first instruction is thrown away: no tenant had that."""
 
 
 # the kernel
@@ -446,6 +449,7 @@ class Checker:
                     (gpu, one.identity), Holding(gpu, one.name, one.tenancy, after, before, one.program)
                 )
                 seen.last = max(seen.last, before)
+                seen.has_begun = seen.has_begun or not is_runtime(one.pid)
             for gpu in opened(one.pid) - one.gpus:
                 self.note("open and not given", f"GPU {gpu}: {one.name}")
 
@@ -501,8 +505,10 @@ class Checker:
             gpu: [step["at"] for step in self.ledger.steps if step["row"]["key"] == uuid and step["event"] == "passed"]
             for gpu, uuid in ((str(number), uuid) for number, uuid in enumerate(self.gpus))
         }
+        begun = [one for one in self.holdings.values() if one.has_begun]
+        self.counts["never begun"] = len(self.holdings) - len(begun)
         for gpu, uuid in ((str(number), uuid) for number, uuid in enumerate(self.gpus)):
-            order = sorted((one for one in self.holdings.values() if one.gpu == gpu), key=lambda one: one.first)
+            order = sorted((one for one in begun if one.gpu == gpu), key=lambda one: one.first)
             for one, following in itertools.pairwise(order):
                 if _attempts(one.container) == _attempts(following.container):
                     continue  # the same pod's, made again
