@@ -67,6 +67,11 @@ fairlead up --simulate h100x8 > /tmp/up.log 2>&1 &
 for _ in $(seq 300); do grep -q ' is up on ' /tmp/up.log && break; sleep 0.1; done
 fairlead image demo
 """
+_HELD = """
+fairlead run -d --name train -g 1 localhost/demo -- sleep 1000
+# Its GPU shows it once the agent has read the kubelet's list.
+for _ in $(seq 300); do curl -s http://127.0.0.1:9400/metrics | grep -q train && break; sleep 0.1; done
+"""
 _CONTAINERS = """
 fairlead run -d --name train localhost/demo -- sh -c 'until [ -e /end ]; do sleep 1; done'
 # It ends as soon as the reader waits for its end.
@@ -92,7 +97,7 @@ fairlead exec infer -- rm /dev/nvidia1
 PAGES_READ = {
     "how-to/audit-isolation.md": _SERVICE + _ISOLATION,
     "how-to/configure-an-engine.md": "mkdir -p /etc/udev/rules.d\n",
-    "how-to/metrics.md": _SERVICE + "fairlead run -d --name train -g 1 localhost/demo -- sleep 1000\n",
+    "how-to/metrics.md": _SERVICE + _HELD,
     "how-to/mig.md": "export FAIRLEAD_SILICON_SIMULATE=h100x8\n",
     "how-to/replace-nvidia-device-plugin.md": "export FAIRLEAD_SILICON_SIMULATE=h100x8\nmkdir /etc/nvidia\n",
     "how-to/docker-users.md": _SERVICE,
