@@ -18,7 +18,7 @@ _GPUS_NOW: Final = "fairlead gpus -w shows load, memory and power, fairlead top 
 _SHELL: Final = "fairlead exec -it NAME sh, or a new container: fairlead run -it IMAGE -- sh"
 _CONSOLE: Final = "with `fairlead up --listen :8443` a browser has it at https://HOST:8443/console"
 _STATUS: Final = "fairlead status"
-_ENGINE: Final = "the engine's own command does that, podman {verb}: Fairlead adds GPUs, and keeps no {verb} of its own"
+_ENGINE: Final = "the engine's own command does it, as podman {verb}: Fairlead adds GPUs, and has no {verb} of its own"
 _QUEUE: Final = "fairlead ps shows who waits, fairlead explain NAME says for what"
 
 VERBS: Final[Mapping[str, str]] = {
@@ -77,7 +77,7 @@ VERBS: Final[Mapping[str, str]] = {
     "kustomize": _APPLY,
     "label": "labels are given at the start: fairlead run --label KEY=VALUE",
     "list": _LIST,
-    "logout": "registries are logged out of with the engine's own command: podman logout REGISTRY",
+    "logout": "registries are logged out of with the engine's own command, as podman logout REGISTRY",
     "ls": _LIST,
     "lscpu": "fairlead topology, fairlead nodes",
     "machine": "fairlead up serves this machine; fairlead --url names another one",

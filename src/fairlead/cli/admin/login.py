@@ -169,7 +169,7 @@ def _certificate(address: str) -> bytes:
 
 def _unreachable(address: str, error: OSError) -> errors.Unavailable:
     message = f"the service at {address} does not answer: {error}"
-    hint = "`fairlead up --listen :8443` serves there; a registry of images is logged in to with `podman login`"
+    hint = "`fairlead up --listen :8443` serves there; to a registry of images log in as with `podman login`"
     return errors.Unavailable(message, reason="ServiceUnreachable", hint=hint)
 
 
