@@ -84,12 +84,15 @@ def test_the_checker_finds_gpus_in_two_hands_handed_on_unverified_and_held_past_
     checker = churncheck.Checker(tmp_path, "x", [UUID])
     checker.ledger = ledger(tmp_path / "lease", *_BEGIN, *_END)
     checker.holdings = {
-        ("0", "a"): churncheck.Holding("0", "fl-p-box-1-0", "t1", first=5.5, last=5.8),
-        ("0", "b"): churncheck.Holding("0", "fl-q-box-1-0", "t2", first=7.5, last=7.8),
+        ("0", "a"): churncheck.Holding("0", "fl-p-box-1-0", "t1", first=5.5, last=5.8, has_begun=True),
+        ("0", "b"): churncheck.Holding("0", "fl-q-box-1-0", "t2", first=7.5, last=7.8, has_begun=True),
+        ("0", "c"): churncheck.Holding("0", "fl-r-box-1-0", "t3", first=7.5, last=7.8),
     }
-    wrong = checker.judge()["wrong"]
+    found = checker.judge()
+    wrong = found["wrong"]
     assert set(wrong) == {"handed on unverified", "held past the ledger"}
-    assert "fl-q" in wrong["held past the ledger"][0]
+    assert ["fl-q" in one for one in wrong["held past the ledger"]] == [True]
+    assert found["counts"]["never begun"] == 1
 
 
 def test_the_checker_loads_nothing_of_the_product() -> None:
