@@ -36,7 +36,7 @@ from fairlead.node import (
     vgpuparts,
     withholding,
 )
-from fairlead.node.cdi import specfile, specfiles, specguard
+from fairlead.node.cdi import specfiles, specguard
 from fairlead.node.config import source
 from fairlead.node.deviceplugin import otherholders, pluginset, podresources
 from fairlead.node.engines import charlinks
@@ -51,7 +51,7 @@ from fairlead.plan.gpu.offer import advertise, migoffer
 from fairlead.plan.sharing import amounts
 from fairlead.settings import Settings
 from fairlead.silicon import running
-from fairlead.silicon.port import MPSSilicon, SampledSilicon, Workloads
+from fairlead.silicon.port import SampledSilicon, Workloads
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core
 
@@ -125,13 +125,7 @@ class _Agent:
         )
         self.workloads = silicon if isinstance(silicon, Workloads) else None
         self.folder = folderwatch.FolderWatch(settings.kubelet_folder)
-        self.specs = specfiles.SpecFiles(
-            settings.node.cdi_folder,
-            recipe=specfile.allocation_recipe_of(settings.node),
-            boot_id=boot_id,
-            stamping=settings.node.cdi_stamp,
-            host_mount=settings.node.host_mount,
-        )
+        self.specs = specfiles.SpecFiles.of_node(settings.node, boot_id)
         self.guard = specguard.SpecGuard(self.specs, is_serving=lambda: not self._stands_by())
         self.withheld: latest.Latest[Mapping[GPUUUID, rules.Verdict]] = latest.Latest({})
         """GPUs that are not offered for another reason than their health."""
@@ -175,18 +169,14 @@ class _Agent:
             store=store,
             placement=around.placement,
         )
-        self.mps = (
-            mpsparts.MPSPart(
-                settings,
-                silicon,
-                boot_id=boot_id,
-                holdings=self.holdings,
-                changed=self._partition_changed,
-                told=lambda *said: self._note(self.events.mps_changed, *said),
-                is_standing_by=self._stands_by,
-            )
-            if isinstance(silicon, MPSSilicon) and silicon.compute_modes() is not None
-            else None
+        self.mps = mpsparts.compose(
+            settings,
+            silicon,
+            boot_id=boot_id,
+            holdings=self.holdings,
+            changed=self._partition_changed,
+            told=lambda *said: self._note(self.events.mps_changed, *said),
+            is_standing_by=self._stands_by,
         )
         kept, seen, listed = self.holdings, self.watch.snapshots, settings.node.metrics_counters
         self._exporter = exporter.Exporter(self.node, silicon, snapshots=seen, holdings=kept, xids=xids, listed=listed)

@@ -20,7 +20,7 @@ from fairlead.plan.gpu import deviceids
 from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.sharing import amounts, mps, replicate
 from fairlead.settings import Settings
-from fairlead.silicon.port import MPSSilicon
+from fairlead.silicon.port import ComputeModes, MPSProgram, MPSSilicon
 from fairlead.wire.nvidia.pluginconfig import MPS_AMOUNTS
 
 
@@ -30,7 +30,8 @@ class MPSPart:
     def __init__(
         self,
         settings: Settings,
-        silicon: MPSSilicon,
+        modes: ComputeModes,
+        find_program: Callable[[], MPSProgram | None],
         *,
         boot_id: str,
         holdings: podresources.Holdings,
@@ -38,13 +39,7 @@ class MPSPart:
         told: daemons.Told,
         is_standing_by: Callable[[], bool],
     ) -> None:
-        """Compose the daemons; nothing runs yet.
-
-        Args: changed: called whenever other devices are kept back, or none any more.   told: see `mps.Told`.
-        """
-        modes = silicon.compute_modes()
-        if modes is None:
-            raise ValueError("this silicon has no compute modes")
+        """Compose the daemons; nothing runs yet. The arguments are those of `compose`."""
         self._root, self._holdings, self._changed = settings.mps_root, holdings, changed
         self._gpus: Mapping[GPUUUID, GPU] = {}
         machine = daemons.Machine(
@@ -52,7 +47,7 @@ class MPSPart:
             root=self._root,
             boot_id=boot_id,
             modes=modes,
-            program=silicon.mps_program,
+            program=find_program,
             held=self._held,
             is_standing_by=is_standing_by,
         )
@@ -98,6 +93,35 @@ class MPSPart:
             tasks.create_task(self.daemons.run(meter), name="mps")
             tasks.create_task(self.daemons.states.follow(lambda _: self._changed()), name="mps: states")
             tasks.create_task(self._holdings.latest.follow(lambda _: self.daemons.poke()), name="mps: holders")
+
+
+def compose(
+    settings: Settings,
+    silicon: object,
+    *,
+    boot_id: str,
+    holdings: podresources.Holdings,
+    changed: Callable[[], None],
+    told: daemons.Told,
+    is_standing_by: Callable[[], bool],
+) -> MPSPart | None:
+    """Return who shares GPUs by MPS; None: no GPU of this silicon has compute modes.
+
+    Args: changed: called whenever other devices are kept back, or none any more.   told: see `mps.Told`.
+          is_standing_by: whether another agent serves, whose daemons they are then.
+    """
+    if not isinstance(silicon, MPSSilicon) or (modes := silicon.compute_modes()) is None:
+        return None
+    return MPSPart(
+        settings,
+        modes,
+        silicon.mps_program,
+        boot_id=boot_id,
+        holdings=holdings,
+        changed=changed,
+        told=told,
+        is_standing_by=is_standing_by,
+    )
 
 
 class StartCheck:

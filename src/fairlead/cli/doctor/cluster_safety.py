@@ -11,7 +11,7 @@ from fairlead.cli.doctor import gpu_checks
 from fairlead.cli.doctor.finding import Finding
 from fairlead.node.lease import asked
 from fairlead.plan.cdi import conflict
-from fairlead.plan.gpu import clash
+from fairlead.plan.gpu import clash, health
 from fairlead.plan.gpu import gpudevice as planner
 from fairlead.store.kubernetes.rights import Right
 from fairlead.wire.fairlead.firmwarebaseline import FirmwareBaseline
@@ -67,16 +67,21 @@ def check_gpus(gpus: Sequence[gpudevice.GPUDevice], pods: Iterable[core.Pod]) ->
             what=f"GPU {spec.index} of node {spec.node_name} is {status.health}" + (f" ({said})" if said else ""),
             why="no pod is given it" + (f"; {held} still has it" if held else ""),
             fix=_on_node(kept, agents.get(spec.node_name))
-            or _MENDING.get(
-                status.reason if status.reason in _MENDING else status.health,
-                f"on the node: `nvidia-smi -q -i {spec.index}`; a reset clears most faults",
-            ),
+            or _mend(status.reason, status.health, spec.index),
         )
     if not ill and gpus:
         simulated = sum(gpu.spec.simulated for gpu in gpus)
         note = f", {simulated} of them SIMULATED" if simulated else ""
         many = f"{len(gpus)} GPU" + ("" if len(gpus) == 1 else "s")
         yield Finding(check="gpus", level="ok", what=f"{many}, all healthy{note}")
+
+
+def _mend(reason: str, state: str, index: int) -> str:
+    """Return what mends a GPU that no ledger keeps back."""
+    if reason in _MENDING:
+        return _MENDING[reason]
+    default = "`nvidia-smi -q -i {index}`; a reset clears most faults"
+    return _MENDING.get(state) or "on its node: " + health.MENDING.get(reason, default).format(index=index)
 
 
 def check_baselines(found: Iterable[FirmwareBaseline], pods: Iterable[core.Pod]) -> Iterator[Finding]:

@@ -20,10 +20,13 @@ from fairlead.serve.backend.hardware import GPUListing, GPUView
 
 _WELL: Final = frozenset({"", "Healthy"})
 """Words of a GPU's health that need no finding; empty: not judged yet."""
-_WARNED: Final = frozenset(
-    {"TemperatureHigh", "RowRemapPending", "HoldersUnknown", "HeldByOtherResource"}
-    | {"MPSStarting", "MPSHeldOtherwise", "MPSDraining"}
-)
+_WARNED: Final = health.PASSING | {
+    "HoldersUnknown",
+    "HeldByOtherResource",
+    "MPSStarting",
+    "MPSHeldOtherwise",
+    "MPSDraining",
+}
 """Reasons that pass, or that another pod's end mends; every other reason is a failure until a person acts."""
 _MPS: Final = (
     "MPSStarting",
@@ -35,16 +38,8 @@ _MPS: Final = (
     "MPSFolderRefused",
 )
 _RESET: Final = "end what uses it (`fairlead ps` says who), then `nvidia-smi --gpu-reset -i {index}`"
-_REBOOT: Final = "end what uses it, then reboot the machine; if it does not come back, replace the board"
 _FIXES: Final[Mapping[str, str]] = {
-    "XID79": _REBOOT,
-    "Lost": _REBOOT,
-    "RebootRequired": _REBOOT,
-    "Timeout": "`dmesg | grep NVRM` says what the driver waits for; a reset of the GPU or a reboot ends it",
-    "Unreadable": "`dmesg | grep NVRM` has the driver's own words; a reset of the GPU or a reboot brings most back",
-    "TemperatureHigh": "look at fans and airflow; `nvidia-smi -q -d TEMPERATURE,PERFORMANCE -i {index}` says how hot",
-    "RowRemapPending": "when nothing uses it: `nvidia-smi --gpu-reset -i {index}`",
-    "RowRemapFailed": "replace the board: its spare memory rows are used up",
+    **health.MENDING,
     conflict.REASON: "see the finding on `cdi`",
     "CDISpecMissing": "see the findings on `driver` and `cdi`; the agent writes the spec again once they are mended",
     "HoldersUnknown": "see the finding on `kubelet`",

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fairlead import errors, telemetry
+from fairlead import errors, settings, telemetry
 from fairlead.model import cdikind
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Vendor
@@ -76,6 +76,17 @@ class SpecFiles:
         self._own = (*cdikind.ALLOCATED.values(), cdikind.LENT)
         self._shown: frozenset[str] | None = None
         """Qualified names of the devices that the files may show, variants left out; None: every one."""
+
+    @classmethod
+    def of_node(cls, chosen: settings.NodeSettings, boot_id: str) -> SpecFiles:
+        """Return the files of what the node's device plugins give away. Args: boot_id: of the running kernel."""
+        return cls(
+            chosen.cdi_folder,
+            recipe=specfile.allocation_recipe_of(chosen),
+            boot_id=boot_id,
+            stamping=chosen.cdi_stamp,
+            host_mount=chosen.host_mount,
+        )
 
     def path(self, kind: str) -> Path:
         """Return where the spec of a kind is kept."""

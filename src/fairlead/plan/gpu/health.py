@@ -93,6 +93,20 @@ RECOVERY_ACTIONS: Final[Mapping[int, tuple[str, str]]] = {
     6: ("BusResetRequired", "the driver asks for a reset of the GPU's bus"),
     7: ("RebootRequired", "the driver asks for a reboot of the whole system"),
 }
+_REBOOT: Final = "end what uses it, then reboot the machine; if it does not come back, replace the board"
+MENDING: Final[Mapping[str, str]] = {
+    "XID79": _REBOOT,
+    "Lost": _REBOOT,
+    "RebootRequired": _REBOOT,
+    "Timeout": "`dmesg | grep NVRM` says what the driver waits for; a reset of the GPU or a reboot ends it",
+    "Unreadable": "`dmesg | grep NVRM` has the driver's own words; a reset of the GPU or a reboot brings most back",
+    "TemperatureHigh": "look at fans and airflow; `nvidia-smi -q -d TEMPERATURE,PERFORMANCE -i {index}` says how hot",
+    "RowRemapPending": "when nothing uses it: `nvidia-smi --gpu-reset -i {index}`",
+    "RowRemapFailed": "replace the board: its spare memory rows are used up",
+}
+"""What a person does about a finding, by its reason; `{index}` is the GPU's. For a reason that is not here: a reset."""
+PASSING: Final = frozenset({"TemperatureHigh", "RowRemapPending"})
+"""Reasons that pass by themselves or with the next reset: `fairlead doctor` warns of them, and fails for the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -318,6 +318,21 @@ def test_a_gpu_that_is_kept_back_needs_no_reset_and_its_fix_runs_from_anywhere(r
     assert away.fix.endswith("(on its node)") is (reason != "QuarantineAsked")
 
 
+@pytest.mark.parametrize(
+    ("state", "reason", "fix"),
+    [
+        (gpudevice.UNHEALTHY, "RowRemapFailed", "on its node: replace the board"),
+        (gpudevice.UNHEALTHY, "TemperatureHigh", "on its node: look at fans and airflow; `nvidia-smi -q -d"),
+        (gpudevice.UNHEALTHY, "XID95", "on its node: `nvidia-smi -q -i 1`; a reset clears most faults"),
+        (gpudevice.LOST, "Lost", "look for its Xid in the node's `dmesg`"),
+    ],
+)
+def test_a_gpu_is_mended_on_a_cluster_as_on_one_machine(state: str, reason: str, fix: str) -> None:
+    (found,) = [one for one in cluster_checks.check(changed(gpus=(gpu(0), gpu(1, state, reason)))) if one.level == "warn"]
+    assert found.fix.startswith(fix)
+    assert "{" not in found.fix
+
+
 def test_a_line_to_paste_holds_what_an_object_says_as_one_word() -> None:
     ill = gpu(1, gpudevice.UNHEALTHY, "LeaseQuarantined")
     lying = msgspec.structs.replace(ill, spec=msgspec.structs.replace(ill.spec, uuid="x; reboot"))
