@@ -127,7 +127,7 @@ TAKEN: Final[tuple[Pod, ...]] = (
     annotated("example.com/cdi.k8s.io"),
     annotated("mycdi.k8s.iox/gpu"),
 )
-"""Pods that nobody minds."""
+"""Pods that every rule admits."""
 
 LIMITS: Final = {
     "fairlead.dev/allowed-images": "localhost/box, registry.example:5000/team/ ,localhost/exact:1, host",

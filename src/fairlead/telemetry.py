@@ -134,7 +134,7 @@ LARGEST_POD = Metric(
 )
 FRAGMENTED = Metric(
     name="fairlead_scheduler_fragmented_gpus",
-    text="free GPUs that are of no use to what is asked for, on average",
+    text="average number of free GPUs that a pod drawn from those that run and wait could not use",
     labels=("resource", "model"),
 )
 LEADER = Metric(name="fairlead_leader", text="1 while this process holds the lease", labels=("lease",))

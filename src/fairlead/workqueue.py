@@ -128,7 +128,7 @@ class WorkQueue:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            cut = errors.Unavailable("something it waited for was cancelled under it", reason="Cancelled")
+            cut = errors.Unavailable("an operation that it awaited was cancelled", reason="Cancelled")
             again_s = self._put_off(key, entry, cut)
         except BaseException:
             self._forget(key, entry)

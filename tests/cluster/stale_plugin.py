@@ -18,7 +18,7 @@ from fairlead.model.gpu import Vendor
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.deviceplugin import registration
-from fairlead.node.inventory import folderwatch
+from fairlead.node.inventory import foldermonitor
 from fairlead.plan.gpu.allocation import answer, choose
 from fairlead.plan.gpu.offer import advertise
 from fairlead.wire.proto import deviceplugin_pb2 as pb
@@ -56,7 +56,7 @@ async def main(resource: str, how: str) -> None:
     offer(plugin)
     endpoint = deviceplugin.Endpoint(plugin, _FOLDER)
     endpoint.path = _FOLDER / "other.sock"
-    watch = folderwatch.FolderWatch(_FOLDER)
+    watch = foldermonitor.FolderMonitor(_FOLDER)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with asyncio.TaskGroup() as tasks:

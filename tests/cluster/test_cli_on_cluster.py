@@ -118,7 +118,7 @@ def test_a_pod_that_kubectl_made_is_listed_traced_and_read(
 
     traced = program.show("trace", "two")
     layers = headings(traced)
-    # what tests/system/test_whole_journey.py sees of `fairlead up`; a second container adds its own start
+    # what tests/system/test_whole_trace.py sees of `fairlead up`; a second container adds its own start
     assert list(dict.fromkeys(layers)) == list(dict.fromkeys(stage.layer for stage in STAGES))
     assert "not recorded" not in traced
     assert "ENXIO, allowed" in traced

@@ -16,7 +16,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.plan.gpu.allocation import enginesupport
-from tests import kubeletbooks
+from tests import kubeletcheckpoint
 from tests.cluster import criohost, enginehost, pods
 
 pytestmark = [
@@ -116,13 +116,18 @@ async def test_what_the_kubelet_gave_counts_for_its_own_container_and_nobody_pos
 ) -> None:
     env = {"NVIDIA_VISIBLE_DEVICES": "0,3"}
     crio = {"io.kubernetes.pod.uid": "holder", "io.kubernetes.container.name": "main"}
-    host.write(BOOKS, json.dumps(kubeletbooks.document(kubeletbooks.by_environment("holder", "0", "3"))))
+    host.write(BOOKS, json.dumps(kubeletcheckpoint.document(kubeletcheckpoint.by_environment("holder", "0", "3"))))
     host.write_policy(allocations=BOOKS)
     try:
         async with host.kubelet() as kubelet:
             holder = await kubelet.start(uid="holder", handler="fairlead", env=env)
             pods.assert_sees(await kubelet.sight(holder), {0, 3})
-            for marks in ({}, crio, kubeletbooks.identity("holder"), {**crio, **kubeletbooks.identity("holder")}):
+            for marks in (
+                {},
+                crio,
+                kubeletcheckpoint.identity("holder"),
+                {**crio, **kubeletcheckpoint.identity("holder")},
+            ):
                 thief = await kubelet.start(handler="fairlead", env=env, annotations=marks)
                 pods.assert_sees(await kubelet.sight(thief), set())
     finally:

@@ -21,7 +21,7 @@ from fairlead.model.gpu import GPU, Inventory, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.deviceplugin import registration
-from fairlead.node.inventory import folderwatch
+from fairlead.node.inventory import foldermonitor
 from fairlead.plan.gpu.allocation import answer, choose
 from fairlead.plan.gpu.offer import advertise
 from fairlead.wire.kubelet import deviceplugin as wire
@@ -129,7 +129,7 @@ class Node:
     """Plugins as the agent composes them."""
 
     def __init__(self, folder: Path, tasks: asyncio.TaskGroup) -> None:
-        self.watch = folderwatch.FolderWatch(folder)
+        self.watch = foldermonitor.FolderMonitor(folder)
         self.tasks = tasks
         self.running = [tasks.create_task(self.watch.run())]
         self.endpoints: dict[str, deviceplugin.Endpoint] = {}

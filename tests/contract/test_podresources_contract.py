@@ -1,6 +1,6 @@
 """PodResources over a real socket: the embedded kubelet serves what the client reads, as the real kubelet does.
 
-The same questions are put to the real one by `tests/cluster/test_journey_on_cluster.py`.
+The same questions are put to the real one by `tests/cluster/test_trace_on_cluster.py`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 import oci_bundle
 import pytest
 
-from tests import kubeletbooks
+from tests import kubeletcheckpoint
 
 ENXIO = "No such device or address"
 LOOK = "for i in 0 1 2 3; do cat /dev/nvidia$i; done 2>&1; true"
@@ -29,7 +29,7 @@ MINE, THEIRS = "5b0e-mine", "77aa-theirs"
 
 def see(lab: oci_bundle.Lab, what: str, visible: str, pod: str, **more: object) -> tuple[int, set[str], str]:
     """Run a container of a pod; returns its exit code, the GPUs in it, and what the shim told."""
-    marks = kubeletbooks.identity(pod)
+    marks = kubeletcheckpoint.identity(pod)
     env = [f"NVIDIA_VISIBLE_DEVICES={visible}"]
     bundle = lab.bundle("sh", "-c", LOOK, name=what, env=env, annotations=marks, **more)
     done = lab.run(bundle, name(lab, what))
@@ -41,15 +41,15 @@ def test_environment_is_honoured_where_the_kubelet_gave_it_and_nowhere_else(lab:
     lab.spec()
     books = lab.folder / "kubelet_internal_checkpoint"
     lab.policy(imageRequests="ignore", allocations=str(books))
-    given = (kubeletbooks.by_environment(MINE, "0", "2"), kubeletbooks.by_environment(THEIRS, "1"))
-    kubeletbooks.write(books, *given)
+    given = (kubeletcheckpoint.by_environment(MINE, "0", "2"), kubeletcheckpoint.by_environment(THEIRS, "1"))
+    kubeletcheckpoint.write(books, *given)
     assert see(lab, "own", "0,2", MINE) == (0, {"nvidia0", "nvidia2"}, "")
     for turn, forged in enumerate(("1", "0,1", "0,2,3", "all")):
         code, seen, told = see(lab, f"forged{turn}", forged, MINE)
         assert (code, seen) == (0, set())
         assert "was not allocated to this container" in told
     # Given anew, it is the new holder's: what the old one knew is worth nothing.
-    kubeletbooks.write(books, kubeletbooks.by_environment(THEIRS, "0", "2"))
+    kubeletcheckpoint.write(books, kubeletcheckpoint.by_environment(THEIRS, "0", "2"))
     assert see(lab, "stale", "0,2", MINE)[1] == set()
     assert see(lab, "anew", "0,2", THEIRS)[1] == {"nvidia0", "nvidia2"}
 
@@ -58,7 +58,7 @@ def test_an_operator_who_honours_images_still_gives_nobody_another_pods_gpu(lab:
     lab.spec()
     books = lab.folder / "kubelet_internal_checkpoint"
     lab.policy(allocations=str(books))
-    kubeletbooks.write(books, kubeletbooks.Given(THEIRS, ["GPU-1"], envs={"NVIDIA_VISIBLE_DEVICES": "1"}))
+    kubeletcheckpoint.write(books, kubeletcheckpoint.Given(THEIRS, ["GPU-1"], envs={"NVIDIA_VISIBLE_DEVICES": "1"}))
     code, seen, told = see(lab, "all", "all", MINE)
     assert (code, seen) == (3, set())
     assert "all is, or may be, what another pod was given" in told
@@ -70,7 +70,7 @@ def test_books_that_others_can_write_are_not_believed(lab: oci_bundle.Lab) -> No
     lab.spec()
     books = lab.folder / "kubelet_internal_checkpoint"
     lab.policy(imageRequests="ignore", allocations=str(books))
-    kubeletbooks.write(books, kubeletbooks.by_environment(MINE, "0"))
+    kubeletcheckpoint.write(books, kubeletcheckpoint.by_environment(MINE, "0"))
     assert see(lab, "closed", "0", MINE)[1] == {"nvidia0"}
     books.chmod(0o666)
     code, seen, told = see(lab, "open", "0", MINE)

@@ -140,7 +140,7 @@ VERBS: Final[Mapping[str, str]] = {
     "ui": _CONSOLE,
     "uncordon": "kubectl uncordon NODE on a cluster; one machine: fairlead up",
     "uninstall": "fairlead service uninstall removes the unit; the program goes the way it came: apt, uv or pipx",
-    "unpause": "nothing is paused here: fairlead start NAME starts what has ended once more",
+    "unpause": "nothing is paused here: fairlead start NAME starts an ended container again",
     "unshare": _ENGINE.format(verb="unshare"),
     "untag": "fairlead rmi NAME takes one name of several away",
     "update": "remove and start it anew; GPUs: fairlead attach, fairlead detach",

@@ -15,13 +15,13 @@ VERBS: Final = {
     "exec": Verb(_RUN, "access.exec:execute", "Run one more process in a container."),
     "kill": Verb(_RUN, "container.signals:kill", "Send a signal to the first process of containers."),
     "restart": Verb(_RUN, "container.restart:restart", "Stop containers and start them anew."),
-    "start": Verb(_RUN, "container.restart:start", "Start containers that have ended once more."),
+    "start": Verb(_RUN, "container.restart:start", "Start ended containers again."),
     "cp": Verb(_RUN, "access.copy:copy", "Copy files into a container, or out of it."),
     "stats": Verb(_RUN, "access.stats:stats", "Show what running containers use."),
     "top": Verb(_RUN, "access.stats:top", "List a container's processes; without one: what all use."),
     "port": Verb(_RUN, "access.ports:port", "Print the ports of the host that lead into a container."),
     "port-forward": Verb(
-        _RUN, "access.forward:port_forward", "Lead ports of this machine to a container's own, until Ctrl-C."
+        _RUN, "access.forward:port_forward", "Forward ports of this machine to a container's, until Ctrl-C."
     ),
     "prune": Verb(_RUN, "image.prune:prune", "Remove ended containers and images that nothing needs."),
     "pull": Verb(_RUN, "image.archive:pull", "Fetch images from their registry.", is_hidden=True),
@@ -37,7 +37,7 @@ VERBS: Final = {
     "explain": Verb(_RUN, "container.explain:explain", "Say why a container waits, failed or runs where it does."),
     "image": Verb(_RUN, "image.image:image", "List, fetch, build, import, move and remove images."),
     "volume": Verb(_RUN, "image.volume:group", "List, make and remove named volumes."),
-    "secrets": Verb(_RUN, "image.secret:group", "Keep values that containers are given and nothing shows again."),
+    "secrets": Verb(_RUN, "image.secret:group", "Store values for containers; no command shows them again."),
     "secret": Verb(_RUN, "image.secret:group", "Keep values that containers are given.", is_hidden=True),
     "inspect": Verb(_RUN, "container.inspect:inspect", "Print all that is known of containers, as JSON."),
     "images": Verb(_RUN, "image.image:list_images", "List images.", is_hidden=True),
@@ -60,7 +60,7 @@ VERBS: Final = {
     "webhook": Verb(_MACHINE, "admin.webhook:webhook", "Have events sent to an address, signed."),
     "login": Verb(_MACHINE, "admin.login:login", "Keep a service's address and your key for it."),
     "context": Verb(_MACHINE, "admin.login:contexts_group", "Choose which service verbs go to."),
-    "whoami": Verb(_MACHINE, "admin.whoami:whoami", "Say as whom the service takes you, and what you may do there."),
+    "whoami": Verb(_MACHINE, "admin.whoami:whoami", "Show your account at the service, and what it may do."),
     "queue": Verb(
         _MACHINE, "admin.queue:group", "Share GPUs among teams: what each is due, may borrow, and has to give back."
     ),
@@ -69,12 +69,12 @@ VERBS: Final = {
     ),
     "up": Verb(_MACHINE, "process.up:up", "Run Fairlead on this machine until Ctrl-C."),
     "down": Verb(_MACHINE, "process.down:down", "Stop and remove all containers, then the service."),
-    "service": Verb(_MACHINE, "process.service:group", "Run Fairlead from boot on, as a unit of systemd."),
+    "service": Verb(_MACHINE, "process.service:group", "Run Fairlead from boot on, as a systemd unit."),
     "state": Verb(_MACHINE, "process.state:group", "Check and repair the state folder."),
     "agent": Verb(_MACHINE, "process.agent:agent", "Serve this node's GPUs to a kubelet."),
     "manifests": Verb(_MACHINE, "admin.manifests:manifests", "Print the manifests that install Fairlead on a cluster."),
     "scheduler": Verb(_MACHINE, "process.scheduler:scheduler", "Bind a cluster's pods that name this scheduler."),
-    "controller": Verb(_MACHINE, "process.controller:controller", "Keep Fairlead's objects in a cluster true."),
+    "controller": Verb(_MACHINE, "process.controller:controller", "Keep Fairlead's objects in a cluster up to date."),
     "api": Verb(_MACHINE, "process.listen.api:api", "Serve a cluster's API and console on TLS, to accounts."),
     "withdraw": Verb(_MACHINE, "admin.withdraw:withdraw", "Remove what agents published in a cluster."),
     "doctor": Verb(_MACHINE, "doctor.local:doctor", "Check every layer and say how to mend it."),

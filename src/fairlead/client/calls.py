@@ -156,7 +156,7 @@ class Calls:
         try:
             return problem.error_of(typedjson.decode(answer.read(), type=problem.Problem))
         except msgspec.MsgspecError:
-            message = f"{self._transport.address} answered with status {answer.status}, which is not a problem of ours"
+            message = f"{self._transport.address} answered with status {answer.status} and no problem document"
             return errors.ProtocolError(message, reason="AnswerUnreadable", hint="is it a fairlead service?")
 
     def lines(

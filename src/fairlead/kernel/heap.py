@@ -1,4 +1,4 @@
-"""Has memory go back to the kernel that the C library's allocator would keep after much of it was freed.
+"""Returns freed memory to the kernel that the C library's allocator would keep.
 
 Source: malloc_trim(3), mallopt(3), GNU extensions; another C library has none, and then nothing is done.
 """

@@ -40,7 +40,7 @@ from fairlead.node.cdi import specfiles, specguard
 from fairlead.node.config import source
 from fairlead.node.deviceplugin import otherholders, pluginset, podresources
 from fairlead.node.engines import charlinks
-from fairlead.node.inventory import folderwatch, healthmemory, latest, monitor
+from fairlead.node.inventory import foldermonitor, healthmemory, latest, monitor
 from fairlead.node.metrics import exporter
 from fairlead.node.publish import nodeevents
 from fairlead.plan.cdi import conflict
@@ -124,7 +124,7 @@ class _Agent:
             memory=healthmemory.HealthMemory(settings.state.folder / "agent", boot_id=boot_id) if boot_id else None,
         )
         self.workloads = silicon if isinstance(silicon, Workloads) else None
-        self.folder = folderwatch.FolderWatch(settings.kubelet_folder)
+        self.folder = foldermonitor.FolderMonitor(settings.kubelet_folder)
         self.specs = specfiles.SpecFiles.of_node(settings.node, boot_id)
         self.guard = specguard.SpecGuard(self.specs, is_serving=lambda: not self._stands_by())
         self.withheld: latest.Latest[Mapping[GPUUUID, rules.Verdict]] = latest.Latest({})

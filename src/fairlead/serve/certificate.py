@@ -89,7 +89,7 @@ def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
         hint = "move it away: another one is made, and clients have to pin it anew"
         raise errors.ProtocolError(f"{path} is not a private key", reason="CertificateDamaged", hint=hint) from error
     if not isinstance(found, ec.EllipticCurvePrivateKey):
-        message, hint = f"{path} is not a key of ours", "an own one belongs into api.key, with its api.certificate"
+        message, hint = f"{path} is not a key of ours", "set a key of your own as api.key, with its api.certificate"
         raise errors.ProtocolError(message, reason="CertificateDamaged", hint=hint)
     return found
 

@@ -28,7 +28,7 @@ class ControlSettings:
     pod_policies: str = row(
         "",
         text="pods that are placed by another policy: KEY=VALUE:POLICY joined by commas, the first that fits; KEY is a "
-        "label, or priorityClassName. It goes before the policy of the pod's queue",
+        "label, or priorityClassName. It takes precedence over the policy of the pod's queue",
     )
     tenancy_subnets: str = row(
         "10.213.0.0/16", text="network of IPv4 of which each tenancy of this machine gets a /24 that nothing else has"
@@ -90,15 +90,15 @@ class ControlSettings:
         text="end pods for others that fit nowhere: of lower priority, or of queues beyond their share",
     )
     head_wait_s: float = row(
-        600, text="how long smaller pods pass the first of a queue by before room is kept for it; 0: always", unit="s"
+        600, text="how long smaller pods overtake a queue's first before room is held for it; 0: none is held", unit="s"
     )
     gang_part_s: float = row(
         60,
-        text="after so long a group whose pods were bound in part, as by a scheduler that was killed, is released",
+        text="time after which a group is released that is bound only in part because its scheduler was killed",
         unit="s",
     )
     usage_half_life_s: float = row(
-        0, text="after so long what a queue had counts half in whose turn it is; 0: only what it has now", unit="s"
+        0, text="half-life of a queue's past use when the next queue is chosen; 0: present use only", unit="s"
     )
     defragment: str = row(
         "off",
@@ -106,7 +106,7 @@ class ControlSettings:
         "fit nowhere, largest also so that one more pod of the largest size that runs would fit",
         choices=("off", "waiting", "largest"),
     )
-    defragment_every_s: float = row(60, text="how often such moves are looked for", unit="s")
+    defragment_every_s: float = row(60, text="how often control.defragment looks for moves", unit="s")
     defragment_moves: int = row(5, text="the most pods that are moved at a time")
     defragment_min_runtime_s: float = row(600, text="pods that started less than this long ago are not moved", unit="s")
     leader_elect: bool = row(True, text="over a cluster, act only while holding the lease of this kind of process")

@@ -53,7 +53,7 @@ class SiliconSettings:
     config_path: str = row("", text="more folders of driver configuration, joined by colons, below the driver root")
     scrub_program: str = row(
         "",
-        text="program that clears a GPU's memory between two tenants, called with the GPU's UUID; 0: it is clean; "
+        text="program that clears a GPU's memory between two tenants, called with the GPU's UUID; exit code 0: clean; "
         "empty: there is none",
     )
     rescan_s: float = row(30.0, unit="s", text="longest time until a changed inventory is noticed")
@@ -170,7 +170,7 @@ class PluginSettings:
     config_default: str = row("", text="name of the file in that folder where the node has no label")
     config_fallbacks: str = row(
         "named,single",
-        text="where there is no such name either, joined by commas: named (a file called default), single (the only "
+        text="if neither label nor default is set, joined by commas: named (a file called default), single (the only "
         "file), empty (no configuration)",
     )
     mps_root: Path | None = row(
@@ -184,12 +184,12 @@ class PluginSettings:
         choices=("distributed", "packed"),
     )
     gdrcopy: bool = row(False, text="give containers the GDRCopy device beside their GPUs, where it is there")
-    gds: bool = row(False, text="give containers the devices of GPUDirect Storage beside their GPUs, likewise")
-    mofed: bool = row(False, text="give containers the InfiniBand devices beside their GPUs, likewise")
+    gds: bool = row(False, text="give containers the devices of GPUDirect Storage beside their GPUs, where they exist")
+    mofed: bool = row(False, text="give containers the InfiniBand devices beside their GPUs, where they exist")
     imex_channels: str = row(
         "", text="IMEX channels that containers get beside their GPUs, joined by commas; empty: none"
     )
-    imex_required: bool = row(False, text="refuse containers while such a channel is not there")
+    imex_required: bool = row(False, text="refuse containers while a channel of plugin.imex_channels does not exist")
 
 
 @frozen
@@ -203,7 +203,7 @@ class LabelSettings:
         choices=("node", "node-feature", "file"),
     )
     file: Path = row(
-        Path("/etc/kubernetes/node-feature-discovery/features.d/gfd"), text="that file; its folder must be there"
+        Path("/etc/kubernetes/node-feature-discovery/features.d/gfd"), text="file of labels.way=file; folder must exist"
     )
     no_timestamp: bool = row(False, text="leave out nvidia.com/gfd.timestamp, the Unix seconds of the agent's start")
     aliases: bool = row(True, text="set gpu-count, gpu-memory and gpu-generation, as tutorials name them, as well")
@@ -223,7 +223,7 @@ class HealthSettings:
         "", text="XIDs that take their GPU out, joined by commas, whatever else says otherwise; all: every one"
     )
     hot_c: int = row(95, unit="C", text="temperature that is a fault where it lasts, of GPUs that give no limit")
-    persist_s: float = row(10.0, unit="s", text="how long a doubt, such as heat, lasts before it is a fault")
+    persist_s: float = row(10.0, unit="s", text="how long a suspicion, such as heat, lasts before it is a fault")
     hold_s: float = row(
         10.0, unit="s", text="how long a GPU must be well before it is offered again; doubles with each relapse"
     )
@@ -283,7 +283,7 @@ class KubeletSettings:
     resync_s: float = row(5.0, unit="s", text="longest time until a container changed behind our back is noticed")
     backoff_s: float = row(10.0, unit="s", text="first wait before a crashed container restarts; doubles to 300 s")
     endpoint_grace_s: float = row(
-        300.0, unit="s", text="how long a vanished plugin's capacity is kept, at zero healthy"
+        300.0, unit="s", text="how long a vanished plugin's resource stays in the Node's capacity, with 0 allocatable"
     )
     plugin_timeout_s: float = row(
         30.0, unit="s", text="longest time for one call of a device plugin; its pods then fail with PluginTimeout"

@@ -36,18 +36,18 @@ class APISettings:
     audit_days: int = row(400, text="days that the audit log of the API on TLS is kept; 0: nothing of it is deleted")
     key_rate: float = row(
         50.0,
-        text="requests a second that one key may send by TLS, four times as many all of an account's; 0: no limit",
+        text="requests a second of one key by TLS; all keys of an account: four times that; 0: no limit",
     )
     connections: int = row(
         2048, text="connections that the API on TLS holds open at once; each followed output or event stream is one"
     )
-    address_connections: int = row(256, text="of those, one address' of the network; a /64 of IPv6 is one")
-    account_connections: int = row(1024, text="of those, one account's: requests under way, followed output, sessions")
+    address_connections: int = row(256, text="connections of one address at a time; a /64 of IPv6 counts as one")
+    account_connections: int = row(1024, text="one account's connections: open requests, followed output, sessions")
     key_burst: int = row(200, text="requests that one key may send at once after a pause")
     address_rate: float = row(
         2.0, text="requests a second without a key in force that one address, or a /64 of IPv6, may send; 0: no limit"
     )
-    address_burst: int = row(60, text="such requests that one address may send at once after a pause")
+    address_burst: int = row(60, text="requests without a key in force that one address may send at once after a pause")
 
 
 @frozen

@@ -46,7 +46,7 @@ class CompositeSilicon:
 
     async def watch_events(self) -> AsyncIterator[GPUEvent]:
         """Yield every vendor's events as they come."""
-        # One at a time: what waits, waits in its source, which coalesces it.
+        # A queue of one: further events wait in their source's subscription, which coalesces them.
         queue: asyncio.Queue[GPUEvent] = asyncio.Queue(1)
         sources = [part.watch_events() for part in self._parts]
         async with asyncio.TaskGroup() as group:

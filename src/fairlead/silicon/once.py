@@ -38,9 +38,9 @@ class HardwareReader:
 
     def _scan_nvidia(self) -> Inventory | errors.Unavailable:
         chosen = self._chosen
-        roster = knowngpus.KnownGPUs(_nobody)
+        known = knowngpus.KnownGPUs(_nobody)
         scan = scanner.Scanner(
-            chosen.root, chosen.driver_root, call_timeout_s=chosen.call_timeout_s, roster=roster, search=self._search
+            chosen.root, chosen.driver_root, call_timeout_s=chosen.call_timeout_s, known=known, search=self._search
         )
         try:
             return _run(scan, chosen.call_timeout_s)
@@ -62,7 +62,7 @@ class SimulatedReader:
             self._tree,
             Path("/"),
             call_timeout_s=self._call_timeout_s,
-            roster=knowngpus.KnownGPUs(_nobody),
+            known=knowngpus.KnownGPUs(_nobody),
             library=self._library,
             is_simulated=True,
         )

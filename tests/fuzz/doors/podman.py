@@ -28,7 +28,7 @@ from tests.fuzz import hostile
 from tests.fuzz.doors.text import OURS, POD, plain
 from tests.fuzz.harness import Door, Feed
 from tests.unit.node.kubelet.fakeplugin import RESOURCE, Plugin
-from tests.unit.node.kubelet.test_devicemanager import Books, _books, _pod
+from tests.unit.node.kubelet.test_devicemanager import World, _pod, _world
 
 _JOINED: Final = re.compile(
     r"--(?:name|log-driver|log-opt|pull|http-proxy|ulimit|network|hostname|label|annotation|env|device|volume|mount"
@@ -122,43 +122,43 @@ class Unsayable(Exception):
 @contextlib.asynccontextmanager
 async def _allocate(folder: Path) -> AsyncIterator[Feed]:
     plugin = Answering()
-    async with _books(folder) as books, books.plugged(plugin):
+    async with _world(folder) as world, world.plugged(plugin):
 
         async def feed(data: bytes) -> None:
             answer = _message(data, pb.ContainerAllocateResponse())
             plugin.said = pb.AllocateResponse(container_responses=[answer])
-            await _given(books)
+            await _given(world)
 
         yield feed
 
 
-async def _given(books: Books) -> None:
-    """Allocate for a pod, look at what podman would be told, read the books anew, give everything back."""
+async def _given(world: World) -> None:
+    """Allocate for a pod, look at what podman would be told, read the checkpoint anew, give everything back."""
     pod = _pod()
     try:
-        await books.allocate(pod)
-        grants = books.manager.held(pod.metadata.uid)
-        if checkpoint.Checkpoint(books.state).load() != grants:
+        await world.allocate(pod)
+        grants = world.manager.held(pod.metadata.uid)
+        if checkpoint.Checkpoint(world.state).load() != grants:
             raise AssertionError("the checkpoint says otherwise")
         item = core.Container(name="main0", image="localhost/x:1", args=("a",))
         assert_no_option(_argv(pod, item, grants))
     finally:
-        await books.manager.free(pod.metadata.uid)
+        await world.manager.free(pod.metadata.uid)
 
 
 @contextlib.asynccontextmanager
 async def _list(folder: Path) -> AsyncIterator[Feed]:
     plugin = Plugin("g0")
-    async with _books(folder) as books, books.plugged(plugin):
+    async with _world(folder) as world, world.plugged(plugin):
 
         async def feed(data: bytes) -> None:
             found = _message(data, pb.ListAndWatchResponse())
             wanted = {one.ID: one.health == "Healthy" for one in found.devices}
             await plugin.change(wanted)
             async with asyncio.timeout(10):
-                await books.until_capacity(len(wanted), sum(wanted.values()))
+                await world.until_capacity(len(wanted), sum(wanted.values()))
             if any(wanted.values()):
-                await _given(books)
+                await _given(world)
 
         yield feed
 
@@ -166,12 +166,12 @@ async def _list(folder: Path) -> AsyncIterator[Feed]:
 @contextlib.asynccontextmanager
 async def _register(folder: Path) -> AsyncIterator[Feed]:
     plugin = Plugin("g0")
-    async with _books(folder) as books, plugin.serve(books.sockets / "p.sock"):
+    async with _world(folder) as world, plugin.serve(world.sockets / "p.sock"):
 
         async def feed(data: bytes) -> None:
             request = _message(data, pb.RegisterRequest())
-            if (books.sockets / "p.sock").name == request.endpoint or "/" in request.endpoint or not request.endpoint:
-                await books.register(request)
+            if (world.sockets / "p.sock").name == request.endpoint or "/" in request.endpoint or not request.endpoint:
+                await world.register(request)
 
         yield feed
 

@@ -17,7 +17,7 @@ import fairlead
 from fairlead import errors
 from fairlead.inject import cachereader, runtime
 from fairlead.wire.proto import deviceplugin_pb2 as pb
-from tests import kubeletbooks
+from tests import kubeletcheckpoint
 from tests.fuzz import hostile
 from tests.fuzz.harness import ANY, Door, Feed
 
@@ -51,7 +51,7 @@ def config_json(**more: Any) -> dict[str, Any]:
             {"destination": "/var/run/nvidia-container-devices/0", "source": "/dev/null"},
         ],
         "hooks": {"createContainer": [{"path": "/bin/true", "args": ["true"], "env": ["A=b"], "timeout": 1}]},
-        "annotations": {**kubeletbooks.identity(_POD), "cdi.k8s.io/x": f"{_KIND}=0"},
+        "annotations": {**kubeletcheckpoint.identity(_POD), "cdi.k8s.io/x": f"{_KIND}=0"},
         "linux": {
             "devices": [{"path": "/dev/x", "type": "c", "major": 1, "minor": 3, "fileMode": 438, "uid": 0, "gid": 0}],
             "resources": {"devices": [{"allow": False, "type": "c", "major": 1, "minor": 3, "access": "rwm"}]},
@@ -63,7 +63,7 @@ def config_json(**more: Any) -> dict[str, Any]:
 
 def by_environment() -> dict[str, Any]:
     """Return a spec whose request reaches the environment: no annotation asks first."""
-    return config_json(annotations=dict(kubeletbooks.identity(_POD)), mounts=[])
+    return config_json(annotations=dict(kubeletcheckpoint.identity(_POD)), mounts=[])
 
 
 SPEC: Final = {
@@ -83,8 +83,8 @@ SPEC: Final = {
 def books() -> dict[str, Any]:
     """Return a kubelet's checkpoint that says the same as the specs' requests."""
     notes = {"cdi.k8s.io/x": f"{_KIND}=0"}
-    given = kubeletbooks.Given(_POD, ["0"], envs={"NVIDIA_VISIBLE_DEVICES": "0"}, annotations=notes)
-    found: dict[str, Any] = json.loads(json.dumps(kubeletbooks.document(given)))
+    given = kubeletcheckpoint.Given(_POD, ["0"], envs={"NVIDIA_VISIBLE_DEVICES": "0"}, annotations=notes)
+    found: dict[str, Any] = json.loads(json.dumps(kubeletcheckpoint.document(given)))
     return found
 
 

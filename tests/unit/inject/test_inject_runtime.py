@@ -17,7 +17,7 @@ from fairlead.inject import launcher
 from fairlead.wire.cdi import stamp
 from fairlead_cdi import emit
 from fairlead_cdi import spec as cdi
-from tests import kubeletbooks
+from tests import kubeletcheckpoint
 
 KIND = "test.fairlead.dev/gpu"
 RECORDER = '#!/bin/sh\nprintf "%s\\n" "$0" "$@" > {record}\nexit 7\n'
@@ -238,7 +238,7 @@ def test_passing_through_imports_nothing_heavy(shim: Shim) -> None:
 
 def test_annotations_of_a_kubelets_engine_count_without_any_permission(shim: Shim) -> None:
     shim.policy(imageRequests="ignore")
-    marks = {"cdi.k8s.io/x": f"{KIND}=1", **kubeletbooks.identity("uid-1")}
+    marks = {"cdi.k8s.io/x": f"{KIND}=1", **kubeletcheckpoint.identity("uid-1")}
     shim.bundle("NVIDIA_VISIBLE_DEVICES=all", annotations=marks)
     shim.create()
     assert [item["path"] for item in shim.edited()["linux"]["devices"]] == ["/dev/nvidia1"]
@@ -246,7 +246,7 @@ def test_annotations_of_a_kubelets_engine_count_without_any_permission(shim: Shi
 
 def test_a_container_of_crio_is_given_its_allocation_and_an_image_that_writes_its_marks_is_not(shim: Shim) -> None:
     books = shim.folder / "checkpoint"
-    books.write_text(json.dumps(kubeletbooks.document(kubeletbooks.by_environment("uid-1", "1"))))
+    books.write_text(json.dumps(kubeletcheckpoint.document(kubeletcheckpoint.by_environment("uid-1", "1"))))
     shim.policy(imageRequests="ignore", allocations=str(books))
     marks = {"io.kubernetes.pod.uid": "uid-1", "io.kubernetes.container.name": "main", "io.container.manager": "cri-o"}
     for written, given in (("x", ["/dev/nvidia1"]), ("x", ["/dev/nvidia1"]), ("another", [])):

@@ -1,4 +1,4 @@
-"""The journey: order, gaps named as gaps, nothing invented."""
+"""The trace: order, gaps named as gaps, nothing invented."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FULL = [_step(stage.layer, stage.reasons[0], float(rank)) for rank, stage in en
 _NODE, _POD = _FULL[:2], _FULL[2:]
 
 
-def test_a_full_journey_has_every_stage_once_in_the_tables_order() -> None:
+def test_a_full_trace_has_every_stage_once_in_the_tables_order() -> None:
     result = trace.order_trace(_POD, _NODE, is_final=True, resources=("nvidia.com/gpu",))
     assert [entry.stage for entry in result.entries] == [stage.key for stage in STAGES]
     assert {entry.record for entry in result.entries} == {Record.RECORDED}
@@ -58,7 +58,7 @@ def test_only_the_nodes_latest_step_before_the_pod_counts() -> None:
     assert first.at == 5.0
 
 
-def test_only_the_plugins_of_the_pods_resources_are_in_its_journey() -> None:
+def test_only_the_plugins_of_the_pods_resources_are_in_its_trace() -> None:
     def listed(resource: str, at: float, socket: str) -> TraceStep:
         facts = {"resource": resource, "socket": socket}
         return TraceStep(layer="deviceplugin", reason="DevicesAdvertised", message=resource, at=at, facts=facts)
@@ -94,7 +94,7 @@ def test_a_step_of_no_known_stage_is_kept_at_its_time() -> None:
     assert recorded == ["Accepted", "ImagePulled", "ContainerCreated"]
 
 
-def test_no_steps_at_all_is_a_journey_of_gaps() -> None:
+def test_no_steps_at_all_is_a_trace_of_gaps() -> None:
     result = trace.order_trace([], [], is_final=False, resources=("nvidia.com/gpu",))
     assert result.started_at is None
     assert {entry.record for entry in result.entries} == {Record.AHEAD}

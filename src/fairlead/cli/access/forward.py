@@ -24,7 +24,7 @@ _LARGEST = 65535
 @click.option("--address", default="127.0.0.1", show_default=True, help="address of this machine to listen on")
 @options.pass_client
 def port_forward(client: Client, *, name: str, ports: tuple[str, ...], namespace: str, address: str) -> None:
-    """Lead ports of this machine to a container's own, until Ctrl-C.
+    """Forward ports of this machine to a container's, until Ctrl-C.
 
     8888 means 8888 on both sides, 9000:8888 port 9000 here, :8888 any free port here. A server in the container may
     listen on its loopback alone: who may enter the container reaches it, and nothing is published.

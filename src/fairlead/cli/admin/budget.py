@@ -57,14 +57,14 @@ def _percentages(_context: click.Context, _param: click.Parameter, text: str) ->
     show_default=True,
     help="once it is used up: tell webhooks; refuse what is new as well; also stop what holds GPUs",
 )
-@click.option("--grace", type=float, default=3600, show_default=True, metavar="SECONDS", help="from then to the stop")
+@click.option("--grace", type=float, default=3600, show_default=True, metavar="SECONDS", help="wait before the stop")
 @click.option(
     "--notify-percent",
     default="50,80,100",
     show_default=True,
     metavar="PERCENTS",
     callback=_percentages,
-    help="told once a month each",
+    help="shares of the budget at which webhooks are sent an event, each once a month",
 )
 @options.pass_client
 def set_verb(

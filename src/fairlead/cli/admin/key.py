@@ -58,7 +58,7 @@ def group() -> None:
     "scopes",
     multiple=True,
     type=click.Choice([scope.value for scope in Scope]),
-    help="what it is good for; repeat for more  [default: all that your own is]",
+    help="scope of the key; repeat for more  [default: all scopes of yours]",
 )
 @click.option("--expires", type=Lifetime(), default="90d", show_default=True, metavar="TIME", help="90d, 12h, or never")
 @click.option("--note", default="", metavar="TEXT", help="what it is for, for people")

@@ -90,7 +90,7 @@ _argument = click.argument("name", metavar="TENANCY", shell_complete=options.com
 @click.option("--dns/--no-dns", default=True, show_default=True, help="names are resolved")
 @click.option("--publish/--no-publish", default=True, show_default=True, help="published ports lead in")
 @click.option("--egress", multiple=True, metavar="CIDR", help="private network that it may connect to all the same")
-@click.option("--image", "images", multiple=True, metavar="IMAGE", help="that it may run, team/ for all below  [any]")
+@click.option("--image", "images", multiple=True, metavar="IMAGE", help="image it may run; team/: all below  [any]")
 @click.option("--host-users/--no-host-users", default=True, help="on a cluster: pods may have the node's users  [may]")
 @click.option("--nfs", default="", metavar="SERVER:/PATH", help="NFS export for its named volumes  [this disk]")
 @click.option("--nfs-option", "nfs_options", multiple=True, metavar="OPTION", help="mount option of it: vers=4.2")
@@ -203,7 +203,7 @@ def resume_verb(client: Client, *, name: str) -> None:
 @group.command(name="login")
 @_argument
 @click.argument("registry", metavar="REGISTRY")
-@click.option("-u", "--username", required=True, help="of the tenancy at the registry")
+@click.option("-u", "--username", required=True, help="user name of the tenancy at the registry")
 @click.option("--password-stdin", is_flag=True, help="read password or token from standard input, one line")
 @options.pass_client
 def login_verb(client: Client, /, *, name: str, registry: str, username: str, password_stdin: bool) -> None:

@@ -15,7 +15,7 @@ from fairlead.serve.v1.accounts.view import Self
 @options.json_option
 @click.pass_context
 def whoami(ctx: click.Context, *, form: str) -> None:
-    """Say as whom the service takes you, and what you may do there."""
+    """Show your account at the service, and what it may do."""
     call = invocation.current(ctx)
     meant = call.target()
     if meant.is_cluster:

@@ -31,7 +31,7 @@ def _arguments(function: F) -> F:
             shell_complete=options.complete_container_then_gpu,
         ),
         click.option(
-            "--pid", type=int, help="a process of any container; then GPU alone is named, no service is asked"
+            "--pid", type=int, help="a process of any container; then name the GPU alone, and no service is used"
         ),
         click.option("--spec-dir", "spec_dirs", multiple=True, metavar="DIR", help="with --pid: folder of CDI specs"),
         click.option("-c", "--container", default="", help="which container of a group  [default: the first]"),

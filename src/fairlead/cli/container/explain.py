@@ -32,7 +32,7 @@ def explain(client: Client, *, name: str, namespace: str, form: str) -> None:
 
 def explanation_lines(found: Explanation) -> list[str]:
     """Return an explanation as lines: the state and why, what holds now, the best nodes, why others did not fit."""
-    # Numbers and words of the wait say it all; else what holds now stands beside what was decided.
+    # Left out where the summary is the waiting message already, which says what holds now.
     now = found.diagnosis if found.waiting is None or found.waiting.message != found.summary else ""
     lines = [f"{found.name} is {found.state}: {found.summary}"] + [f"  now: {now}"] * bool(now)
     if found.waiting is not None and (found.priority or found.priority_class):

@@ -38,7 +38,7 @@ def restart(client: Client, *, names: tuple[str, ...], namespace: str, grace: in
 @options.namespace_option
 @options.pass_client
 def start(client: Client, *, names: tuple[str, ...], namespace: str) -> None:
-    """Start containers that have ended once more; those that run are left alone."""
+    """Start ended containers again; those that run are left alone."""
     for name in names:
         if client.container(name, namespace).state in view.ENDED:
             _again(client, name, namespace, None, doing="starting")

@@ -52,7 +52,7 @@ async def read(store: port.Store) -> dict[str, Served] | None:
     for kind in KINDS:
         name = f"{kind.PLURAL}.{kind.API_VERSION.partition('/')[0]}"
         try:
-            found[kind.KIND] = _judge(kind, await store.get(workload.CustomResourceDefinition, name))
+            found[kind.KIND] = _check(kind, await store.get(workload.CustomResourceDefinition, name))
         except errors.NotFound:
             found[kind.KIND] = Served(is_served=False)
         except errors.Denied:
@@ -86,7 +86,7 @@ def check(seen: Mapping[str, Served]) -> Iterator[Finding]:
         yield Finding(check="crd", level="ok", what=f"{names} are installed and served")
 
 
-def _judge(kind: type[meta.Object], found: workload.CustomResourceDefinition) -> Served:
+def _check(kind: type[meta.Object], found: workload.CustomResourceDefinition) -> Served:
     if not any(one.type == "Established" and one.status == "True" for one in found.status.conditions):
         return Served(is_served=False)
     version = kind.API_VERSION.partition("/")[2]

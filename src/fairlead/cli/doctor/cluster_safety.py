@@ -66,8 +66,7 @@ def check_gpus(gpus: Sequence[gpudevice.GPUDevice], pods: Iterable[core.Pod]) ->
             level="fail" if status.reason == conflict.REASON else "warn",
             what=f"GPU {spec.index} of node {spec.node_name} is {status.health}" + (f" ({said})" if said else ""),
             why="no pod is given it" + (f"; {held} still has it" if held else ""),
-            fix=_on_node(kept, agents.get(spec.node_name))
-            or _mend(status.reason, status.health, spec.index),
+            fix=_on_node(kept, agents.get(spec.node_name)) or _mend(status.reason, status.health, spec.index),
         )
     if not ill and gpus:
         simulated = sum(gpu.spec.simulated for gpu in gpus)

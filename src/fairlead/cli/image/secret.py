@@ -44,7 +44,7 @@ _NAMES = click.argument("names", metavar="SECRET...", nargs=-1, required=True, s
 
 @click.group()
 def group() -> None:
-    """Keep values that containers are given and nothing shows again.
+    """Store values for containers; no command shows them again.
 
     `fairlead run --secret NAME` gives a container the file /run/secrets/NAME, `--secret NAME=VARIABLE` a variable.
     """
@@ -56,7 +56,7 @@ def group() -> None:
 @click.option("--key", default=_KEY, show_default=True, help="name of the value")
 @click.option("--from-file", multiple=True, metavar="[KEY=]FILE", help="one more value; KEY: the file's name")
 @click.option("--from-env-file", multiple=True, type=click.Path(path_type=Path), help="file of KEY=VALUE lines")
-@click.option("--replace", is_flag=True, help="in place of all that it has, where it is there")
+@click.option("--replace", is_flag=True, help="replace all values of the secret if it exists")
 @click.option("--from-literal", "--value", "--body", "-b", "literal", multiple=True, hidden=True)
 @options.namespace_option
 @options.pass_client

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command()
 @options.settings_options("control", "cluster", "log", "debug")
 def controller(config: settings.Settings) -> None:
-    """Keep Fairlead's objects in a cluster true."""
+    """Keep Fairlead's objects in a cluster up to date."""
     from fairlead.control.node.gpudevice import GPUDevices
     from fairlead.control.node.gpulease import GPULeases
     from fairlead.control.tenancy import cluster as isolation

@@ -89,7 +89,7 @@ def own_command() -> tuple[str, ...]:
 
 @click.group("service")
 def group() -> None:
-    """Run Fairlead from boot on, as a unit of systemd."""
+    """Run Fairlead from boot on, as a systemd unit."""
 
 
 @group.command("install")

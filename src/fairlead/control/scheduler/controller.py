@@ -455,7 +455,7 @@ class Scheduler:
             self._queue.delay(pod)
             telemetry.log.debug("pod changed while it was placed", pod=pod.metadata.name, reason=error.reason)
         except _REFUSED as error:
-            # Its own matter: the pods behind it must not wait for it.
+            # Only this pod is affected: it is delayed, and the pods behind it are placed without waiting.
             self._meter.add(telemetry.DECISIONS, "failed")
             self._cache.forget(uid)
             self._queue.delay(pod, first_s=RETRY_S, last_s=20 * RETRY_S)

@@ -1,4 +1,4 @@
-"""Takes from the OCI runtime what podman's database does not know of: containers whose init was cut short.
+"""Deletes from the OCI runtime containers that podman's database does not know: their `podman init` was cut short.
 
 `podman init` writes its database after the runtime's create. A podman that is killed in between leaves a process held
 before its first instruction, with its devices, and the conmon that watches it; podman calls the container created, and

@@ -1,4 +1,4 @@
-"""Records that a container's start was asked for, and completes podman's database after a start that it lacks.
+"""Records that a container's start was asked for, and corrects podman's database where it missed the start.
 
 podman writes down that a container runs after the OCI runtime has started it. A podman that is killed in between leaves
 a container that runs and is initialised in podman's database: `podman start` fails. If it has ended since, conmon's

@@ -99,7 +99,7 @@ def _confined(root: str, folders: list[str], *, program: int, result: int, words
     """Run as the child: enter namespaces, run ldconfig in them, write its result to the parent. Never returns."""
     try:
         output = _enter(root, folders)
-        # Not in the worker: the first process of a process namespace is deaf to it. Its parent's death is its own.
+        # Not in the worker: process 1 of a pid namespace ignores SIGALRM. It dies with this process (PR_SET_PDEATHSIG).
         _signal.alarm(_TIME_LIMIT_S)
         worker = posix.fork()
         if worker == 0:

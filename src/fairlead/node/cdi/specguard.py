@@ -13,7 +13,7 @@ from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.node.cdi import specfiles
-from fairlead.node.inventory import folderwatch, latest
+from fairlead.node.inventory import foldermonitor, latest
 from fairlead.plan.cdi import conflict
 from fairlead_cdi import directory
 
@@ -28,7 +28,7 @@ class SpecGuard:
     def __init__(self, specs: specfiles.SpecFiles, *, is_serving: Callable[[], bool] = lambda: True) -> None:
         """Prepare; nothing is read before `run`. Args: is_serving: whether the files are ours to write now."""
         self._specs, self._is_serving = specs, is_serving
-        self._watch = folderwatch.FolderWatch(specs.folder, mask=folderwatch.CONTENT)
+        self._watch = foldermonitor.FolderMonitor(specs.folder, mask=foldermonitor.CONTENT)
         self._registry: directory.Registry | None = None
         self.conflicts: latest.Latest[tuple[conflict.Conflict, ...]] = latest.Latest(())
         """Our devices that another file defines too."""

@@ -22,7 +22,7 @@ from typing import Final
 import asyncinotify
 
 from fairlead import errors, files, settings, telemetry
-from fairlead.node.inventory import folderwatch, latest
+from fairlead.node.inventory import foldermonitor, latest
 from fairlead.plan.gpu import nodeconfig
 from fairlead.wire.nvidia import pluginconfig, pluginreader
 
@@ -130,7 +130,7 @@ class ConfigSource:
         changed = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             for place in places:
-                watch = folderwatch.FolderWatch(place, mask=folderwatch.CONTENT & ~asyncinotify.Mask.ATTRIB)
+                watch = foldermonitor.FolderMonitor(place, mask=foldermonitor.CONTENT & ~asyncinotify.Mask.ATTRIB)
                 tasks.create_task(watch.run(), name="config: folder")
                 tasks.create_task(watch.ticks.follow(lambda _: changed.set()), name="config: files")
             if labels is not None:

@@ -18,7 +18,7 @@ from fairlead.model.ids import DeviceID
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.deviceplugin import registration
 from fairlead.node.deviceplugin import taken as takens
-from fairlead.node.inventory import folderwatch, latest
+from fairlead.node.inventory import foldermonitor, latest
 from fairlead.plan.gpu import attribution
 from fairlead.plan.gpu.allocation import answer, choose
 from fairlead.plan.gpu.offer import advertise
@@ -32,7 +32,7 @@ class PluginSet:
     def __init__(
         self,
         tasks: asyncio.TaskGroup,
-        folder: folderwatch.FolderWatch,
+        folder: foldermonitor.FolderMonitor,
         *,
         first_wait_s: float,
         told: Callable[[attribution.Call], None] | None,

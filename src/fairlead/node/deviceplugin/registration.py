@@ -1,7 +1,7 @@
 """Keeps a plugin registered with the kubelet, across restarts of either.
 
 A kubelet that starts removes every socket in its folder and makes a new `kubelet.sock`; a clean-up job may remove ours
-alone. One watch on the folder (`inventory.folderwatch`) ticks at whatever happens there; a slow poll backs it up. At
+alone. One watch on the folder (`inventory.foldermonitor`) ticks at whatever happens there; a slow poll backs it up. At
 each tick a `Registrar` compares what is there with what it did: own socket gone → serve again; another `kubelet.sock`
 than the one registered with → register; no kubelet reads the list any more → register. The last is how two plugins of
 one resource change places: a kubelet that loses the old one's stream hangs up on the plugin that is registered, the new
@@ -23,7 +23,7 @@ import grpc.aio
 from fairlead import errors, telemetry
 from fairlead.backoff import Backoff
 from fairlead.node.deviceplugin import plugin
-from fairlead.node.inventory import folderwatch
+from fairlead.node.inventory import foldermonitor
 from fairlead.wire.kubelet import deviceplugin as wire
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
@@ -44,7 +44,7 @@ class Registrar:
     def __init__(
         self,
         endpoint: plugin.Endpoint,
-        watch: folderwatch.FolderWatch,
+        watch: foldermonitor.FolderMonitor,
         *,
         first_wait_s: float,
         on_registered: Callable[[str], None] | None = None,

@@ -63,7 +63,7 @@ class PodConditions:
         """Keep marks true for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._queue.run(meter), name="pod conditions")
-            tasks.create_task(self._follow_health(), name="marking: health")
+            tasks.create_task(self._follow_health(), name="conditions: health")
             async for _ in self._holdings.latest.changes():
                 self._check()
 

@@ -1,4 +1,4 @@
-"""Says which filters a change of a node could answer otherwise, so that only pods they refused are tried again.
+"""Finds the filters whose verdict a change of a node could alter, so that only pods they refused are tried again.
 
 Pure. A row of `HINTS` a filter of `reference.FILTERS`: whether the node got better for it. A report that changes
 nothing a filter reads (a heartbeat), or only makes the node worse (another pod on it), helps no waiting pod.

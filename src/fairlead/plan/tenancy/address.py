@@ -35,7 +35,7 @@ def choose(pool: str, home: str, taken: Iterable[str], *, ipv6: bool) -> tuple[s
         raise errors.Invalid(message, reason="PoolInvalid", hint="such as 10.213.0.0/16")
     used = [one for text in taken if isinstance(one := ipaddress.ip_network(text, strict=False), ipaddress.IPv4Network)]
     for number, part in enumerate(whole.subnets(new_prefix=_PREFIX)):
-        # A default route meets everything and takes nothing.
+        # A default route (/0) overlaps every subnet and uses none of them.
         if not any(one.prefixlen and one.overlaps(part) for one in used):
             return (str(part), *([_unique_local(home, number)] if ipv6 else []))
     message = f"every /{_PREFIX} of {pool} (control.tenancy_subnets) is in use on this machine"

@@ -185,7 +185,7 @@ async def _compare(asked: connection.ASGIConnection[Any, Any, Any, Any], wanted:
         raise errors.RequestError(message, reason="IfMatchUnsupported", hint="leave it out")
     now = tag(body)
     if wanted.strip() != "*" and _steady(now) not in map(_steady, _named(wanted)):
-        message = f"{path} is another one than If-Match names: it is {now} now"
+        message = f"{path} does not match If-Match: its ETag is {now} now"
         raise errors.Stale(message, reason="PreconditionFailed", hint="read it again, and decide anew", etag=now)
     read = msgspec.json.decode(body)
     return str(read.get("namespace", "")) if isinstance(read, dict) else ""

@@ -240,7 +240,7 @@ async def _judge_role(
         if recording is not None:
             recording.tell(action=action.value)
         principal.check(action)
-        # What needs no account is written by its handler, as soon as that knows whose it is.
+        # Actions that need no account (logins) are recorded by their handler, once it knows the account.
         if recording is not None and _changes(asked.scope) and TABLE[action].needs_account:
             await recording.begin()
     except errors.FairleadError as error:

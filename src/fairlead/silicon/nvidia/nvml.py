@@ -60,21 +60,21 @@ class NVMLSilicon:
         self._partitioning, self._moding = asyncio.Lock(), asyncio.Lock()
         self._profiler = profiler.Profiler()
         self._threads = asynccalls.AsyncCallThreads("nvml")
-        self._feed = eventbus.EventBus()
-        self._roster = knowngpus.KnownGPUs(self._feed.publish)
+        self._events = eventbus.EventBus()
+        self._known = knowngpus.KnownGPUs(self._events.publish)
         self._scanner = scanner.Scanner(
             root,
             driver_root,
             call_timeout_s=call_timeout_s,
-            roster=self._roster,
+            known=self._known,
             library=library,
             is_simulated=is_simulated,
             search=search,
         )
         self._watcher = watcher.Watcher(
             self._scanner.open,
-            events=self._feed,
-            roster=self._roster,
+            events=self._events,
+            known=self._known,
             threads=self._threads,
             call_timeout_s=call_timeout_s,
             probe_s=probe_s,
@@ -169,7 +169,7 @@ class NVMLSilicon:
         The first is CHANGED without a GPU and says that listening has begun: a scan after it misses nothing. It comes
         again whenever the event source had to be set up anew.
         """
-        subscription = self._feed.subscribe()
+        subscription = self._events.subscribe()
         self._watcher.start()
         return subscription
 

@@ -50,15 +50,15 @@ class Scanner:
         driver_root: Path,
         *,
         call_timeout_s: float,
-        roster: knowngpus.KnownGPUs,
+        known: knowngpus.KnownGPUs,
         library: object | Path | None = None,
         is_simulated: bool = False,
         search: driver.Search = driver.EVERYWHERE_USUAL,
     ) -> None:
-        """Touch nothing yet. Args: as `NVMLSilicon`.   roster: notes which GPUs answered and which did not."""
+        """Touch nothing yet. Args: as `NVMLSilicon`.   known: notes which GPUs answered and which did not."""
         self._root, self._driver_root, self._search = root, driver_root, search
         self._call_timeout_s, self._library, self._is_simulated = call_timeout_s, library, is_simulated
-        self._roster = roster
+        self._known = known
         self._binding: binding.Binding | None = None
         self.is_released = False
         """While set, the library stays closed: the driver resets no GPU under an open client."""
@@ -153,7 +153,7 @@ class Scanner:
             if isinstance(answer, gpureader.Reading):
                 readings.append(answer)
                 seen = knowngpus.Seen(uuid=answer.gpu.uuid, pci_bus_id=answer.gpu.pci_bus_id)
-                self._roster.answered(index, seen)
+                self._known.answered(index, seen)
             elif isinstance(answer, (nvml.error, errors.DeviceFault)):
                 unreadable.append(self._unreadable(index, binding.gpu_error(answer)))
             else:
@@ -161,8 +161,8 @@ class Scanner:
         return readings, unreadable
 
     def _unreadable(self, index: int, fault: errors.DeviceFault) -> UnreadableGPU:
-        self._roster.silent(index, fault.message)
-        seen = self._roster.find(index)
+        self._known.silent(index, fault.message)
+        seen = self._known.find(index)
         return UnreadableGPU(
             index=index,
             pci_bus_id=seen.pci_bus_id if seen else None,

@@ -53,13 +53,13 @@ class Watcher:
         open_binding: Callable[[], binding.Binding],
         *,
         events: eventbus.EventBus,
-        roster: knowngpus.KnownGPUs,
+        known: knowngpus.KnownGPUs,
         threads: callthread.CallThreads,
         call_timeout_s: float,
         probe_s: float,
     ) -> None:
         self._open = open_binding
-        self._feed, self._roster, self._threads = events, roster, threads
+        self._events, self._known, self._threads = events, known, threads
         self._call_timeout_s, self._probe_s = call_timeout_s, probe_s
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -125,7 +125,7 @@ class Watcher:
             raise binding.start_error(error) from error
         try:
             self._register_all(nvml, chosen)
-            self._feed.listening()
+            self._events.listening()
             self._wait(nvml, chosen)
         except nvml.error as error:
             raise binding.start_error(error) from error
@@ -143,31 +143,31 @@ class Watcher:
         try:
             number, seen = self._threads.run_here(f"events{index}", call, timeout_s=self._call_timeout_s)
         except (nvml.error, errors.DeviceFault) as error:
-            self._roster.silent(index, binding.gpu_error(error).message)
+            self._known.silent(index, binding.gpu_error(error).message)
             return
         chosen.uuids[number] = seen.uuid
-        self._roster.answered(index, seen)
+        self._known.answered(index, seen)
 
     def _wait(self, nvml: binding.Binding, chosen: _Set) -> None:
         probe_at = time.monotonic() + self._probe_s
         while not self._stop.is_set() and not self._is_held:
-            wait_ms = int(min(_WAIT_MS, self._probe_s * 1000)) if self._roster.has_absent() else _WAIT_MS
+            wait_ms = int(min(_WAIT_MS, self._probe_s * 1000)) if self._known.has_absent() else _WAIT_MS
             try:
                 data = nvml.nvml.nvmlEventSetWait_v2(chosen.handle, wait_ms)
             except nvml.error as error:
                 if binding.code_of(error) != _TIMEOUT:
                     raise
             else:
-                self._feed.publish(_translate(data, chosen))
+                self._events.publish(_translate(data, chosen))
             if time.monotonic() >= probe_at:
                 self._probe(nvml, chosen)
                 probe_at = time.monotonic() + self._probe_s
 
     def _probe(self, nvml: binding.Binding, chosen: _Set) -> None:
         """Try the GPUs again that did not answer."""
-        if self._roster.has_absent():
+        if self._known.has_absent():
             for index in range(nvml.nvml.nvmlDeviceGetCount()):
-                if self._roster.is_absent(index):
+                if self._known.is_absent(index):
                     self._try_register(nvml, chosen, index)
 
 

@@ -1,4 +1,4 @@
-"""Reads IOMMU groups from sysfs: who is in one, and who keeps it from being passed on.
+"""Reads IOMMU groups from sysfs: which functions a group has, and which of them make it unusable for passthrough.
 
 The group, not the function, is what the hardware can isolate. So VFIO hands a container or a virtual machine a whole
 group, and only while it is *viable*: every function in it is bound to a VFIO driver, to nothing, or to a driver that

@@ -22,7 +22,7 @@ class SysfsSilicon:
         self._root = root
         self._scan = scan
         self._scan_driver = scan_driver
-        self._feed = eventbus.EventBus()
+        self._events = eventbus.EventBus()
 
     async def scan(self) -> Inventory:
         """Read everything now; see the port."""
@@ -44,7 +44,7 @@ class SysfsSilicon:
 
     def watch_events(self) -> AsyncIterator[GPUEvent]:
         """Wait for ever: sysfs reports no events."""
-        return self._feed.subscribe()
+        return self._events.subscribe()
 
     async def close(self) -> None:
         """Nothing is held."""

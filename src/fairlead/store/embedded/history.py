@@ -1,4 +1,4 @@
-"""Keeps what happened, in order, and wakes those who wait: the watch that both embedded stores share.
+"""Keeps the latest changes in order and wakes watchers; both embedded stores use it for their watches.
 
 A `Feed` is the recent end of history in memory. Versions in it have no gaps, so a watcher's position is an index.
 Watchers that fell behind its beginning read older records from the store. All of it lives on one event loop; only

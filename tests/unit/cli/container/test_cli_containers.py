@@ -220,7 +220,7 @@ def test_a_priority_that_is_neither_a_class_nor_a_number_is_refused(service: Ser
     assert 'priority "2000000000"' in result.stderr
 
 
-def test_trace_tells_the_journey_and_the_first_lines(service: Service) -> None:
+def test_trace_shows_the_steps_and_the_first_lines(service: Service) -> None:
     service.fairlead("run", "--name", "a", "-g", "1", "demo")
     lines = service.fairlead("trace", "a").stdout.splitlines()
     assert lines[0] == "a · demo · 1 x nvidia.com/gpu · succeeded (0)"

@@ -1,4 +1,4 @@
-"""The tree of a journey: facts a person wants, outcomes of open() in words, gaps named, unknown facts as they are."""
+"""The tree of a trace: facts a person wants, outcomes of open() in words, gaps named, unknown facts as they are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.cli.container import trace
 from fairlead.model.step import TraceStep
-from fairlead.plan import trace as journey
+from fairlead.plan import trace as plan_trace
 from fairlead.serve.v1.containers import traceview, view
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.wire.kubernetes import core
@@ -61,7 +61,7 @@ _POD = [
 
 
 def _lines(pod: list[TraceStep], wrote: tuple[str, ...] = ()) -> list[str]:
-    found = journey.order_trace(pod, _NODE, is_final=True, resources=("nvidia.com/gpu",))
+    found = plan_trace.order_trace(pod, _NODE, is_final=True, resources=("nvidia.com/gpu",))
     return list(trace.tree_lines(traceview.trace_view(found), wrote))
 
 
@@ -127,7 +127,7 @@ def _named(uuids: list[str], env: str) -> str:
         _step("kubelet", "DevicesChosen", 10.2, container="main", chosen=uuids),
         _step("deviceplugin", "DevicesAllocated", 10.3, container="main", answer=answer),
     ]
-    whole = journey.order_trace(pod, [found], is_final=True, resources=("nvidia.com/gpu",))
+    whole = plan_trace.order_trace(pod, [found], is_final=True, resources=("nvidia.com/gpu",))
     return " ".join(" ".join(trace.tree_lines(traceview.trace_view(whole))).split())
 
 
@@ -145,7 +145,7 @@ def test_short_names_are_as_long_as_tells_gpus_apart() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_lines_break_between_words_and_lose_none(width: int) -> None:
-    found = journey.order_trace(_POD, _NODE, is_final=True, resources=("nvidia.com/gpu",))
+    found = plan_trace.order_trace(_POD, _NODE, is_final=True, resources=("nvidia.com/gpu",))
     shown = traceview.trace_view(found)
     whole, fitted = list(trace.tree_lines(shown)), list(trace.tree_lines(shown, width=width))
     assert max(map(len, fitted)) <= width

@@ -328,7 +328,9 @@ def test_a_gpu_that_is_kept_back_needs_no_reset_and_its_fix_runs_from_anywhere(r
     ],
 )
 def test_a_gpu_is_mended_on_a_cluster_as_on_one_machine(state: str, reason: str, fix: str) -> None:
-    (found,) = [one for one in cluster_checks.check(changed(gpus=(gpu(0), gpu(1, state, reason)))) if one.level == "warn"]
+    (found,) = [
+        one for one in cluster_checks.check(changed(gpus=(gpu(0), gpu(1, state, reason)))) if one.level == "warn"
+    ]
     assert found.fix.startswith(fix)
     assert "{" not in found.fix
 

@@ -21,7 +21,7 @@ def _grant(container: str = "main", *ids: str, uid: str = "uid-1", response: byt
     )
 
 
-def _books(*grants: Grant) -> dict[tuple[str, str, str], Grant]:
+def _by_container(*grants: Grant) -> dict[tuple[str, str, str], Grant]:
     return {(one.pod_uid, one.container, one.resource): one for one in grants}
 
 
@@ -45,20 +45,20 @@ def test_no_file_means_no_grants(tmp_path: Path) -> None:
     )
 )
 def test_what_is_saved_is_loaded_by_whoever_comes_next(tmp_path: Path, grants: list[Grant]) -> None:
-    Checkpoint(tmp_path).save(_books(*grants))
+    Checkpoint(tmp_path).save(_by_container(*grants))
     loaded = Checkpoint(tmp_path).load()
     assert loaded is not None
-    assert _books(*loaded) == _books(*grants)
+    assert _by_container(*loaded) == _by_container(*grants)
 
 
 def test_only_root_may_read_it(tmp_path: Path) -> None:
-    Checkpoint(tmp_path).save(_books(_grant()))
+    Checkpoint(tmp_path).save(_by_container(_grant()))
     assert stat.S_IMODE((tmp_path / NAME).stat().st_mode) == 0o600
 
 
 @pytest.fixture(params=["truncated", "flipped", "foreign", "latin-1", "empty", "checksum"])
 def damaged(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, bytes]:
-    Checkpoint(tmp_path).save(_books(_grant(), _grant("side", "g1")))
+    Checkpoint(tmp_path).save(_by_container(_grant(), _grant("side", "g1")))
     whole = (tmp_path / NAME).read_bytes()
     data = {
         "truncated": whole[: len(whole) // 2],
@@ -104,9 +104,9 @@ def test_a_full_disk_leaves_the_old_books_on_it(tmp_path: Path) -> None:
     if mounted.returncode:
         pytest.skip(f"cannot mount here: {mounted.stderr.decode().strip()}")
     try:
-        Checkpoint(tmp_path).save(_books(_grant()))
+        Checkpoint(tmp_path).save(_by_container(_grant()))
         with pytest.raises(errors.Unavailable) as caught:
-            Checkpoint(tmp_path).save(_books(_grant(response=bytes(100_000))))
+            Checkpoint(tmp_path).save(_by_container(_grant(response=bytes(100_000))))
         assert caught.value.reason == "StateWriteFailed"
         assert Checkpoint(tmp_path).load() == (_grant(),)
     finally:
@@ -114,7 +114,7 @@ def test_a_full_disk_leaves_the_old_books_on_it(tmp_path: Path) -> None:
 
 
 def test_another_process_reads_the_checkpoint_and_leaves_it_as_it_is(tmp_path: Path) -> None:
-    Checkpoint(tmp_path).save(_books(_grant()))
+    Checkpoint(tmp_path).save(_by_container(_grant()))
     assert Checkpoint(tmp_path).peek() == (_grant(),)
 
 
@@ -130,7 +130,7 @@ def test_another_process_reads_the_checkpoint_and_leaves_it_as_it_is(tmp_path: P
 def test_a_checkpoint_that_others_could_have_written_says_nothing(
     tmp_path: Path, damage: Callable[[Path], object], reason: str
 ) -> None:
-    Checkpoint(tmp_path).save(_books(_grant()))
+    Checkpoint(tmp_path).save(_by_container(_grant()))
     damage(tmp_path / NAME)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(errors.Unavailable) as caught:

@@ -1,4 +1,4 @@
-"""The scheduler's cache: kept step by step they say what they would say made anew."""
+"""The scheduler's cache: views that are updated step by step equal views that are built anew."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.plan.shim import allocation, request
-from tests import kubeletbooks as kubelet
+from tests import kubeletcheckpoint as kubelet
 
 GPU = "nvidia.com/gpu="
 MINE, THEIRS = "0b1c-mine", "9f8e-theirs"

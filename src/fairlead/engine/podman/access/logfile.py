@@ -75,7 +75,7 @@ async def read(
             elif was_over or not query.follow:
                 return
             else:
-                # The log is at its end, so all that was in the brake before this look has been read.
+                # The log was read to its end, so all that the brake held before that has been read.
                 if brake is not None:
                     brake.release(held)
                 if not (was_over := is_over()):

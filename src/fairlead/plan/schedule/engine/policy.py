@@ -151,7 +151,7 @@ class Gradient:
     def _buckets(self, shape: Shape, at: Ints) -> Ints:
         gains = self.fragmentation.gains(shape, at)
         buckets = np.floor(SCALE * _sigmoid(gains, self.fragmentation.total)).astype(np.int64)
-        # The lowest bucket is a GPU that fits and that much is lost on; one that does not fit is below it.
+        # Bucket 0: a GPU that fits at a great growth of fragmentation; -1: a GPU that does not fit.
         found: Ints = np.where(np.isneginf(gains), -1, buckets)
         return found
 

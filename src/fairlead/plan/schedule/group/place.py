@@ -1,4 +1,4 @@
-"""Says where in the network a pod of a group, or of a sub-group, may be placed beside those of it that run. Pure."""
+"""Finds the network domains in which a further pod of a group or sub-group may run, given its running pods. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the sub-groups of a PodGroup, and of which of them a pod is. Pure.
+"""Reads the sub-groups of a PodGroup, and which of them a pod belongs to. Pure.
 
 A sub-group is placed all or not at all, as its group is, and may ask for a place in the network of its own. They make
 a tree: KAI names each with its parent; Volcano has one for each task of `minTaskMember`, and with `subGroupPolicy` one

@@ -1,4 +1,4 @@
-"""Says which GPU of a node a part of so much compute and memory would be of, and what is left of it. Pure.
+"""Finds the GPU of a node that would serve an MPS share of given compute and memory, and scores it. Pure.
 
 A node offers `mps-core` and `mps-memory` as sums over its GPUs, and a container needs both of one GPU: two GPUs with 10
 GiB free each are no room for 20. The device plugin gives the GPU that has fewest free units and yet enough, and the

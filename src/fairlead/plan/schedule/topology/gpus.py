@@ -1,4 +1,4 @@
-"""Says how the free GPUs of a node hang together, and what a pod's GPUs would be worth there. Pure.
+"""Describes how a node's free GPUs are connected, and scores the GPUs that a pod would get there. Pure.
 
 A `Fabric` is the shape of one node's GPUs: pair worths as the device plugin weighs them (`plan.gpu.allocation.choose`),
 and the closest way between each two. Nodes of one shape share one value, so that what was worked out for a set of free

@@ -1,4 +1,4 @@
-"""Says at which places the free MIG devices of a node stand, and what taking some costs its layouts. Pure.
+"""Finds the placements of a node's free MIG devices, and scores how many stay open when some are taken. Pure.
 
 A GPU instance stands on memory slices, and one of a profile may begin only at that profile's starts. So which device is
 taken decides what else the GPU could still be divided into: what a set is worth (`FreeInstances.worth`) is the share of

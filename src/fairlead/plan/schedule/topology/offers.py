@@ -1,7 +1,7 @@
-"""Reads from a node's GPUDevices how what it offers hangs together, and which of it its pods leave free. Pure.
+"""Reads from a node's GPUDevices how its devices are connected, and which of them are free. Pure.
 
 An agent publishes which GPUs a node has, how they reach each other, where its MIG devices stand, and who holds them.
-The last is late by a moment: a pod that was placed and has no devices there yet is given, in thought, those that the
+The last is late by a moment: a pod that was placed and has no devices there yet is assumed to hold those that the
 device plugin will choose; devices of a pod that has ended are free. All of this weighs between nodes that fit; whether
 a node fits is decided by the amounts that its kubelet offers.
 """

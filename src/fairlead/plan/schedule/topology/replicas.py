@@ -1,4 +1,4 @@
-"""Says of which GPUs a node's free replicas are, and what several of them would be worth to one pod. Pure.
+"""Finds the GPUs that a node's free replicas belong to, and scores several replicas for one pod. Pure.
 
 A node offers replicas as one number, and a pod that asks for two means two GPUs where time is sliced: both on one GPU
 give it no more than one. MPS gives a container replicas of one GPU alone, as a larger share. The device plugin takes

@@ -1,4 +1,4 @@
-"""Says on which nodes a pod's claims let it run: bound volumes by their node affinity, others by where one is found.
+"""Finds the nodes on which a pod's claims let it run: those that reach its bound volumes, or where a volume can be had.
 
 Pure. `Wanted` is what is left of a pod's claims once they were looked up (`claims.Claims`); `refusal` judges one node.
 A claim that waits for its first pod takes a volume that is there already and that the node reaches, the smallest that

@@ -36,7 +36,7 @@ async def restart_container(
     old = await find_pod(services.store, name, namespace)
     await budgets.check(services, old.metadata.namespace)
     again = like(old, is_users=services.whole is not None)
-    # What a tenancy asked for is a tenant's again: our own mark is not taken from the asker, who is not us.
+    # A tenant's pod stays one: the mark is read from the stored pod, because callers may not set it themselves.
     is_tenants = names.TENANT in old.metadata.annotations
     return view.container_view(await lifecycle.replace(old, again, grace_s=grace, is_tenants=is_tenants))
 

@@ -16,7 +16,7 @@ from tests.unit.serve.v1.accounts.test_api_accounts import Lab, opened
 from tests.unit.serve.world import World, application, in_process
 
 
-class Book:
+class Ledger:
     """A `port.Ledger` that does what it is asked."""
 
     def __init__(self) -> None:
@@ -46,26 +46,28 @@ class Book:
 
 
 @pytest.fixture
-def book(world: World) -> Book:
-    made = Book()
+def ledger(world: World) -> Ledger:
+    made = Ledger()
     world.services = replace(world.services, backend=replace(world.backend, ledger=made))
     world.backend = world.services.backend
     return made
 
 
 @pytest.fixture
-async def client(world: World, book: Book) -> AsyncIterator[httpx.AsyncClient]:
+async def client(world: World, ledger: Ledger) -> AsyncIterator[httpx.AsyncClient]:
     transport = in_process(application(world.services))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as it:
         yield it
 
 
-async def test_the_ledger_is_listed_and_a_gpu_is_kept_back_in_roots_name(client: httpx.AsyncClient, book: Book) -> None:
+async def test_the_ledger_is_listed_and_a_gpu_is_kept_back_in_roots_name(
+    client: httpx.AsyncClient, ledger: Ledger
+) -> None:
     first = (await client.get("/v1/leases")).json()["items"][0]
     assert (first["gpu"], first["state"], first["holders"]) == ("GPU-0", "Held", ["default/train/main"])
     done = await client.post("/v1/leases:quarantine", json={"gpu": "GPU-1", "why": "fan"})
     assert (done.status_code, done.json()["state"]) == (200, "Quarantined")
-    assert book.asked == [("quarantine", "GPU-1", "root", "fan")]
+    assert ledger.asked == [("quarantine", "GPU-1", "root", "fan")]
 
 
 @pytest.mark.parametrize(
@@ -79,28 +81,28 @@ async def test_the_ledger_is_listed_and_a_gpu_is_kept_back_in_roots_name(client:
     ],
 )
 async def test_what_names_no_gpu_or_is_no_plain_line_is_refused(
-    client: httpx.AsyncClient, book: Book, body: dict[str, str], status: int
+    client: httpx.AsyncClient, ledger: Ledger, body: dict[str, str], status: int
 ) -> None:
     assert (await client.post("/v1/leases:release", json=body)).status_code == status
-    assert book.asked == []
+    assert ledger.asked == []
 
 
 async def test_only_the_machines_administrators_see_and_change_the_ledger(
-    world: World, book: Book, tmp_path: Path
+    world: World, ledger: Ledger, tmp_path: Path
 ) -> None:
     async with opened(world, tmp_path) as lab:
-        await _tried(lab, book)
+        await _tried(lab, ledger)
 
 
-async def _tried(lab: Lab, book: Book) -> None:
+async def _tried(lab: Lab, ledger: Ledger) -> None:
     assert (await lab.ask("owner", "GET", "/v1/leases")).status_code == 403
     assert (await lab.ask("owner", "POST", "/v1/leases:quarantine", json={"gpu": "GPU-1"})).status_code == 403
     assert (await lab.ask("root", "POST", "/v1/leases:quarantine", json={"gpu": "GPU-1"})).status_code == 200
-    assert book.asked == [(intent.QUARANTINE, "GPU-1", "root", "")]
+    assert ledger.asked == [(intent.QUARANTINE, "GPU-1", "root", "")]
 
 
 async def test_two_accounts_approve_a_baseline_and_one_cannot_do_it_alone(
-    world: World, book: Book, client: httpx.AsyncClient, tmp_path: Path
+    world: World, ledger: Ledger, client: httpx.AsyncClient, tmp_path: Path
 ) -> None:
     asked = {"board": "H100"}
     nobody = await client.post("/v1/baselines:approve", json=asked)

@@ -1,4 +1,4 @@
-"""Turns a container's output into events, one a line, each with an id to go on behind.
+"""Turns a container's output into events, one a line, each with an id after which a client can resume.
 
 An id is the time that the line was written at, and its number among those of the same moment, which engines give to all
 lines of one read.

@@ -1,4 +1,4 @@
-"""The journey on a real kubelet's node: the articles' pod leaves the same trace as on one machine, step by step."""
+"""The trace on a real kubelet's node: the articles' pod leaves the same trace as on one machine, step by step."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CUDA = "docker.io/nvidia/cuda:11.8.0-base-ubuntu22.04"
 _EVENTS = "/api/v1/namespaces/default/events"
 _DEVICES = "/apis/fairlead.dev/v1alpha1/gpudevices"
 
-# what tests/system/test_whole_journey.py asserts of `fairlead up` for the same pod
+# what tests/system/test_whole_trace.py asserts of `fairlead up` for the same pod
 ONE_MACHINE = [stage.key for stage in STAGES]
 MARK = "fairlead.dev/GPUHealthy"
 
@@ -84,7 +84,7 @@ def first_run(steps: list[TraceStep]) -> list[TraceStep]:
     return steps[: last + 1]
 
 
-def journey_of(server: api.API, cluster: home.Cluster, pod: api.Object, steps: list[TraceStep]) -> Trace:
+def trace_of(server: api.API, cluster: home.Cluster, pod: api.Object, steps: list[TraceStep]) -> Trace:
     whole = wire.object_decoder(core.Pod).decode(json.dumps(pod))
     uid = server.get(f"/api/v1/nodes/{cluster.node}")["metadata"]["uid"]
     before = steps_of(server, uid)
@@ -104,7 +104,7 @@ def test_the_articles_pod_leaves_the_trace_it_leaves_on_one_machine(
     uid = pod["metadata"]["uid"]
     ran = until_steps(server, uid, has("ContainerEnded"), what="the first run ended")
 
-    told = journey_of(server, cluster, pod, first_run(ran))
+    told = trace_of(server, cluster, pod, first_run(ran))
     assert [entry.stage for entry in told.entries] == ONE_MACHINE, shown(told)
     assert {entry.record for entry in told.entries} == {Record.RECORDED}
     by_stage = {entry.stage: entry.step for entry in told.entries}

@@ -27,7 +27,7 @@ _ENDED: Final = asyncinotify.Mask.IGNORED | asyncinotify.Mask.MOVE_SELF | asynci
 _RETRY_S: Final = 1.0
 
 
-class FolderWatch:
+class FolderMonitor:
     """Ticks whenever something of `mask` happens in the folder."""
 
     def __init__(self, folder: Path, *, mask: asyncinotify.Mask = ENTRIES) -> None:
