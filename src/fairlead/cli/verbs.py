@@ -38,7 +38,7 @@ VERBS: Final = {
     "image": Verb(_RUN, "image.image:image", "List, fetch, build, import, move and remove images."),
     "volume": Verb(_RUN, "image.volume:group", "List, make and remove named volumes."),
     "secrets": Verb(_RUN, "image.secret:group", "Store values for containers; no command shows them again."),
-    "secret": Verb(_RUN, "image.secret:group", "Keep values that containers are given.", is_hidden=True),
+    "secret": Verb(_RUN, "image.secret:group", "Store values for containers.", is_hidden=True),
     "inspect": Verb(_RUN, "container.inspect:inspect", "Print all that is known of containers, as JSON."),
     "images": Verb(_RUN, "image.image:list_images", "List images.", is_hidden=True),
     "rmi": Verb(_RUN, "image.image:remove_image", "Remove images by name.", is_hidden=True),
