@@ -48,7 +48,7 @@ def generate_rows() -> Iterator[frame.Row | frame.Unmeasured]:
         yield frame.Row(name="cdi spec made by a running agent, CPU", ours=ours, unit="ms", bar=theirs, **peer)  # type: ignore[arg-type]
         command = [sys.executable, "-m", "fairlead.cli.main", "cdi", "generate", "--mode=management", f"--root={root}"]
         cold = _cpu_ms([*command, "--profile=full", "--format=json"])
-        yield frame.Row(name="cdi generate as a command, CPU", ours=cold, unit="ms", bar=theirs, **peer)  # type: ignore[arg-type]
+        yield frame.Row(name="cdi generate as a command, CPU", ours=cold, unit="ms", bar=120.0, **peer)  # type: ignore[arg-type]
         watched = _own_cpu_ms(lambda: running.fingerprint(root, Path("/")))
         yield frame.Row(
             name="cdi watch: one poll of the files that send no events, CPU", ours=watched, unit="ms", bar=10
