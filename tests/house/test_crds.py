@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,6 +24,14 @@ def test_a_definition_is_what_the_types_make_it(name: str) -> None:
 
 def test_no_definition_is_written_by_hand() -> None:
     assert {path.name for path in generate_crds.FOLDER.iterdir()} == set(generate_crds.files())
+
+
+def test_the_page_deletes_every_definition(root: Path) -> None:
+    page = (root / "docs/how-to/kubernetes.md").read_text()
+    command = re.search(r"`kubectl delete crd ([^`]+)`", page)
+    assert command is not None
+    names = {yaml.safe_load(text)["metadata"]["name"] for text in generate_crds.files().values()}
+    assert set(command[1].split()) == names
 
 
 def _nodes(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
