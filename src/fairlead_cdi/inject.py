@@ -77,7 +77,17 @@ def inject_edits(
     Args:    config, stat: as `inject`.   sources: pairs of who asks and the edits, in the order of application.
     Raises:  HostError, DocumentError: as `inject`.   WrongType: a source is not such a pair.
     """
-    return _edited(config, tuple(sources), stat).config
+    errors.refuse_text(sources, "the sources")
+    pairs = tuple(sources)
+    for pair in pairs:
+        _assert_pair(pair)
+    return _edited(config, pairs, stat).config
+
+
+def _assert_pair(value: object) -> None:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        message = f"a source with its edits must be a pair, not {value!r:.200}"
+        raise errors.WrongType(message, reason="WrongType", hint='write [("who asks", edits)]')
 
 
 def sources_of(resolved: Iterable[cdi.Resolved]) -> tuple[Source, ...]:

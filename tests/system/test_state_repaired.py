@@ -69,7 +69,7 @@ def test_containers_of_the_lost_database_go_when_asked_for(home: Home) -> None:
     home.until(lambda: not running(home, owner), what="they are removed", timeout_s=30)
 
 
-def test_the_page_is_carried_out_only_while_the_service_is_down(home: Home) -> None:
+def test_state_repair_is_refused_while_the_service_runs(home: Home) -> None:
     home.up()
     refused = home("state", "repair")
     assert (refused.code, "in use by another fairlead" in refused.err) == (4, True)

@@ -251,7 +251,7 @@ def _break(connections: Iterable[socket.socket]) -> None:
     """End connections, those that a thread reads from too."""
     for one in connections:
         with contextlib.suppress(OSError):
-            socket.socket.shutdown(one, socket.SHUT_RDWR)  # for TLS too, whose own sends close_notify first
+            socket.socket.shutdown(one, socket.SHUT_RDWR)  # not SSLSocket's own, which sends close_notify first
 
 
 class _Answer:

@@ -1,4 +1,4 @@
-"""Judges whether the engine that serves the kubelet would start containers without their devices, and says so once.
+"""Judges whether the engine that serves the kubelet would start containers without their devices, and logs it once.
 
 What is given away depends on it, so it is a part of the core: the plugins refuse while `problem` is set.
 """

@@ -146,7 +146,7 @@ class LeasePart:
             tasks.create_task(self._holdings.latest.follow(lambda _: poke()), name="ledger: kubelet")
             tasks.create_task(self.gate.problems.follow(lambda _: self.changed()), name="ledger: kept back")
             if self._pods is not None:
-                # A list without pods tells no listener, and lets go of what was held until it came.
+                # A first list without pods calls no listener; a round is due all the same, for what it lets go of.
                 await self._pods.listed.wait()
                 poke()
 

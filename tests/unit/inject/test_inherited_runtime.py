@@ -44,7 +44,7 @@ def test_a_launcher_becomes_the_runtime_it_was_written_for_without_any_path(prog
     assert started(program) == "inherited --version\n"
 
 
-def test_the_operators_file_counts_more(program: Path, tmp_path: Path) -> None:
+def test_policy_json_overrides_the_inherited_runtime(program: Path, tmp_path: Path) -> None:
     (tmp_path / "other").write_text("#!/bin/sh\necho chosen\n")
     (tmp_path / "other").chmod(0o755)
     (tmp_path / "policy.json").write_text(json.dumps({"runtimes": [str(tmp_path / "other")]}))

@@ -52,7 +52,7 @@ def group() -> None:
 
 
 @group.command(name="create")
-@click.option("--user", "account", default="", metavar="NAME", help="whose  [default: your own]")
+@click.option("--user", "account", default="", metavar="NAME", help="account to make a key for  [default: your own]")
 @click.option(
     "--scope",
     "scopes",
@@ -70,7 +70,7 @@ def create_verb(client: Client, /, *, account: str, scopes: Sequence[str], expir
 
 
 @group.command(name="list")
-@click.option("--user", "account", default="", metavar="NAME", help="whose  [default: all that you may see]")
+@click.option("--user", "account", default="", metavar="NAME", help="only this account's  [default: all you may see]")
 @options.output_option
 @options.pass_client
 def list_verb(client: Client, *, account: str, form: str) -> None:

@@ -89,7 +89,7 @@ _argument = click.argument("name", metavar="TENANCY", shell_complete=options.com
 @click.option("--internet/--no-internet", default=True, show_default=True, help="may connect to public addresses")
 @click.option("--dns/--no-dns", default=True, show_default=True, help="names are resolved")
 @click.option("--publish/--no-publish", default=True, show_default=True, help="published ports lead in")
-@click.option("--egress", multiple=True, metavar="CIDR", help="private network that it may connect to all the same")
+@click.option("--egress", multiple=True, metavar="CIDR", help="private network to allow; the others are denied")
 @click.option("--image", "images", multiple=True, metavar="IMAGE", help="image it may run; team/: all below  [any]")
 @click.option("--host-users/--no-host-users", default=True, help="on a cluster: pods may have the node's users  [may]")
 @click.option("--nfs", default="", metavar="SERVER:/PATH", help="NFS export for its named volumes  [this disk]")

@@ -117,7 +117,7 @@ Examples:
 @click.option(
     "--min-available", type=click.IntRange(1, 1000), metavar="N", help="with --gang: start once this many fit together"
 )
-@click.option("--timeout", type=click.IntRange(min=1), metavar="SECONDS", help="end it after that time")
+@click.option("--timeout", type=click.IntRange(min=1), metavar="SECONDS", help="stop the container after so long")
 @click.option(
     "--stop-timeout",
     type=click.IntRange(min=0),

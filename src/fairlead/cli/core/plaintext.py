@@ -16,7 +16,7 @@ import click
 
 _COLOUR: Final = re.compile(r"(\x1b\[[0-9;]{0,24}m)")
 _HIDDEN: Final = "\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff"
-"""DEL, C1, marks that turn text round, line ends that are not, and halves of characters, which no stream takes."""
+"""DEL, C1, bidirectional controls, U+2028 and U+2029, and lone surrogates, which no stream encodes."""
 _CONTROL: Final = re.compile(f"[\x00-\x08\x0b-\x1f{_HIDDEN}]")
 _PLACE: Final = frozenset({"color", "err", "file", "nl"})
 """Options of `echo` that say where a line goes; all others are how it looks."""

@@ -186,7 +186,7 @@ def _plugins(seen: Seen, node: NodeView) -> Iterator[Finding]:
         healthy = int(node.allocatable.get(name, "0"))
         total = max(healthy, int(node.capacity.get(name, "0")))
         if not total and name not in offered:
-            continue  # what a configuration took away
+            continue  # a resource that the present configuration no longer offers
         if total and healthy == total:
             shares = [gpu for gpu in seen.gpus.gpus if gpu.sharing and gpu.resource == name]
             held = sum(len({one.device for one in gpu.holders}) for gpu in shares)

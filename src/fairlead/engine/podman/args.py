@@ -137,7 +137,7 @@ def env_lines(env: Mapping[str, str]) -> bytes:
     """Return variables as podman reads them from a file. Raises: Invalid (`EnvInvalid`), which says no value."""
     _check_names(env)
     for name, value in env.items():
-        # A line of podman's may begin with spaces or be a remark, and its value is the host's own where it has no "=".
+        # podman skips comments and leading spaces, and takes the host's value for a name without "=".
         if not _PLAIN.fullmatch(name) or set("\n\r\0") & set(value):
             message = (
                 f'environment variable "{name}" cannot be given by a file: its name or value is not one plain line'

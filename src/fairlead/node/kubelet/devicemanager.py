@@ -290,7 +290,7 @@ class DeviceManager:
                 raise errors.NotFound(message, reason="DeviceUnknown", hint="`fairlead gpus` lists them")
             for other in self._grants.values():
                 if other.resource == resource and device in other.device_ids:
-                    # Not whose: the asker may be another tenant.
+                    # The holder is not named: the caller may be another tenant.
                     message = f'device "{device}" of {resource} is held by another container'
                     raise errors.Conflict(message, reason="DeviceHeld", hint="`fairlead gpus` says who holds what")
             if not endpoint.devices[device]:

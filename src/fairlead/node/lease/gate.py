@@ -128,7 +128,7 @@ class Gate:
             ids = frozenset(name for one in listed for name in one.ids)
             # A device that our kubelet lists is asked for by the pod that has it; otherwise it has forgotten the pod.
             await self._settle([ask.key for ask in asks], listed, asked=wanted - ids - living)
-        # Of the embedded kubelet only: a real one lists no init containers, and asks once for each container's devices.
+        # Only the embedded kubelet asks again: a real one lists no init containers, and asks once for each container.
         again = frozenset[str]() if self._is_kubelet_foreign else ids
         await self._act(lambda rows: change.plan_hold(rows, asks, facts=facts, listed=again))
 

@@ -172,7 +172,7 @@ class Daemons:
         control = self._control(gpu, self._machine.root)
         folders = mpsdaemon.folders_of(self._machine.root, gpu)
         if (problem := await asyncio.to_thread(mpsdaemon.find_intruder, folders)) or (
-            record is None and mpsdaemon.find_daemon(folders) is not None
+            record is None and await asyncio.to_thread(mpsdaemon.find_daemon, folders) is not None
         ):
             message = f"the folder of its MPS daemon is not ours: {problem or f'a daemon runs in {folders.pipe}'}"
             hint = "end that daemon (`echo quit | nvidia-cuda-mps-control`), or set FAIRLEAD_PLUGIN_MPS_ROOT"
@@ -191,7 +191,7 @@ class Daemons:
         if await self._machine.modes.read_mode(gpu) is not ComputeMode.EXCLUSIVE_PROCESS:
             await self._machine.modes.set_mode(gpu, ComputeMode.EXCLUSIVE_PROCESS)
         telemetry.crash_point("mps.before-start")
-        if mpsdaemon.find_daemon(folders) is None:
+        if await asyncio.to_thread(mpsdaemon.find_daemon, folders) is None:
             await control.start()
             telemetry.log.info("mps daemon started", gpu=gpu, path=str(folders.base))
         else:
@@ -213,7 +213,7 @@ class Daemons:
         """Return when something else is wanted. Raises: DeviceFault: the daemon has ended; Unavailable: is silent."""
         folders = mpsdaemon.folders_of(self._machine.root, gpu)
         while (self._wanted.value or {}).get(gpu) == wanted and not self._machine.is_standing_by():
-            pid = mpsdaemon.find_daemon(folders)
+            pid = await asyncio.to_thread(mpsdaemon.find_daemon, folders)
             if pid is None or await mpsdaemon.wait_end(pid, within_s=CHECK_S, wake=self._wakes[gpu]):
                 message = f"the MPS control daemon of {gpu} has ended: its clients have lost the GPU"
                 raise errors.DeviceFault(message, reason=DIED, hint=f"look into {folders.log}; it is started again")

@@ -131,20 +131,21 @@ class Control:
         await asyncio.to_thread(self._prepare)
         done = await command.run(self._argv("-d", script=True), env=self._env, timeout_s=_START_S, largest=_LARGEST)
         if done.code:
-            raise self._not_started(done.last_line or f"exit code {done.code}")
+            raise await self._not_started(done.last_line or f"exit code {done.code}")
         end = asyncio.get_running_loop().time() + _START_S
         while True:
             try:
                 await self.check()
             except errors.Unavailable as error:
                 if asyncio.get_running_loop().time() > end:
-                    raise self._not_started(error.message) from error
+                    raise await self._not_started(error.message) from error
             else:
                 return
             await asyncio.sleep(_LOOK_S)
 
-    def _not_started(self, said: str) -> errors.Unavailable:
-        message = f"the MPS control daemon of {self._gpu} does not start: {self._last_words() or said}"
+    async def _not_started(self, said: str) -> errors.Unavailable:
+        words = await asyncio.to_thread(self._last_words)
+        message = f"the MPS control daemon of {self._gpu} does not start: {words or said}"
         hint = f"look into {self._folders.log}"
         return errors.Unavailable(message, reason="MPSDaemonNotStarted", hint=hint)
 
@@ -216,7 +217,7 @@ class Control:
 
     async def end(self) -> None:
         """End the daemon, by its own command or else by force, and remove its folders; none is fine too."""
-        pid = find_daemon(self._folders)
+        pid = await asyncio.to_thread(find_daemon, self._folders)
         if pid is not None:
             with contextlib.suppress(errors.Unavailable):
                 await self.ask("quit")

@@ -40,6 +40,6 @@ def arguments(
     if ldconfig:
         args += ["--ldconfig", ldconfig]
     if NO_NODES in without:
-        # A file that is not there: then there is nothing to cover.
+        # The hook mounts over the driver's file of parameters; it skips that for a path that does not exist.
         args += ["--parameters", "/nonexistent"]
     return args

@@ -60,7 +60,7 @@ class _Search:
             return
         profile, count = self._wanted[position]
         free = [start for start in profile.starts if not taken & _mask(profile, start)]
-        # Starts of what stands already first: the search may end early.
+        # Placements of existing instances first: the search may stop at its limit of steps.
         free.sort(key=lambda start: (-self._worth.get(Slot(profile=profile.name, start=start), 0), start))
         for starts in combinations(free, count):
             self._steps += 1

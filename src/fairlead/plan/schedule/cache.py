@@ -446,7 +446,7 @@ class Cache:
         uid, node = pod.metadata.uid, pod.spec.node_name
         known = self._pods.get(uid)
         if node and known is not None and _is_same(known, pod):
-            self._pods[uid] = pod  # a report that moves nothing
+            self._pods[uid] = pod  # a status: neither its node nor its requests changed
             return
         self._drop(uid)
         if node or _is_over(pod) or pod.metadata.deletion_timestamp:

@@ -387,7 +387,7 @@ class Survey:
                     continue
                 return None
             is_host = rule.topology_key == _HOST
-            # With the logarithm one pod more weighs more where pods have many places to lie in: hosts over zones.
+            # By the logarithm a pod more counts more where the topology key has more domains, as in kube-scheduler.
             count = node.spread[place] if is_host else values[node.labels[rule.topology_key]]
             whole += count * math.log((nodes if is_host else len(values)) + 2) + rule.max_skew - 1
         return math.floor(whole + 0.5)

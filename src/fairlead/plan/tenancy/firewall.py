@@ -53,7 +53,7 @@ class Chains:
     """The chains of one instance."""
 
     mark: str
-    """Begins with what tells instances on one machine apart; letters and digits."""
+    """Begins with a prefix that each instance on the machine has for itself; letters and digits."""
 
     @property
     def forward(self) -> str:

@@ -58,7 +58,7 @@ _STATUS: Final = {404: "NotFound", 405: "MethodNotAllowed"}
 
 
 def create_app(inner: types.ASGIApp, *, has_login: bool, provider: str = "") -> types.ASGIApp:
-    """Return a door with the console in front of it.
+    """Wrap an API application: console pages are answered here, all else by the API.
 
     Args: has_login: whether people log in there; False: the unix socket, where the kernel says who connects.
           provider: host of the identity provider by which they may; empty: by keys alone.
@@ -112,7 +112,7 @@ def _guarded(send: Any) -> Any:
 
 @functools.cache
 def _pages(*, has_login: bool, provider: str) -> litestar.Litestar:
-    """Return the pages; they hold nothing of a door: what they ask is in the scope."""
+    """Return the pages; they keep no reference to an API: the scope of each request has it."""
 
     async def given(scope: types.Scope) -> Any:
         return await visit.of_request(_api(scope), has_login=has_login)

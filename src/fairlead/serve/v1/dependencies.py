@@ -106,7 +106,7 @@ class Services:
     noted: Callable[[str], None] = lambda _namespace: None
     """Called, for the audit log, with the namespace that a request is about."""
     owe: Callable[[int], None] = lambda _count: None
-    """Told how many requests more this one is worth, for the limits of its key."""
+    """Charges the key's rate limit for so many requests more."""
     recording: Recording | None = None
     """Of the request in the audit log; None: it came by the unix socket."""
     caller: str = "local"

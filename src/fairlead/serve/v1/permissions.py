@@ -21,12 +21,12 @@ from fairlead.serve.api import etag
 PRINCIPAL: Final = "principal"
 """Of the scope's state: who holds the key that came with the request. The TLS door puts it there."""
 REFUSAL: Final = "refusal"
-"""Of the scope's state: why a WebSocket was refused, for the door, which can still answer in words."""
+"""Key in the scope's state: why a WebSocket was refused; the listener answers with it."""
 
 RECORDING: Final = "recording"
 """Of the scope's state: the request on its way into the audit log. The TLS door puts it there."""
 OWE: Final = "owe"
-"""Of the scope's state: counts more requests for one that is worth as many. The TLS door puts it there."""
+"""Key in the scope's state: charges one request as several to the key's rate limit. The TLS listener sets it."""
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 ACTIONS: Final[Mapping[str, Action]] = {

@@ -1,4 +1,4 @@
-"""W16: a kubelet that lost count offers what a container has; the plugin prefers what nobody has."""
+"""A kubelet that lost count offers what a container has; the plugin prefers what is free: race W16 of possession.md."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def _failed(reason: str = "TopologyAffinityError", *, started: str = _AT, uid: s
     return msgspec.structs.replace(pod, status=status)
 
 
-def test_a_node_refuses_the_shape_longer_each_time_and_not_for_ever() -> None:
+def test_a_node_is_skipped_for_equal_pods_with_doubling_bounded_waits() -> None:
     found = [rejection.Rejection(shape=frozenset({("gpu", 2)}), reason="R", at=float(at)) for at in range(9)]
     ends = [rejection.refused(found[:count], 8.0)[1] - found[count - 1].at for count in (1, 2, 3, 9)]
     assert ends == [30.0, 60.0, 120.0, 600.0]

@@ -185,7 +185,7 @@ def test_books_that_cannot_be_read_give_nothing_and_stop_who_needs_them() -> Non
 
 
 @pytest.mark.parametrize("value", [None, "void", "", "none"])
-def test_who_asks_for_no_gpu_opens_no_books(value: str | None) -> None:
+def test_no_checkpoint_is_read_for_a_container_without_gpus(value: str | None) -> None:
     allocations = Fixed(*BOTH)
     assert asked(value, allocations=allocations, image_requests="honour").refusal is None
     assert allocations.asked == 0

@@ -74,6 +74,7 @@ def plan_topology(inventory: Inventory) -> Topology:
     place = _cell_positions(gpus)
     pairs = size * (size - 1) // 2 + 1
     top = max((points for row in score for points in row), default=0) * pairs + 1
+    # Each criterion is a digit of a number of mixed radix, so that a higher one outweighs all that are lower.
     # Least important first: locality of the chosen, free pairs of 2, of 4, of 8, free bandwidth, NUMA, bandwidth.
     unit = list(itertools.accumulate([1, len(_CELLS) * pairs + 1, pairs, pairs, pairs, top, pairs], lambda a, b: a * b))
     together, left = [[0] * size for _ in gpus], [[0] * size for _ in gpus]

@@ -374,14 +374,14 @@ class Gangs:
         return None if key is None else self._gangs[key]
 
     def bond(self, uid: str) -> Bond:
-        """Return what a pod ends with."""
+        """Return which pods must be evicted together with this one."""
         gang = self.of(uid)
         if gang is None or not gang.is_started:
             return Bond()
         chain = [*gang.chain(uid)]
         surplus, whole = min(one.surplus for one in chain), "/".join(gang.key)
         if gang.minimum > sum(one.size for one in gang.needed()):
-            return Bond(whole, surplus, whole)  # the group needs more pods than its sub-groups: each end counts for it
+            return Bond(whole, surplus, whole)  # its minimum exceeds its sub-groups': each eviction counts
         at = len(chain) - 1
         while at and not chain[at - 1].spare(chain[at].kind):
             at -= 1

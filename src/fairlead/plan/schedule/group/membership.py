@@ -84,7 +84,7 @@ DIALECTS: Final[Mapping[str, Callable[[core.Pod], tuple[str, str]]]] = {
 
 
 def of_pod(pod: core.Pod) -> Membership | None:
-    """Return the pod's group; None: it goes by itself. A minimum that is not a number counts as not said."""
+    """Return the pod's group; None: it belongs to no group. A minimum that is not a number counts as not said."""
     for dialect, read in DIALECTS.items():
         name, minimum = read(pod)
         if name:

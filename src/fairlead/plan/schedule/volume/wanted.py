@@ -32,7 +32,7 @@ Attached = frozenset[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A volume that is there."""
+    """A volume that is bound to the claim."""
 
     affinity: core.NodeAffinity
     zones: Labels = ()

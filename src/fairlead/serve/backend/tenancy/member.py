@@ -33,7 +33,7 @@ class Member:
     allowed: Mapping[str, Tenancy]
     """By namespace: those in which its role allows what is asked."""
     forbidden: Mapping[str, errors.Denied]
-    """By namespace: the others that it is a member of, and what it hears there."""
+    """By namespace: the others that it is a member of, and the error that it gets there."""
     noted: Callable[[str], None] = lambda _namespace: None
     """Told where the request has its effect."""
 

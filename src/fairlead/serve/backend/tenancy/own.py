@@ -127,7 +127,7 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
         tenancies=_TENANCIES,
         metering=OwnMetering(whole=whole.metering, user=user),
         ledger=_LEDGER,
-        requests=whole.requests,  # whose names are made of who asks
+        requests=whole.requests,  # shared: the digest that names a request includes the caller
     )
 
 

@@ -127,7 +127,7 @@ class ClusterTrial:
 
         near = "another container"
         wanted = _serving(name, near, mine, word, expected=True)
-        # What no `tcp` reaches is refused only where a `tcp` reaches something.
+        # A refusal proves isolation only where the same probe can connect to something else.
         wanted += [_connecting(name, near, one.words[1], str(PORT), expected=True) for one in wanted]
         for title, _, server in far:
             wanted += _serving(name, title, server, word, expected=False)

@@ -122,7 +122,7 @@ async def carry_archive(
     services: Dependencies,
     name: Annotated[list[str] | None, params.QueryParameter(description="images to write; none: one is read")] = None,
 ) -> None:
-    """Carry an archive of images, frames as of a copy: out with names, in without."""
+    """Carry an archive of images in the frames of `cp`: with names it exports, without it imports."""
 
     async def opened() -> Session:
         kept = require(services.backend.image_building).kept

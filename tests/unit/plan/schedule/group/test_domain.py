@@ -99,7 +99,9 @@ def test_the_tightest_domain_comes_first_and_the_best_is_named_where_none_fits()
         (domain.Asked(preferred="other"), (("other",), ())),
     ],
 )
-def test_ways_go_from_the_narrowest_to_what_is_required(asked: domain.Asked, ways: tuple[domain.Levels, ...]) -> None:
+def test_levels_are_tried_from_the_narrowest_to_the_required_one(
+    asked: domain.Asked, ways: tuple[domain.Levels, ...]
+) -> None:
     assert domain.ways(asked, _LEVELS) == ways
 
 

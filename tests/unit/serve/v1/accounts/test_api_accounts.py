@@ -119,7 +119,7 @@ def _handlers() -> list[tuple[str, BaseRouteHandler]]:
     return [(route.handler_name, route) for route in (*v1.ROUTES, base.document)]
 
 
-def test_every_route_names_what_it_does_and_no_other_is_named() -> None:
+def test_the_permission_table_has_exactly_the_routes() -> None:
     assert {name for name, _ in _handlers()} == set(permissions.ACTIONS)
 
 

@@ -25,7 +25,7 @@ def scan(name: str, root: Path, **more: object) -> ModeFiles:
     return modefiles.scan(name, modefiles.Place(root=root, **more))  # type: ignore[arg-type]
 
 
-def test_every_mode_that_is_no_gpu_of_the_port_has_a_finder_and_a_golden_file() -> None:
+def test_every_mode_without_a_vendor_has_a_finder_and_a_golden_file() -> None:
     wanted = {name for name, row in source.MODES.items() if row.vendor is None}
     assert set(modefiles.FINDERS) == wanted == {path.stem for path in GOLDEN.glob("*.json")}
 

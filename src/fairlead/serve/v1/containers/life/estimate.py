@@ -14,7 +14,7 @@ from fairlead.wire.text import timestamp
 
 
 def ends(name: str, holders: Iterable[tuple[core.Pod, reference.PodInfo]]) -> tuple[tuple[float, int], ...]:
-    """Return when holders of a resource are over at the latest, in Unix seconds, and what each has; the first first.
+    """Return when holders of a resource are over at the latest, in Unix seconds, and what each has; earliest first.
 
     Args: holders: what is on a node. Those without a limit, and those that have not started, are left out.
     """

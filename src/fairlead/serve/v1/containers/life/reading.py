@@ -24,7 +24,7 @@ T = TypeVar("T", bound=Object)
 
 
 async def told(services: Services, pod: core.Pod, steps: Sequence[TraceStep]) -> dict[str, Any]:
-    """Return the fields of a view that tell of a container's life; of others it tells nothing."""
+    """Return the fields of a view that describe a container's life; other containers have none of them."""
     now = time.time()
     leases = await _all(services, GPULease)
     models = {one.metadata.name: one.spec.product for one in (await _all(services, GPUDevice) if leases else ())}
