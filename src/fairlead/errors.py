@@ -71,7 +71,7 @@ class FairleadError(Exception):
 
 
 class RequestError(FairleadError):
-    """The caller must change the request; a retry never helps."""
+    """The asker must change the request; a retry never helps."""
 
 
 class NotFound(RequestError):

@@ -78,16 +78,7 @@ def inject_edits(
     Raises:  HostError, DocumentError: as `inject`.   WrongType: a source is not such a pair.
     """
     errors.refuse_text(sources, "the sources")
-    pairs = tuple(sources)
-    for pair in pairs:
-        _assert_pair(pair)
-    return _edited(config, pairs, stat).config
-
-
-def _assert_pair(value: object) -> None:
-    if not isinstance(value, tuple | list) or len(value) != 2:
-        message = f"a source with its edits must be a pair, not {value!r:.200}"
-        raise errors.WrongType(message, reason="WrongType", hint='write [("who asks", edits)]')
+    return _edited(config, tuple(sources), stat).config
 
 
 def sources_of(resolved: Iterable[cdi.Resolved]) -> tuple[Source, ...]:
@@ -105,12 +96,22 @@ def sources_of(resolved: Iterable[cdi.Resolved]) -> tuple[Source, ...]:
     return tuple(found.items())
 
 
+def _assert_source(value: object) -> None:
+    """Refuse what is not a pair of a source and its edits. Raises: WrongType."""
+    hint = "inject_edits takes pairs of a source and its edits"
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        message = f"a source with its edits must be a pair, not {value!r:.200}"
+        raise errors.WrongType(message, reason="WrongType", hint=hint)
+    source, edits = value
+    errors.refuse_other(source, str, "the source of edits", hint)
+    hint = "parse.build_edits makes ContainerEdits of a decoded document"
+    errors.refuse_other(edits, cdi.ContainerEdits, f"the edits of {source}", hint)
+
+
 def _edited(config: dict[str, Any], sources: Sequence[Source], stat: host.StatNode) -> _Editor:
     errors.refuse_other(config, dict, "a runtime spec", "oci.decode_config decodes a config.json")
-    for source, edits in sources:
-        errors.refuse_other(source, str, "the source of edits", "inject_edits takes pairs of a source and its edits")
-        hint = "parse.build_edits makes ContainerEdits of a decoded document"
-        errors.refuse_other(edits, cdi.ContainerEdits, f"the edits of {source}", hint)
+    for pair in sources:
+        _assert_source(pair)
     editor = _Editor(config, stat)
     for source, edits in sources:
         editor.add_env(source, edits)

@@ -94,7 +94,7 @@ class ControlSettings:
     )
     gang_part_s: float = row(
         60,
-        text="time after which a group is released that is bound only in part because its scheduler was killed",
+        text="time after which a group is released that is bound only in part, as by a scheduler that was killed",
         unit="s",
     )
     usage_half_life_s: float = row(

@@ -106,7 +106,7 @@ MENDING: Final[Mapping[str, str]] = {
 }
 """What a person does about a finding, by its reason; `{index}` is the GPU's. For a reason that is not here: a reset."""
 PASSING: Final = frozenset({"TemperatureHigh", "RowRemapPending"})
-"""Reasons that pass by themselves or with the next reset: `fairlead doctor` warns of them, and fails for the others."""
+"""Reasons that pass by themselves or with the next reset: `fairlead doctor` never fails for them, it warns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,7 @@ def check_tunnel(headers: Headers) -> None:
     headers = tuple(headers)
     host, origin = header(headers, "host") or "", header(headers, "origin")
     if not _is_local(host):
-        message = f'"{errors.readable(host)}" is a public DNS name, and this socket serves local names alone'
+        message = f'"{errors.readable(host)}" is not a local name, and this socket serves no other'
         raise errors.Denied(message, reason="OriginForeign", hint="open it as localhost")
     if origin is not None and not _is_host(origin, host):
         raise _foreign(origin)
