@@ -66,7 +66,8 @@ def _first(found: Mapping[str, list[str]], *names: str) -> int | None:
     """Return the number that the first of the files there says."""
     for name in names:
         for line in found.get(name, ()):
-            return int(line) if _is_number(line.strip()) else None
+            number = line.strip()
+            return int(number) if _is_number(number) else None
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairlead.engine import containeruse
@@ -53,6 +53,7 @@ def test_what_is_not_there_is_not_known() -> None:
     )
 
 
+@example(b"\x1f", 204)  # blank to str.strip(), not to int()
 @given(st.binary(max_size=200), st.integers(0, 400))
 def test_whatever_a_container_answers_is_read_or_left_out(noise: bytes, at: int) -> None:
     whole = _TWO + _NETWORK
