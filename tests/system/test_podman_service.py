@@ -19,7 +19,7 @@ from pathlib import Path
 import doomedstart
 import pytest
 
-from fairlead import settings
+from fairlead import command, errors, settings
 from fairlead.engine import port
 from fairlead.engine.podman import engine as podman
 from fairlead.engine.podman import leftover
@@ -111,6 +111,70 @@ async def test_a_service_killed_while_it_works_leaves_a_container_that_runs_once
     pieces = engine.logs(name, LogQuery(follow=True))
     async with contextlib.aclosing(pieces), asyncio.timeout(10):
         assert await anext(pieces) == b"once\n"
+
+
+def lost_answers(engine: podman.PodmanEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the service create what it is asked for, and not say so."""
+    assert engine.service is not None
+    create = engine.service.create
+
+    async def lose(body: bytes) -> None:
+        await create(body)
+
+    monkeypatch.setattr(engine.service, "create", lose)
+
+
+async def test_a_container_that_the_service_created_without_saying_so_is_created_once(
+    engine: podman.PodmanEngine, image: str, tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost_answers(engine, monkeypatch)
+
+    state = await engine.create(spec(image, tag))
+    await engine.start(state.name)
+
+    (listed,) = await engine.list_containers({"fairlead.test": tag})
+    assert (listed.id, listed.phase) == (state.id, port.ContainerPhase.RUNNING)
+
+
+async def test_a_container_of_somebody_else_keeps_its_name_whatever_the_service_says(
+    engine: podman.PodmanEngine, image: str, tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = spec(image, tag).name
+    line = ("podman", "create", f"--name={theirs}", "--network=none", image, "true")
+    await asyncio.to_thread(subprocess.run, line, check=True, capture_output=True)
+    lost_answers(engine, monkeypatch)
+    try:
+        with pytest.raises(errors.Conflict) as caught:
+            await engine.create(spec(image, tag))
+
+        assert caught.value.reason == "ContainerExists"
+        found = await asyncio.to_thread(subprocess.run, ("podman", "container", "exists", theirs), check=False)
+        assert found.returncode == 0
+    finally:
+        await asyncio.to_thread(subprocess.run, ("podman", "rm", theirs), check=True, capture_output=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after_s", [number / 1000 for number in range(0, 30, 2)])
+async def test_a_service_killed_while_it_creates_leaves_a_name_that_can_be_had(
+    engine: podman.PodmanEngine, image: str, tag: str, after_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await engine.create(spec(image, tag, "first"))
+    pid = service_pid(engine)
+    assert engine.service is not None
+    assert pid is not None
+    create = engine.service.create
+
+    async def doomed(body: bytes) -> command.Result | None:
+        asyncio.get_running_loop().call_later(after_s, os.kill, pid, signal.SIGKILL)
+        return await create(body)
+
+    monkeypatch.setattr(engine.service, "create", doomed)
+    state = await engine.create(spec(image, tag))
+    await engine.start(state.name)
+
+    found = {one.name: one for one in await engine.list_containers({"fairlead.test": tag})}
+    assert (found[state.name].id, found[state.name].phase) == (state.id, port.ContainerPhase.RUNNING)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from fairlead.engine import port
 from fairlead.engine.podman import args
 from fairlead.engine.podman import host as podman_host
 from fairlead.engine.podman import json as podman_json
+from fairlead.engine.podman.service import request
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.kubelet import checkpoint, spec
 from fairlead.node.kubelet.checkpoint import Grant
@@ -67,13 +68,21 @@ def assert_no_option(argv: list[str]) -> None:
             raise AssertionError(f"became an option of podman: {word!r:.200}")
 
 
-def _argv(pod: core.Pod, item: core.Container, grants: tuple[Grant, ...]) -> list[str]:
+def _container(pod: core.Pod, item: core.Container, grants: tuple[Grant, ...]) -> port.ContainerSpec:
     volumes = {volume.name: Path(volume.host_path.path if volume.host_path else "/e") for volume in pod.spec.volumes}
     names = spec.cdi_names(item, grants, has_variants=False, defined=("nvidia.com/gpu=0", "fairlead.dev/gpu=0"))
-    made = spec.container_spec(
+    return spec.container_spec(
         pod, item, 0, identity=_IDENTITY, grants=grants, volumes=volumes, network_of=None, cdi_devices=names
     )
+
+
+def _argv(made: port.ContainerSpec) -> list[str]:
     return args.create(made, _HOST, network="none", log_max_mib=10)
+
+
+def _asked(made: port.ContainerSpec) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(request.encode(made, _HOST, network="none", log_max_mib=10))
+    return found
 
 
 def _parsed(data: bytes) -> list[core.Pod]:
@@ -84,15 +93,20 @@ def _pods(data: bytes, _: Path) -> None:
     for pod in _parsed(data):
         admitted = admission.admit(pod)
         for item in admitted.spec.containers:
-            argv = _argv(admitted, item, ())
+            made = _container(admitted, item, ())
+            argv, asked = _argv(made), _asked(made)
             assert_no_option(argv)
             if argv[argv.index("--") + 1] != item.image:
                 raise AssertionError("another image")
             if tuple(argv[argv.index("--") + 2 :]) != item.args:
                 raise AssertionError("other arguments")
+            if (asked["image"], asked.get("command", [])) != (item.image, list(item.args)):
+                raise AssertionError("the service is asked for another container")
             for variable in item.env:
                 if f"--env={variable.name}={variable.value}" not in argv:
                     raise AssertionError("another variable")
+            if asked.get("env", {}) != made.env:
+                raise AssertionError("the service is asked for other variables")
 
 
 class Answering(Plugin):
@@ -141,7 +155,10 @@ async def _given(world: World) -> None:
         if checkpoint.Checkpoint(world.state).load() != grants:
             raise AssertionError("the checkpoint says otherwise")
         item = core.Container(name="main0", image="localhost/x:1", args=("a",))
-        assert_no_option(_argv(pod, item, grants))
+        made = _container(pod, item, grants)
+        assert_no_option(_argv(made))
+        if [one["path"] for one in _asked(made).get("devices", [])] != args.devices(made):
+            raise AssertionError("the service is asked for other devices")
     finally:
         await world.manager.free(pod.metadata.uid)
 

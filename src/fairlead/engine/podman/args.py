@@ -37,9 +37,9 @@ _MARKS: Final = (
 written, since podman copies an image's annotations and an identity must not be made of both."""
 
 
-def _unquoted(text: str) -> str:
-    """Return a text without quotes and commas, percent-encoded: podman reads the values of --annotation as CSV."""
-    return parse.quote(text, safe="/:")
+def identity_annotations(spec: port.ContainerSpec) -> dict[str, str]:
+    """Return the annotations, without quotes and commas, percent-encoded: podman reads those of its options as CSV."""
+    return {key: parse.quote(spec.labels[key], safe="/:") for key in _MARKS if key in spec.labels}
 
 
 def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, log_max_mib: int) -> list[str]:
@@ -52,21 +52,21 @@ def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, lo
     """
     checks.check_name(spec.name)
     checks.check_image(spec.image)
+    _check_lines(spec.secret_env)
     return [
         *host.globals,
         "create",
         f"--name={spec.name}",
         *_STEADY,
         *([f"--log-opt=max-size={log_max_mib}mb"] if log_max_mib else []),
-        *_ulimits(spec, host),
+        *(f"--ulimit={limit}" for limit in ulimits(spec, host)),
         *_network(spec, network),
         *_user_namespace(spec),
         *(f"--label={key}={value}" for key, value in spec.labels.items()),
-        *(f"--annotation={key}={_unquoted(spec.labels[key])}" for key in _MARKS if key in spec.labels),
+        *(f"--annotation={key}={value}" for key, value in identity_annotations(spec).items()),
         *(["--env-file=/dev/stdin"] if spec.secret_env else []),
         *_env(spec.env),
-        *(f"--device={name}" for name in spec.cdi_devices),
-        *(f"--device={_colons(node)}" for node in spec.device_nodes),
+        *(f"--device={device}" for device in devices(spec)),
         *(argument for bind in spec.binds for argument in _bind(bind)),
         *_limits(spec),
         *_rights(spec),
@@ -93,11 +93,16 @@ def label_filters(labels: Mapping[str, str]) -> list[str]:
     return [f"--filter=label={key}={value}" if value else f"--filter=label={key}" for key, value in labels.items()]
 
 
-def _ulimits(spec: port.ContainerSpec, host: podman_host.Host) -> list[str]:
-    """Return the limits asked for, and those of this machine's own that nothing was asked about."""
+def ulimits(spec: port.ContainerSpec, host: podman_host.Host) -> list[str]:
+    """Return the limits asked for, and those of this machine's own that nothing was asked about: `name=soft:hard`."""
     asked = {name: f"{name}={soft}:{hard}" for name, soft, hard in spec.ulimits}
     own = [limit for limit in host.ulimits if limit.partition("=")[0] not in asked]
-    return [f"--ulimit={limit}" for limit in (*own, *asked.values())]
+    return [*own, *asked.values()]
+
+
+def devices(spec: port.ContainerSpec) -> list[str]:
+    """Return CDI devices and device nodes as podman names them. Raises: Invalid (`DevicePathInvalid`)."""
+    return [*spec.cdi_devices, *(_colons(node) for node in spec.device_nodes)]
 
 
 def _network(spec: port.ContainerSpec, network: str) -> list[str]:
@@ -135,6 +140,11 @@ def _published(one: port.Port) -> str:
 
 def env_lines(env: Mapping[str, str]) -> bytes:
     """Return variables as podman reads them from a file. Raises: Invalid (`EnvInvalid`), which says no value."""
+    _check_lines(env)
+    return "".join(f"{name}={value}\n" for name, value in env.items()).encode()
+
+
+def _check_lines(env: Mapping[str, str]) -> None:
     _check_names(env)
     for name, value in env.items():
         # podman skips comments and leading spaces, and takes the host's value for a name without "=".
@@ -143,7 +153,6 @@ def env_lines(env: Mapping[str, str]) -> bytes:
                 f'environment variable "{name}" cannot be given by a file: its name or value is not one plain line'
             )
             raise errors.Invalid(message, reason="EnvInvalid", hint="mount it as a file")
-    return "".join(f"{name}={value}\n" for name, value in env.items()).encode()
 
 
 def _check_names(env: Mapping[str, str]) -> None:
@@ -179,13 +188,19 @@ def _bind(bind: port.Bind) -> list[str]:
         message = f'bind of "{bind.host_path}" holds both ":" and ",", which no option of podman can carry'
         raise errors.Invalid(message, reason="BindInvalid", hint="use paths without commas")
     read_only = str(bind.is_read_only).lower()
-    return [f"--mount=type=bind,src={bind.host_path},dst={bind.container_path},ro={read_only}"]
+    device = ",dev" if bind.is_device else ""
+    return [f"--mount=type=bind,src={bind.host_path},dst={bind.container_path},ro={read_only}{device}"]
+
+
+def cpus(limit: float) -> str:
+    """Return a limit of CPUs as podman is told it, not below the kernel's floor: 1 ms of each 100 ms."""
+    return f"{max(limit, 0.01):g}"
 
 
 def _limits(spec: port.ContainerSpec) -> list[str]:
     found = []
     if spec.cpu_limit is not None:
-        found.append(f"--cpus={max(spec.cpu_limit, 0.01):g}")  # the kernel's floor: 1 ms of each 100 ms
+        found.append(f"--cpus={cpus(spec.cpu_limit)}")
     if spec.memory_limit_bytes is not None:
         # Equal to the memory limit: no swap, as Kubernetes has it.
         found += [f"--memory={spec.memory_limit_bytes}b", f"--memory-swap={spec.memory_limit_bytes}b"]

@@ -1,8 +1,9 @@
 """Implements `engine.machine.MachineEngine` with podman.
 
-`create` is `podman create` and `podman init`: podman's database first, then the OCI runtime's create, which leaves the
-process held before its first instruction with namespaces, mounts and device rules in force. `start` lets it go. A death
-of ours in between leaves a container that `list_containers` shows as created without a pid; `start` finishes it.
+`create` is podman's create and init: podman's database first, then the OCI runtime's create, which leaves the process
+held before its first instruction with namespaces, mounts and device rules in force. `start` lets it go. A death of ours
+in between leaves a container that `list_containers` shows as created without a pid; `start` finishes it. All three are
+asked of podman's service (`service`) where that answers, and done by command where it does not.
 
 Nothing is remembered but what speeds things up: all state is podman's and is read back by name and labels, so that a
 restart of ours adopts what runs. Podman's messages become our errors in `engine.podman.errors`; this machine's oddities
@@ -22,11 +23,12 @@ from typing import Final, Self
 
 from fairlead import command, errors, settings, telemetry
 from fairlead.engine import checks, port
-from fairlead.engine.podman import args, events, images, imagestore, leftover, listing, networks, service, startrecord
+from fairlead.engine.podman import args, events, images, imagestore, leftover, listing, networks, startrecord
 from fairlead.engine.podman import errors as podman_errors
 from fairlead.engine.podman import host as podman_host
 from fairlead.engine.podman import json as podman_json
 from fairlead.engine.podman.access import access, attach
+from fairlead.engine.podman.service import request, service
 
 _UNKNOWN: Final = frozenset({"created", "configured"})
 """Podman's words for containers that its database does not have initialised, whatever the OCI runtime has."""
@@ -102,11 +104,8 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
         return state
 
     async def _create(self, spec: port.ContainerSpec, host: podman_host.Host) -> port.ContainerState:
-        subject = f'container "{spec.name}"'
-        arguments = args.create(spec, host, network=host.network, log_max_mib=self._log_max_mib)
-        with telemetry.timed("podman created", container=spec.name), _secret_env(spec) as stdin:
-            created = await self._podman.checked(subject, "create", *arguments, stdin=stdin)
-        identity = created.stdout.decode().split()[-1]
+        with telemetry.timed("podman created", container=spec.name):
+            identity = await self._record(spec, host)
         telemetry.crash_point("engine.created")
         try:
             with telemetry.timed("podman initialised", container=spec.name):
@@ -126,6 +125,51 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
             pid=await self._pid(spec.name, identity, host),
             env=await self._environment(identity, host),
         )
+
+    async def _record(self, spec: port.ContainerSpec, host: podman_host.Host) -> str:
+        """Have podman write the container into its database; returns its id."""
+        subject = f'container "{spec.name}"'
+        arguments = args.create(spec, host, network=host.network, log_max_mib=self._log_max_mib)
+        answer = await self._ask_to_create(spec, host)
+        in_doubt = answer is None and self.service is not None
+        if answer is None:
+            answer = await self._create_by_command(spec, arguments)
+        if answer.code != 0:
+            error = podman_errors.translate(subject, "create", answer)
+            if error.reason != podman_errors.EXISTS or not await self._is_half_made(spec, in_doubt=in_doubt):
+                raise error
+            telemetry.log.info("half-made container removed", container=spec.name)
+            await self.remove(spec.name)
+            answer = await self._create_by_command(spec, arguments)
+        if answer.code != 0:
+            raise podman_errors.translate(subject, "create", answer)
+        for warning in podman_errors.warnings(answer):
+            telemetry.log.warning("podman warns of a container", container=spec.name, reason=warning)
+        return answer.stdout.decode().split()[-1]
+
+    async def _ask_to_create(self, spec: port.ContainerSpec, host: podman_host.Host) -> command.Result | None:
+        """Return the service's answer; None: there is no service for it, or it did not answer."""
+        if self.service is None or not host.service_creates:
+            return None
+        body = request.encode(spec, host, network=host.network, log_max_mib=self._log_max_mib)
+        return await self.service.create(body)
+
+    async def _create_by_command(self, spec: port.ContainerSpec, arguments: Sequence[str]) -> command.Result:
+        with _secret_env(spec) as stdin:
+            return await self._podman.run(*arguments, stdin=stdin)
+
+    async def _is_half_made(self, spec: port.ContainerSpec, *, in_doubt: bool) -> bool:
+        """Return whether a name is taken by no more than what a create of ours left that was cut short.
+
+        Args:    in_doubt: a service was asked for this container just now, and did not answer.
+        """
+        try:
+            status = (await self._inspect(spec.name)).status
+        except errors.NotFound:
+            return await asyncio.to_thread(leftover.is_stored, (await self._podman.host()).bundle_folder, spec.name)
+        if not in_doubt or status not in _UNKNOWN:
+            return False
+        return any(spec.name in row.names for row in await listing.list_rows(self._podman, spec.labels))
 
     async def _initialise(self, name: str, identity: str) -> None:
         """Have the OCI runtime make the container, its process held."""

@@ -34,13 +34,14 @@ def _rule(
     return _Rule(re.compile(pattern, re.IGNORECASE), kind, reason, hint, exit_code)
 
 
+EXISTS: Final = "ContainerExists"
 NOT_RUNNING: Final = "ContainerNotRunning"
 _IMAGE_HINT: Final = "build or import it (fairlead image), or pull it"
 # The first match wins: the narrow ones stand before the wide ones.
 _RULES: Final = (
     _rule(r"no space left on device|disk quota exceeded", errors.Unavailable, "DiskFull", "free some space"),
     _rule(r"image is in use by|image used by", errors.Conflict, "ImageInUse", "remove the containers made from it"),
-    _rule(r"name .* is (already )?in use|that name is already in use", errors.Conflict, "ContainerExists"),
+    _rule(r"name .* is (already )?in use|that name is already in use", errors.Conflict, EXISTS),
     _rule(r"no (such )?container|no container with name", errors.NotFound, "ContainerNotFound"),
     _rule(r"has dependent containers", errors.Conflict, "ContainerInUse", "remove those that join its network first"),
     _rule(
@@ -131,3 +132,9 @@ def translate(subject: str, act: str, result: command.Result) -> errors.Fairlead
     rule = next((rule for rule in _RULES if rule.pattern.search(line)), _GENERAL)
     context = {} if rule.exit_code is None else {"exit_code": rule.exit_code}
     return rule.kind(f"cannot {act} {subject}: {line}", reason=rule.reason, hint=rule.hint, **context)
+
+
+def warnings(result: command.Result) -> list[str]:
+    """Return what podman said of a request that it carried out, without its log lines on the machine."""
+    lines = [line.strip() for line in result.stderr.decode(errors="replace").splitlines()]
+    return [line for line in lines if line and not line.startswith("time=")]

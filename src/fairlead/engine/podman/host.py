@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import resource
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -40,6 +40,10 @@ ADVICE: Final = port.Advice(
 # 4.1, the first with CDI at all, was not measured: 0.3.0 is what every release of its library reads.
 _CEILINGS: Final = (((5, 8), "1.0.0"), ((5, 4), "0.8.0"), ((4, 3), "0.5.0"), ((4, 1), "0.3.0"))
 _SPEC_DIRS_SINCE: Final = 5
+_SERVICE_CREATES: Final = ((4, 3), (5, 4))
+"""First and last podman whose service was seen to make of a request what the command makes of its arguments."""
+_SERVICE_HEEDS: Final = frozenset({"default_capabilities", "default_sysctls", "log_driver"})
+"""Keys of containers.conf, `[containers]`, that its service was seen to heed, or that each request overrides."""
 _CAP_SYS_RESOURCE: Final = 24  # include/uapi/linux/capability.h
 _CAP_NET_ADMIN: Final = 12
 _CAP_SYS_ADMIN: Final = 21
@@ -55,8 +59,13 @@ class _Conmon(msgspec.Struct):
     path: str = "/usr/bin/conmon"
 
 
+class _Security(msgspec.Struct):
+    rootless: bool = False
+
+
 class _HostInfo(msgspec.Struct, rename="camel"):
     conmon: _Conmon = msgspec.field(default_factory=_Conmon)
+    security: _Security = msgspec.field(default_factory=_Security)
     cgroup_version: str = ""
     network_backend: str = "cni"
     oci_runtime: _Runtime = msgspec.field(default_factory=_Runtime)
@@ -99,6 +108,8 @@ class Host:
     """Holds `ID/userdata/pidfile` for every container."""
     bundle_folder: Path
     """Holds `ID/userdata`, the OCI bundle, for every container."""
+    service_creates: bool = False
+    """Whether podman's service makes the same containers as its command does."""
 
 
 def without_network(host: Host, *, why: str) -> Host:
@@ -112,10 +123,8 @@ def check_cdi(version: str) -> str:
 
     Raises: Unavailable (`CDIUnsupported`): it would start containers without their devices.
     """
-    found = re.match(r"(\d+)\.(\d+)", version)
-    number = (int(found[1]), int(found[2])) if found else (0, 0)
     for first, ceiling in _CEILINGS:
-        if number >= first:
+        if _number(version) >= first:
             return ceiling
     message = f"podman {version} does not inject CDI devices"
     raise errors.Unavailable(message, reason="CDIUnsupported", hint="install podman 4.3 or newer")
@@ -127,17 +136,42 @@ def cdi_folders(version: str, root: Path) -> tuple[str, ...]:
     Source: containers.conf(5); the last file that has the key decides.
     """
     found: tuple[str, ...] = directory.DEFAULT_DIRECTORIES
-    if int(version.partition(".")[0] or 0) < _SPEC_DIRS_SINCE:
+    if _number(version) < (_SPEC_DIRS_SINCE, 0):
         return found
-    drop_ins = sorted((root / "etc/containers/containers.conf.d").glob("*.conf"))
-    for file in (root / "usr/share/containers/containers.conf", root / "etc/containers/containers.conf", *drop_ins):
-        try:
-            named = tomllib.loads(_read(file)).get("engine", {}).get("cdi_spec_dirs")
-        except (tomllib.TOMLDecodeError, AttributeError):
-            continue  # podman itself says what is wrong with it
+    for table in _configured(root, "engine"):
+        named = table.get("cdi_spec_dirs")
         if isinstance(named, list) and named:
             found = tuple(str(folder) for folder in named)
     return found
+
+
+def _configured(root: Path, table: str) -> Iterator[Mapping[str, object]]:
+    """Yield one table of each containers.conf that podman reads as root, the deciding one last."""
+    drop_ins = sorted((root / "etc/containers/containers.conf.d").glob("*.conf"))
+    for file in (root / "usr/share/containers/containers.conf", root / "etc/containers/containers.conf", *drop_ins):
+        try:
+            found = tomllib.loads(_read(file)).get(table, {})
+        except tomllib.TOMLDecodeError:
+            continue  # podman itself says what is wrong with it
+        if isinstance(found, dict):
+            yield found
+
+
+def _service_creates(info: Info, root: Path) -> bool:
+    """Return whether podman's service may create containers.
+
+    Its command takes defaults from containers.conf that its service does not: volumes and devices for every container.
+    A release of which it is not known whether a request loses something is not trusted with one.
+    """
+    first, last = _SERVICE_CREATES
+    if info.host.security.rootless or not first <= _number(info.version.version) <= last:
+        return False
+    return all(table.keys() <= _SERVICE_HEEDS for table in _configured(root, "containers"))
+
+
+def _number(version: str) -> tuple[int, int]:
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def check_cdi_folder(folder: Path, version: str, *, root: Path) -> None:
@@ -190,6 +224,7 @@ def detect(
         may_fall_back=network == "auto",
         pid_folder=Path(info.store.run_root) / f"{info.store.graph_driver_name}-containers",
         bundle_folder=Path(info.store.graph_root) / f"{info.store.graph_driver_name}-containers",
+        service_creates=_service_creates(info, root),
     )
     why = _why_no_bridge(info.host.network_backend, effective, root) if network == "auto" else None
     return without_network(host, why=why) if why else host

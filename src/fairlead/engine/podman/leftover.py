@@ -1,4 +1,4 @@
-"""Deletes from the OCI runtime containers that podman's database does not know: their `podman init` was cut short.
+"""Finds and deletes what podman's database does not know of a container: its create or its init was cut short.
 
 `podman init` writes its database after the runtime's create. A podman that is killed in between leaves a process held
 before its first instruction, with its devices, and the conmon that watches it; podman calls the container created, and
@@ -7,6 +7,9 @@ conmon with this container's bundle says that there is something to take, or wil
 
 Where the conmon was killed as well, the runtime's own folder of the container says it: podman's storage has name and id
 until the entry is removed.
+
+`podman create` writes its storage before its database. A podman that is killed in between leaves the storage, which
+keeps the name; `podman rm --force` removes it.
 
 Leaves to `engine` whether podman knows the container: asking takes the container's lock, so that the answer waits for
 an init that is still under way.
@@ -55,17 +58,47 @@ def find_made(bundles: Path, name: str, runtime: str, *, run: Path = Path("/run"
 
     Source: runc(8), `--root`; crun(1), `--root`; containers/storage, containers.json.
     """
+    folder = run / Path(runtime).name
+    return {row.id for row in _stored(bundles, name) if (folder / row.id).exists()}
+
+
+def is_stored(bundles: Path, name: str) -> bool:
+    """Return whether podman's storage has a container of podman's of this name.
+
+    One that its database does not know was left by a create that was cut short: `podman create` refuses the name.
+    Source: containers/storage, containers.json; podman 4.3, RuntimeContainerMetadata.
+    """
+    return any(row.is_podmans for row in _stored(bundles, name))
+
+
+def _stored(bundles: Path, name: str) -> list[_Stored]:
     try:
         rows = msgspec.json.decode((bundles / "containers.json").read_bytes(), type=list[_Stored])
     except (OSError, msgspec.MsgspecError):
-        return set()
-    folder = run / Path(runtime).name
-    return {row.id for row in rows if name in row.names and (folder / row.id).exists()}
+        return []
+    return [row for row in rows if name in row.names]
+
+
+class _Metadata(msgspec.Struct):
+    """What podman notes of a container in its storage; those of other programs have none, or a pod's name in it."""
+
+    name: str = ""
+    pod_name: str = msgspec.field(default="", name="pod-name")
 
 
 class _Stored(msgspec.Struct):
     id: str
     names: list[str] = []
+    metadata: str = ""
+
+    @property
+    def is_podmans(self) -> bool:
+        """Whether podman made it, rather than a build or CRI-O."""
+        try:
+            found = msgspec.json.decode(self.metadata, type=_Metadata)
+        except msgspec.MsgspecError:
+            return False
+        return found.name in self.names and not found.pod_name
 
 
 def _option(words: list[bytes], option: bytes) -> str:

@@ -167,3 +167,42 @@ def test_specs_where_podman_does_not_look_are_refused(
         return
     with pytest.raises(errors.Invalid, match=f"not in {folder}"):
         podman_host.check_cdi_folder(Path(folder), version, root=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("version", "does"),
+    [("4.3.1", True), ("4.9.3", True), ("5.4.2", True), ("4.2.0", False), ("5.5.0", False), ("6.0.0", False)],
+)
+def test_a_service_creates_only_where_its_release_lies_between_two_that_were_tried(
+    tmp_path: Path, version: str, does: bool
+) -> None:
+    assert detect(machine(tmp_path), info(version=version)).service_creates is does
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "does"),
+    [
+        ("usr/share/containers/containers.conf", '[containers]\nlog_driver = "journald"\n', True),
+        ("usr/share/containers/containers.conf", '[containers]\nvolumes = ["/etc/pki:/etc/pki"]\n', False),
+        ("etc/containers/containers.conf", "[containers]\ninit = true\n", False),
+        ("etc/containers/containers.conf.d/site.conf", '[containers]\ndevices = ["/dev/fuse"]\n', False),
+        ("etc/containers/containers.conf.d/site.conf", "[engine]\nnum_locks = 4096\n", True),
+        ("etc/containers/containers.conf.d/site.conf.off", "[containers]\ninit = true\n", True),
+        ("etc/containers/containers.conf", "containers = 3\n", True),
+    ],
+)
+def test_a_service_creates_only_where_containers_get_nothing_that_it_would_leave_out(
+    tmp_path: Path, file: str, text: str, does: bool
+) -> None:
+    machine(tmp_path)
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text(text)
+
+    assert detect(tmp_path, info()).service_creates is does
+
+
+def test_a_service_without_root_was_not_tried_and_creates_nothing(tmp_path: Path) -> None:
+    found = info()
+    found.host.security.rootless = True
+
+    assert not detect(machine(tmp_path), found).service_creates

@@ -71,3 +71,28 @@ async def test_a_search_that_takes_too_long_is_an_error_that_says_so(monkeypatch
     with pytest.raises(errors.Unavailable, match="the search for it takes too long") as caught:
         await leftover.discard(_Podman(), "kl-1")  # type: ignore[arg-type]  # it is asked for its host alone
     assert caught.value.reason == "ContainerLeft"
+
+
+def stored(folder: Path, metadata: str) -> bool:
+    (folder / "containers.json").write_text(json.dumps([{"id": "aa11", "names": ["kl-1"], "metadata": metadata}]))
+    return leftover.is_stored(folder, "kl-1")
+
+
+def test_storage_that_podman_made_for_a_container_is_found_by_its_name(tmp_path: Path) -> None:
+    assert stored(tmp_path, json.dumps({"image-name": "localhost/x:1", "name": "kl-1", "created-at": 1}))
+    assert not leftover.is_stored(tmp_path, "kl-11")
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    ["", "null", "3", '{"name": "other"}', '{"name": "kl-1", "pod-name": "k8s_POD"}', '{"name": 1}'],
+    ids=["a build's", "null", "a number", "another name", "CRI-O's", "a name that is none"],
+)
+def test_storage_of_another_program_is_left_alone(tmp_path: Path, metadata: str) -> None:
+    assert not stored(tmp_path, metadata)
+
+
+def test_storage_that_cannot_be_read_holds_nothing(tmp_path: Path) -> None:
+    assert not leftover.is_stored(tmp_path, "kl-1")
+    (tmp_path / "containers.json").write_text("{")
+    assert not leftover.is_stored(tmp_path, "kl-1")

@@ -1,4 +1,4 @@
-"""Runs podman's service as our child and starts containers through its socket, 30 ms cheaper than by a command.
+"""Runs podman's service as our child, which creates and starts containers some 50 and 30 ms sooner than commands do.
 
 A service that answers is used, and none is needed: whatever it does not answer is done by command (`engine`), so that
 its death costs time and nothing else. All state is podman's on disk; the service keeps none. It listens on a unix
@@ -8,7 +8,8 @@ conmon notes an OOM kill as a file `oom` in the folder it was started in, and po
 bundle. A service has one working folder for all containers, so podman is given a conmon that changes to the bundle
 first: `_CONMON`, eight lines of shell before the real one.
 
-Source: podman 4.3 API reference, `POST /libpod/containers/{name}/init` and `/start`; conmon(8), `--bundle`.
+Source: podman 4.3 API reference, `POST /libpod/containers/create`, `/{name}/init` and `/{name}/start`; conmon(8),
+`--bundle`.
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ class _Problem(msgspec.Struct):
     message: str = ""
 
 
+class _Created(msgspec.Struct, rename="pascal"):
+    id: str
+    warnings: list[str] | None = None
+
+
 class _Connection(http.client.HTTPConnection):
     """HTTP over a unix socket."""
 
@@ -83,6 +89,24 @@ class Service:
         """Its process id; None: it does not run."""
         return None if self._process is None or self._process.returncode is not None else self._process.pid
 
+    async def create(self, body: bytes) -> command.Result | None:
+        """Have a container created, in podman's database only.
+
+        Args:    body: as `request.encode` returns it.
+        Returns: as a command's: the id as standard output, warnings or podman's message as standard error. None:
+                 nothing is known, the service did not answer; it may have done it, wholly or in part, or not.
+        """
+        answer = await self._post(f"{_API}/create", body)
+        if answer is None or answer.code != 0:
+            return answer
+        try:
+            created = typedjson.decode(answer.stdout, type=_Created)
+        except msgspec.MsgspecError as error:
+            telemetry.log.warning("podman service not understood", error=str(error))
+            return None
+        warnings = "\n".join(created.warnings or ())
+        return command.Result(code=0, stdout=created.id.encode(), stderr=warnings.encode())
+
     async def ask(self, name: str, act: str) -> command.Result | None:
         """Have one container initialised or started.
 
@@ -90,19 +114,22 @@ class Service:
         Returns: as a command's: code 0, or podman's message as standard error. None: nothing is known, the service did
                  not answer; it may have done it or not.
         """
+        return await self._post(f"{_API}/{name}/{act}", b"")
+
+    async def _post(self, target: str, body: bytes) -> command.Result | None:
         if not await self._is_ready():
             return None
         try:
-            status, body = await asyncio.to_thread(_post, self._socket, f"{_API}/{name}/{act}")
+            status, answer = await asyncio.to_thread(_post, self._socket, target, body)
         except (OSError, http.client.HTTPException) as error:
             telemetry.log.warning("podman service broke off", error=str(error) or type(error).__name__)
             return None
         if status < _ERROR:
-            return command.Result(code=0, stdout=b"", stderr=b"")
+            return command.Result(code=0, stdout=answer, stderr=b"")
         try:
-            message = typedjson.decode(body, type=_Problem).message
+            message = typedjson.decode(answer, type=_Problem).message
         except msgspec.MsgspecError:
-            message = body.decode(errors="replace")
+            message = answer.decode(errors="replace")
         return command.Result(code=125, stdout=b"", stderr=message.encode())
 
     @property
@@ -166,9 +193,9 @@ async def opened(podman: cli.Podman) -> AsyncIterator[Service]:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
-def _post(path: Path, target: str) -> tuple[int, bytes]:
+def _post(path: Path, target: str, body: bytes) -> tuple[int, bytes]:
     with contextlib.closing(_Connection(path, timeout_s=cli.SHORT_S)) as connection:
-        connection.request("POST", target, headers={"connection": "close"})
+        connection.request("POST", target, body, {"connection": "close", "content-type": "application/json"})
         answer = connection.getresponse()
         return answer.status, answer.read()
 
