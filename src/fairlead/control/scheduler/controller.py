@@ -24,13 +24,13 @@ from typing import Any, Final
 
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
-from fairlead.control.scheduler import cachewatch, holdback, recorder, volumebinding
+from fairlead.control.scheduler import cachewatch, eventrecorder, holdback, volumebinding
 from fairlead.control.scheduler.capacityreport import CapacityReport
 from fairlead.control.scheduler.defragment import Defragmenter
-from fairlead.control.scheduler.gangplacer import GangPlacer, LoopCalls, Placed, Verdict
+from fairlead.control.scheduler.eventrecorder import EventRecorder
+from fairlead.control.scheduler.gangplacer import Diagnosis, GangPlacer, LoopCalls, Placed
 from fairlead.control.scheduler.preemption import Ending, Preemptor
 from fairlead.control.scheduler.queuereport import QueueReport
-from fairlead.control.scheduler.recorder import Recorder
 from fairlead.model.step import TraceStep
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.group import domain
@@ -113,10 +113,10 @@ class Scheduler:
         self._is_freed = True
         """Whether parked pods are to be checked again: nodes changed, or a pod was bound."""
         self._rankings = PlainRankings(settings.policy) if rankings is None else rankings
-        self._step = functools.partial(recorder.step, self._rankings.policy)
+        self._step = functools.partial(eventrecorder.step, self._rankings.policy)
         self._doubtful: dict[str, core.Pod] = {}
         """Pods by uid whose binding was sent and not answered."""
-        self._recorder = Recorder(store, self._cache, self._queue, self._alive)
+        self._recorder = EventRecorder(store, self._cache, self._queue, self._alive)
         self._news = asyncio.Event()
         """Set when a watch reported a change, or a task of this round ended."""
         self._busy = 0
@@ -318,7 +318,7 @@ class Scheduler:
             self._start(tasks, self._have_made(pod, waits, found.node), f"has volumes made for {pod.metadata.name}")
         else:
             group.refusals = 0
-            step = self._step("Scheduled", recorder.assigned(pod, found), found, duration_s=timing.duration_s)
+            step = self._step("Scheduled", eventrecorder.assigned(pod, found), found, duration_s=timing.duration_s)
             await self._bind_beside(pod, found.node, step, tasks)
 
     async def _look_at_gang(self, gang: Gang, pods: tuple[core.Pod, ...], tasks: asyncio.TaskGroup) -> None:
@@ -332,7 +332,7 @@ class Scheduler:
             await self._hold_gang(placed, tasks)
             return
         for pod, summary in placed.found:
-            step = self._step("Scheduled", recorder.assigned(pod, summary), summary, duration_s=timing.duration_s)
+            step = self._step("Scheduled", eventrecorder.assigned(pod, summary), summary, duration_s=timing.duration_s)
             await self._bind_beside(pod, summary.node or "", step, tasks)
         whole = self._workloads.gangs.of(pods[0].metadata.uid) if placed.found else None
         for uid in whole.waiting if whole is not None else ():
@@ -351,7 +351,7 @@ class Scheduler:
             self._start(tasks, self._have_made(pod, waits, node), f"has volumes made for {pod.metadata.name}")
 
     def _refuse_gang(
-        self, gang: Gang, pods: tuple[core.Pod, ...], why: Verdict, tasks: asyncio.TaskGroup, *, had_room: bool
+        self, gang: Gang, pods: tuple[core.Pod, ...], why: Diagnosis, tasks: asyncio.TaskGroup, *, had_room: bool
     ) -> None:
         refusal, blockers = why
         # Forgetting an assumption queues the pod again without its group of equal needs: groups are looked up anew.
@@ -410,7 +410,7 @@ class Scheduler:
         except errors.FairleadError as error:
             self._broken = error
 
-    async def _judge(self, need: PodInfo) -> Verdict:
+    async def _judge(self, need: PodInfo) -> Diagnosis:
         """Return where the need fits, and which filters refused; nothing has changed by then."""
         ranking = self._rankings.of(need)
         while True:

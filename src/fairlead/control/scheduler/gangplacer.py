@@ -22,8 +22,8 @@ from fairlead.plan.schedule.summary import Reason, Summary
 from fairlead.plan.schedule.volume import claims
 from fairlead.wire.kubernetes import core
 
-Verdict = tuple[Summary, frozenset[str]]
-"""Where a need fits, and which filters refused nodes."""
+Diagnosis = tuple[Summary, frozenset[str]]
+"""Where a pod fits, and which filters refused nodes."""
 _DOMAIN: Final = frozenset({"TopologyDomain", "NodeResourcesFit"})
 
 
@@ -35,7 +35,7 @@ Waits = tuple[core.Pod, str, tuple[volumebinding.Choice, ...]]
 class LoopCalls:
     """Functions of the scheduler's loop that the placer calls."""
 
-    judge: Callable[[PodInfo], Awaitable[Verdict]]
+    judge: Callable[[PodInfo], Awaitable[Diagnosis]]
     take_changes: Callable[[], Awaitable[None]]
     mark: Callable[[Changes], None]
     group: Callable[[Iterable[core.Pod], tuple[str, ...]], list[Group]]
@@ -50,7 +50,7 @@ class Placed:
     """Each pod with its node, assumed in the cache; empty: the gang was not placed."""
     waits: tuple[Waits, ...] = ()
     """Of those, the pods whose claims have no volumes yet; volumes that are there count as given."""
-    refusal: Verdict | None = None
+    refusal: Diagnosis | None = None
     """Why nodes refused it, with how many of its pods fit; None: it was placed, or changed meanwhile."""
 
 
@@ -114,7 +114,7 @@ class GangPlacer:
     async def _place_each(self, batch: _Batch, pods: Sequence[core.Pod]) -> Placed:
         # Forgetting an assumption queued the pod again without its group of equal needs: groups are looked up anew.
         groups, found, waits = self._loop.group(pods, batch.gang.key), list[tuple[core.Pod, Summary]](), list[Waits]()
-        refusal: Verdict | None = None
+        refusal: Diagnosis | None = None
         for pod, known in zip(pods, groups, strict=bool(groups)):
             group = known
             if waits and claims.has_claims(pod):
@@ -147,14 +147,14 @@ class GangPlacer:
         self._cache.take_back(pod.metadata.uid for pod, _ in found)
         self._loop.mark(self._cache.changes())
 
-    def _too_small(self, batch: _Batch, found: domain.Candidates) -> Verdict:
+    def _too_small(self, batch: _Batch, found: domain.Candidates) -> Diagnosis:
         why, nodes = "node(s) in no topology domain with room for the group", len(self._cache.views)
         reasons = (Reason(why=why, nodes=nodes, example=min(self._cache.views, default="")),) if nodes else ()
         label, count = found.of[-1], len(batch.pods)
         preface = f"{batch.gang.title} is placed as a whole in one {label}, and none takes all {count}: {found.words}: "
         return Summary(nodes=nodes, fitting=0, best=(), reasons=reasons, preface=preface), _DOMAIN
 
-    def _among(self, batch: _Batch, placed: int, below: Gang | None, refusal: Verdict) -> Verdict:
+    def _among(self, batch: _Batch, placed: int, below: Gang | None, refusal: Diagnosis) -> Diagnosis:
         """Return why a sub-group has no room, with how many pods of the other sub-groups fit."""
         if below is None or not placed:
             return refusal

@@ -83,7 +83,7 @@ class _SQLiteBackend:
         self._pending: collections.deque[_Pending] = collections.deque()
         self._feed = history.Feed(keep=_FEED_KEPT)
         self._watchers = 0
-        self._bell: notify.Notifier | None = None
+        self._notifier: notify.Notifier | None = None
 
     def close(self) -> None:
         self._writer.shutdown()
@@ -114,7 +114,7 @@ class _SQLiteBackend:
     @contextlib.contextmanager
     def subscribe(self) -> Iterator[history.Feed]:
         if not self._watchers:
-            self._bell = notify.Notifier(self._path, self._heard)
+            self._notifier = notify.Notifier(self._path, self._heard)
             with database.translated(self._path):
                 self._feed.restart(_meta(self._inline, "version"))
         self._watchers += 1
@@ -123,9 +123,9 @@ class _SQLiteBackend:
             yield self._feed
         finally:
             self._watchers -= 1
-            if not self._watchers and self._bell is not None:
-                self._bell.close()
-                self._bell = None
+            if not self._watchers and self._notifier is not None:
+                self._notifier.close()
+                self._notifier = None
 
     def records(self, position: int) -> Sequence[history.Record]:
         with database.translated(self._path):

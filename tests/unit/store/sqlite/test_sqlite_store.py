@@ -95,7 +95,7 @@ async def test_another_process_sees_changes_at_once_and_in_order(path: Path, sto
             name, seen = await line(process)
             assert name == f"n{number}"
             delays.append(float(seen) - written)
-    assert statistics.median(delays) < notify.SLOW_S / 10, "woken by the bell, not by a timer"
+    assert statistics.median(delays) < notify.SLOW_S / 10, "woken by the notifier, not by a timer"
 
 
 FLOOD = """

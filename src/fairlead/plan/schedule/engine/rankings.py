@@ -19,7 +19,7 @@ import numpy as np
 
 from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.engine import policy as policies
-from fairlead.plan.schedule.engine.needrow import NeedRow
+from fairlead.plan.schedule.engine.noderesults import NodeResults
 from fairlead.plan.schedule.engine.scorer import Packed, Random, Scorer, WholeGPUs
 from fairlead.plan.schedule.engine.table import NodeTable, kind_shape
 from fairlead.plan.schedule.policy import demand
@@ -42,7 +42,7 @@ class EngineRankings:
         self.policy = policy
         self.table = NodeTable()
         self._draws = np.random.Generator(np.random.PCG64(seed))
-        self._kept: OrderedDict[tuple[object, ...], NeedRow] = OrderedDict()
+        self._kept: OrderedDict[tuple[object, ...], NodeResults] = OrderedDict()
         self.demand = demand.Demand()
         self._generation = self.table.generation
         self._scorers: dict[str, tuple[int, Scorer]] = {}
@@ -56,13 +56,13 @@ class EngineRankings:
             self._generation = self.table.generation
             self._scorers.clear()
 
-    def of(self, need: PodInfo) -> NeedRow:
+    def of(self, need: PodInfo) -> NodeResults:
         """See `rankings.Rankings`."""
         self.demand.note(need.kind)
         key, scorer = need.key(), self._scorer(need)
         row = self._kept.get(key)
         if row is None:
-            row = self._kept[key] = NeedRow(need, self.table, scorer)
+            row = self._kept[key] = NodeResults(need, self.table, scorer)
             while len(self._kept) > max(1, _MOST_BYTES // (_NODE_BYTES * max(1, len(self.table)))):
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)

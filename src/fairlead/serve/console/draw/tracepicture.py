@@ -1,4 +1,4 @@
-"""Draws the way of each device from the silicon to the process: one lane a device, one column a layer. Pure.
+"""Draws the way of each device from the silicon to the process: one row a device, one column a layer. Pure.
 
 Everything in it was recorded by the layer that it is drawn under; what a layer did not record is drawn as missing.
 """
@@ -31,7 +31,7 @@ COLUMNS: Final = (
 
 @frozen
 class Stop:
-    """One layer in one lane."""
+    """One layer in one row."""
 
     layer: str
     main: str
@@ -41,7 +41,7 @@ class Stop:
 
 
 @frozen
-class Lane:
+class Row:
     """The way of one device."""
 
     device: str
@@ -58,7 +58,7 @@ class Fence:
 
 @frozen
 class Head:
-    """One layer, over all lanes."""
+    """One layer, over all rows."""
 
     title: str
     about: str
@@ -71,7 +71,7 @@ class Picture:
     """The whole drawing."""
 
     heads: tuple[Head, ...]
-    lanes: tuple[Lane, ...]
+    rows: tuple[Row, ...]
     more: int
     shared: tuple[str, ...]
     """Device nodes that go with every device."""
@@ -106,7 +106,7 @@ def picture(trace: TraceView, granted: Mapping[str, tuple[str, ...]], *, sees_no
         heads=tuple(
             Head(title=title, about=about, state=states[key], at=_at(entries.get(key))) for key, title, about in COLUMNS
         ),
-        lanes=tuple(Lane(device=one, stops=tuple(told.stops(one))) for one in devices[:_MOST]),
+        rows=tuple(Row(device=one, stops=tuple(told.stops(one))) for one in devices[:_MOST]),
         more=max(0, len(devices) - _MOST),
         shared=tuple(node["path"] for node in nodes if node not in paired.values()),
         fences=tuple(one for one in foreign if one.answer not in _OPENED),

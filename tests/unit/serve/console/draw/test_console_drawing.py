@@ -91,8 +91,8 @@ _WAY = (
 def test_each_device_has_a_lane_from_the_silicon_to_the_process() -> None:
     found = tracepicture.picture(_trace(*_WAY), {"nvidia.com/gpu": ("GPU-0",)})
     assert found is not None
-    ((lane,), fences) = (found.lanes, found.fences)
-    assert [stop.main for stop in lane.stops] == [
+    ((row,), fences) = (found.rows, found.fences)
+    assert [stop.main for stop in row.stops] == [
         "GPU 0",
         "fairlead.dev/gpu",
         "/dev/nvidia0",
@@ -107,7 +107,7 @@ def test_each_device_has_a_lane_from_the_silicon_to_the_process() -> None:
 def test_a_replica_is_drawn_from_its_gpu_and_no_other_id_is_taken_for_one(device: str, main: str) -> None:
     found = tracepicture.picture(_trace(*_WAY), {"nvidia.com/gpu": (device,)})
     assert found is not None
-    assert found.lanes[0].stops[0].main == main
+    assert found.rows[0].stops[0].main == main
 
 
 def test_a_device_of_others_that_opens_is_shown_as_a_leak() -> None:
@@ -121,7 +121,7 @@ def test_what_a_layer_did_not_record_is_missing_and_what_is_to_come_is_not_yet()
     gaps = (*_WAY[:2], _gap("edits", Record.MISSING), _gap("isolated", Record.AHEAD), _gap("started", Record.AHEAD))
     found = tracepicture.picture(_trace(*gaps), {"nvidia.com/gpu": ("GPU-0",)})
     assert found is not None
-    assert [stop.main for stop in found.lanes[0].stops][2:] == ["no record", "not yet", "not yet"]
+    assert [stop.main for stop in found.rows[0].stops][2:] == ["no record", "not yet", "not yet"]
     assert tracepicture.picture(_trace(_WAY[0]), {}) is None
 
 
@@ -129,7 +129,7 @@ def test_the_nodes_record_is_private_where_it_may_not_be_read() -> None:
     hidden = (_gap("found", Record.MISSING), *_WAY[1:])
     found = tracepicture.picture(_trace(*hidden), {"nvidia.com/gpu": ("GPU-0",)}, sees_node=False)
     assert found is not None
-    first = found.lanes[0].stops[0]
+    first = found.rows[0].stops[0]
     assert (first.main, first.detail, first.state) == ("GPU-0", "the machine's record", "private")
 
 

@@ -1,4 +1,4 @@
-"""Keeps every node's verdict and score for one need, and makes anew only what changed (`rankings.EngineRankings`)."""
+"""Keeps every node's result and score for one pod, and makes anew only what changed (`rankings.EngineRankings`)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _EACH: Final = tuple((row, score) for row, score in enumerate(reference.SCORES.v
 _NO_AFFINITY: Final = core.NodeAffinity()
 
 
-class NeedRow:
-    """All nodes for one need; begins with every node to be judged."""
+class NodeResults:
+    """All nodes' results for one pod; begins with every node to be judged."""
 
     def __init__(self, need: PodInfo, table: NodeTable, scorer: Scorer) -> None:
         """Take the need and the nodes."""

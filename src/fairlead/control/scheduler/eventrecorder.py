@@ -32,7 +32,7 @@ _Refusal = tuple[core.Pod, str, TraceStep]
 """What is to be said on a pod that waits: the condition's reason, and the step with its words."""
 
 
-class Recorder:
+class EventRecorder:
     """Writes refusals and steps, several at a time."""
 
     def __init__(self, store: Store, cache: Cache, queue: SchedulingQueue, alive: Callable[[], None]) -> None:
