@@ -39,9 +39,9 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.prepared = folder / "own/prepared.json"
-        """In a folder of root's alone: the shim reads a prepared file from no other."""
-        self.prepared.parent.mkdir(mode=0o700, parents=True)
+        self.cache = folder / "own/cache.json"
+        """In a folder of root's alone: the shim reads a cache from no other."""
+        self.cache.parent.mkdir(mode=0o700, parents=True)
         self.env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
         for name in ("bin", "cdi", "dev", "driver", "bundle/rootfs/bin", "bundle/rootfs/proc", "bundle/rootfs/dev"):
             (folder / name).mkdir(parents=True)
@@ -89,7 +89,7 @@ class Bench:
             "specDirs": [str(self.folder / "cdi")],
             "defaultKind": KIND,
             "imageRequests": "honour",
-            "prepared": str(self.prepared),
+            "cache": str(self.cache),
         }
         (self.folder / "runtime.json").write_text(json.dumps({**base, **keys}))
         (self.folder / "runtime.json").chmod(0o644)
@@ -103,8 +103,8 @@ class Bench:
         return f"cp {kept} {place}"
 
     def warm(self) -> None:
-        """Create until the prepared file is there: specs just written are not kept."""
-        while not self.prepared.exists():
+        """Create until the cache is there: specs just written are not kept."""
+        while not self.cache.exists():
             self.bundle(self.asking)
             subprocess.run((self.shim, "create", "-b", self.folder / "bundle", "x"), env=self.env, check=True)
 
@@ -159,7 +159,7 @@ def _shim_rows(bench: Bench) -> Iterator[frame.Row]:
     (on_disk,) = bench.times_ms([create], prepare=bench.bundle(bench.asking))
     python = f"{Path(bench.shim).read_text().partition(' ')[0].removeprefix('#!')} -I -S -c pass"
     (empty,) = bench.times_ms([python])
-    cold = f"sh -c 'cp {bench.folder}/kept.json {bench.folder}/bundle/config.json; rm -f {bench.prepared}'"
+    cold = f"sh -c 'cp {bench.folder}/kept.json {bench.folder}/bundle/config.json; rm -f {bench.cache}'"
     (long,) = bench.times_ms([create], prepare=cold)
     peers = {"shim: create with 2 GPUs over exec": 6.3, "shim: other commands over exec": 8.3}
     for label, found in (("shim: other commands over exec", passed), ("shim: create with 2 GPUs over exec", edited)):

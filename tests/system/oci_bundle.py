@@ -104,7 +104,7 @@ class Lab:
             "specDirs": [str(self.folder / "cdi")],
             "defaultKind": KIND,
             "imageRequests": "honour",
-            "prepared": str(self.folder / "run" / "prepared.json"),
+            "cache": str(self.folder / "run" / "cache.json"),
         }
         path = self.folder / "runtime.json"
         path.write_text(json.dumps({**base, **keys}))
@@ -241,7 +241,7 @@ def generate(lab: Lab, profile: str) -> None:
 
 
 def prepare_now(lab: Lab) -> None:
-    """Write the prepared file, so that the next container takes the short way."""
+    """Write the cache, so that the next container takes the short way."""
     deadline = time.monotonic() + 60
-    while not cachewriter.write([str(lab.folder / "cdi")], str(lab.folder / "run" / "prepared.json")):
+    while not cachewriter.write([str(lab.folder / "cdi")], str(lab.folder / "run" / "cache.json")):
         assert time.monotonic() < deadline  # it is written once the spec's last change is some ticks of the clock ago

@@ -31,7 +31,7 @@ VIABLE = 1
 """VFIO_GROUP_FLAGS_VIABLE of linux/vfio.h."""
 AMD, VGA = 0x1002, 0x030000
 NOTHING = "no devices found: nothing is written\n"
-POLICY = {"runtimes": ["/usr/sbin/runc"], "specDirs": ["/etc/cdi"], "prepared": "/run/shim/prepared.json"}
+POLICY = {"runtimes": ["/usr/sbin/runc"], "specDirs": ["/etc/cdi"], "cache": "/run/shim/cache.json"}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Injects devices from the prepared file, for as long as nothing it was made from has changed.
+"""Injects devices from the shim's cache, for as long as nothing it was made from has changed.
 
 The file holds what each device and each spec file adds to an empty runtime spec, as `fairlead_cdi.inject` made it
 (`cachewriter` writes it). Adding such a part to a container's runtime spec is then putting lists together, as long as
@@ -24,7 +24,7 @@ _PRIVATE = 0o077
 
 
 class Unfit(ValueError):
-    """The prepared file does not cover this container; the CDI library must inject its devices."""
+    """The cache does not cover this container; the CDI library must inject its devices."""
 
 
 def inject(
@@ -36,7 +36,7 @@ def inject(
 
     Raises: OSError, ValueError: take the long way, too.
     """
-    held = _held(settings.prepared) if settings.prepared else None
+    held = _held(settings.cache) if settings.cache else None
     if held is None or held.get("folders") != state_of(settings.spec_dirs):
         return None
     parts = _parts(held, asked, settings.request)
@@ -57,7 +57,7 @@ def _held(path: str) -> dict[str, object] | None:
 
 
 def is_current(state: list[object], path: str) -> bool:
-    """Return whether the prepared file exists and was made from this state."""
+    """Return whether the cache exists and was made from this state."""
     try:
         held = _held(path)
     except ValueError:
@@ -130,7 +130,7 @@ def _assert_current(part: dict[str, object]) -> None:
 
 
 def _assert_known_hook(entry: object) -> None:
-    """Accept a hook from the prepared file: a driver's own program, that only root could have changed, cleanly started.
+    """Accept a hook from the cache: a driver's own program, that only root could have changed, cleanly started.
 
     The file is written by us alone; should another be able to, it still names no shell. Raises: OSError, Unfit.
     """

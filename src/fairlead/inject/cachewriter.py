@@ -1,4 +1,4 @@
-"""Writes the prepared file: what each device and spec file adds to an empty runtime spec, by the CDI library itself.
+"""Writes the shim's cache: what each device and spec file adds to an empty runtime spec, by the CDI library itself.
 
 `cachereader` says how long it is good. A program that changes specs may call `write` at once; the shim's long way calls
 `keep` after its work, so the file heals by itself. It is a convenience: nothing is lost without it, and a failure to
@@ -23,7 +23,7 @@ _FOLDER_MODE = 0o700
 
 
 def write(spec_dirs: Sequence[str], path: str, *, decoders: Mapping[str, parse.Decoder] = directory.JSON_ONLY) -> bool:
-    """Scan the spec folders and write the prepared file; returns False where it cannot be kept now (see `keep`)."""
+    """Scan the spec folders and write the cache; returns False where it cannot be kept now (see `keep`)."""
     registry = directory.scan(spec_dirs, decoders=decoders)
     try:
         return keep(registry, cachereader.state_of(tuple(spec_dirs)), path, is_renewed=True)
@@ -32,7 +32,7 @@ def write(spec_dirs: Sequence[str], path: str, *, decoders: Mapping[str, parse.D
 
 
 def keep(registry: directory.Registry, state: list[object], path: str, *, is_renewed: bool = False) -> bool:
-    """Write the prepared file of a registry; False: a spec changed a moment ago, it is there already, or refused.
+    """Write the cache of a registry; False: a spec changed a moment ago, it is there already, or refused.
 
     Args: state: of the spec folders, read after the scan: a change between the two makes the file useless, not wrong,
           unless the clock stood still; therefore files that changed within its tick are not kept at all.

@@ -1,8 +1,8 @@
 """Injects devices with the whole CDI library: the long way of `fairlead-runtime`, with every refusal in words.
 
-Taken when the prepared file does not fit: the first start after a spec changed, a request that meets what the
+Taken when the cache does not fit: the first start after a spec changed, a request that meets what the
 container has already, or anything wrong. The same steps as the short way (`runtime`, `bundle`), with the library's
-`directory` and `inject` in its middle, and a new prepared file at the end.
+`directory` and `inject` in its middle, and a new cache at the end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _edit(folder: str, name: str, settings: policy.Settings) -> None:
     if asked.is_empty:
         return
     before = bundle.strip(made.config, asked, settings.request)
-    registry = directory.scan(settings.spec_dirs, decoders=yamlcache.decoders(settings.converted))
+    registry = directory.scan(settings.spec_dirs, decoders=yamlcache.decoders(settings.yaml_cache))
     try:
         state = cachereader.state_of(settings.spec_dirs)
     except (OSError, ValueError):
@@ -56,8 +56,8 @@ def _edit(folder: str, name: str, settings: policy.Settings) -> None:
     except OSError as error:
         message = f"cannot write {made.path}: {error.strerror}"
         raise errors.Unavailable(message, reason="BundleWriteFailed", path=made.path) from error
-    if state is not None and settings.prepared:
-        cachewriter.keep(registry, state, settings.prepared)
+    if state is not None and settings.cache:
+        cachewriter.keep(registry, state, settings.cache)
 
 
 def _read(folder: str) -> bundle.Bundle:

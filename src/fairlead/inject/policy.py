@@ -31,9 +31,9 @@ class Settings:
     hook_timeout_s = 30
     ldconfig = ""
     """The host's ldconfig; empty: the hook looks in the usual places."""
-    prepared = "/run/fairlead/shim/inject.json"
+    cache = "/run/fairlead/shim/inject.json"
     """Where resolved specs are kept between containers, in a folder of mode 0700; empty: nowhere."""
-    converted = "/run/fairlead/cdi-yaml"
+    yaml_cache = "/run/fairlead/cdi-yaml"
     """Where YAML specs are kept as JSON, which alone is read here; empty: nowhere."""
     allocations = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
     """Where the node's kubelet writes down what it gave to whom; empty: nowhere."""
@@ -159,8 +159,8 @@ _KEYS = {
     "hook": ("hook", _path),
     "hookTimeout": ("hook_timeout_s", _seconds),
     "ldconfig": ("ldconfig", _path),
-    "prepared": ("prepared", _path),
-    "converted": ("converted", _path),
+    "cache": ("cache", _path),
+    "yamlCache": ("yaml_cache", _path),
     "allocations": ("allocations", _path),
     "mode": ("mode", _mode),
     "defaultKind": ("default_kind", _text),

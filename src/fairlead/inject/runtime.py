@@ -5,7 +5,7 @@ process then turns into the runtime by exec, arguments as they came, so exit cod
 the runtime's own.
 
 This module is the whole cost of most starts, so it imports `posix` and its own siblings and nothing else. What it can
-decide from the prepared file (`cachereader`) it does; the first start after a spec changed, anything unusual and every
+decide from the cache (`cachereader`) it does; the first start after a spec changed, anything unusual and every
 refusal are for `create`, which it loads then. A container that asks for nothing costs neither.
 """
 
@@ -71,7 +71,7 @@ def _make(argv: list[str], folder: str, name: str, settings: policy.Settings) ->
             bundle.write(made, given[0])
             return 0
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        pass  # whatever it is (the prepared file may say anything), the long way says it in words
+        pass  # whatever it is (the cache may say anything), the long way says it in words
     # As `cli.core.lazygroup` loads a verb: what most starts never need is imported when it is.
     module = __import__("fairlead.inject.create", fromlist=["edit"])
     code: int = module.edit(argv, folder, name, settings)

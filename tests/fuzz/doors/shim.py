@@ -96,7 +96,7 @@ class _Bundle:
         self.config = folder / "bundle" / "config.json"
         self.policy = folder / "runtime.json"
         self.books = folder / "kubelet_internal_checkpoint"
-        self.prepared = folder / "run" / "inject.json"
+        self.cache = folder / "run" / "inject.json"
         for name, mode in (("bundle", 0o755), ("cdi", 0o755), ("run", 0o700)):
             (folder / name).mkdir(mode=mode)
         (folder / "cdi" / "a.json").write_text(json.dumps(SPEC))
@@ -112,8 +112,8 @@ class _Bundle:
             "hook": "",
             "hookTimeout": 30,
             "ldconfig": "",
-            "prepared": str(self.prepared),
-            "converted": str(self.folder / "converted"),
+            "cache": str(self.cache),
+            "yamlCache": str(self.folder / "converted"),
             "allocations": str(self.books),
             "mode": "auto",
             "defaultKind": _KIND,
@@ -168,7 +168,7 @@ def _opened(place: Callable[[_Bundle], Path], *, renews: bool = False) -> Any:
             if target == made.config:
                 _assert_kept(data, made.config.read_bytes())
             if renews:
-                made.prepared.unlink(missing_ok=True)
+                made.cache.unlink(missing_ok=True)
 
         yield feed
 
@@ -192,7 +192,7 @@ def _text(process: dict[str, Any]) -> str:
 
 
 def _written(made: _Bundle) -> dict[str, Any]:
-    return {key: made.rules()[key] for key in ("prepared", "converted")}
+    return {key: made.rules()[key] for key in ("cache", "yamlCache")}
 
 
 @contextlib.asynccontextmanager
@@ -214,7 +214,7 @@ async def _policy(folder: Path) -> AsyncIterator[Feed]:
 
 def _policy_document() -> dict[str, Any]:
     made = _Bundle.__new__(_Bundle)
-    made.folder, made.prepared, made.books = Path("/FOLDER"), Path("/FOLDER/run/inject.json"), Path("/FOLDER/books")
+    made.folder, made.cache, made.books = Path("/FOLDER"), Path("/FOLDER/run/inject.json"), Path("/FOLDER/books")
     return {key: value for key, value in made.rules().items() if key not in _written(made)}
 
 
@@ -228,7 +228,7 @@ _PART: Final = {
     "programs": [],
     "gids": [44],
 }
-PREPARED: Final = {
+CACHE: Final = {
     "format": cachereader.FORMAT,
     "folders": "/STATE",
     "files": {
@@ -247,20 +247,20 @@ PREPARED: Final = {
 
 
 @contextlib.asynccontextmanager
-async def _prepared(folder: Path) -> AsyncIterator[Feed]:
+async def _cache(folder: Path) -> AsyncIterator[Feed]:
     made = _Bundle(folder)
     valid = json.dumps(by_environment()).encode()
     state = json.dumps(cachereader.state_of((str(folder / "cdi"),))).encode()
 
     async def feed(data: bytes) -> None:
         made.config.write_bytes(valid)
-        made.prepared.write_bytes(data.replace(b'"/STATE"', state).replace(b"/FOLDER", str(folder).encode()))
-        made.prepared.chmod(0o600)
+        made.cache.write_bytes(data.replace(b'"/STATE"', state).replace(b"/FOLDER", str(folder).encode()))
+        made.cache.chmod(0o600)
         made.create()
 
-    await feed(json.dumps(PREPARED).encode())
+    await feed(json.dumps(CACHE).encode())
     if b"/usr/lib/y" not in made.config.read_bytes():
-        raise AssertionError("the prepared file was not used")
+        raise AssertionError("the cache was not used")
     yield feed
 
 
@@ -412,9 +412,9 @@ DOORS: Final = (
         programs=(_NO_RUNTIME, sys.executable),
     ),
     Door(
-        name="prepared file of the shim",
-        opened=_prepared,
-        specimens=(("prepared", PREPARED),),
+        name="cache of the shim",
+        opened=_cache,
+        specimens=(("cache", CACHE),),
         refusals=(Refused,),
         programs=(_NO_RUNTIME,),
         sample=80,

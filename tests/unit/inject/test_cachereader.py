@@ -27,13 +27,13 @@ PAST = 1_600_000_000
 
 
 class World:
-    """Spec folders, a prepared file, and both ways."""
+    """Spec folders, a cache, and both ways."""
 
     def __init__(self, folder: Path, *specs: cdi.Spec) -> None:
         self.folder = folder
         self.settings = policy.Settings()
         self.settings.spec_dirs = (str(folder / "static"), str(folder / "cdi"))
-        self.settings.prepared = str(folder / "run" / "prepared.json")
+        self.settings.cache = str(folder / "run" / "cache.json")
         self.settings.request.default_kind = KIND
         for place in ("static", "cdi"):
             (folder / place).mkdir(exist_ok=True)
@@ -56,7 +56,7 @@ class World:
         return directory.Registry(directories=found.directories, files=tuple(files), devices=found.devices)
 
     def keep(self) -> bool:
-        return cachewriter.keep(self.registry(), cachereader.state_of(self.settings.spec_dirs), self.settings.prepared)
+        return cachewriter.keep(self.registry(), cachereader.state_of(self.settings.spec_dirs), self.settings.cache)
 
     def long(self, config: dict[str, Any], asked: request.Request) -> dict[str, Any]:
         sources = create.sources(self.registry(), asked, self.settings)
@@ -283,9 +283,9 @@ def test_a_spec_or_program_that_others_can_write_is_refused_both_ways(tmp_path: 
 @pytest.mark.parametrize(
     "data", [b"", b"{}", b"[]", b'{"format":99}', b'{"format":1}', b'{"format":1,"folders":[]}', b"\xff"]
 )
-def test_a_damaged_prepared_file_is_no_harm(tmp_path: Path, data: bytes) -> None:
+def test_a_damaged_cache_is_no_harm(tmp_path: Path, data: bytes) -> None:
     world = World(tmp_path, SPEC)
-    path = Path(world.settings.prepared)
+    path = Path(world.settings.cache)
     path.parent.mkdir(mode=0o700)
     path.write_bytes(data)
     path.chmod(0o600)
@@ -294,18 +294,18 @@ def test_a_damaged_prepared_file_is_no_harm(tmp_path: Path, data: bytes) -> None
     assert world.short({}, ask("0"))
 
 
-def test_a_prepared_file_that_others_can_write_is_not_believed(tmp_path: Path) -> None:
+def test_a_cache_that_others_can_write_is_not_believed(tmp_path: Path) -> None:
     world = World(tmp_path, SPEC)
     assert world.keep()
-    Path(world.settings.prepared).chmod(0o622)
+    Path(world.settings.cache).chmod(0o622)
     assert world.short({}, ask("0")) is None
 
 
 def test_a_spec_that_changed_a_moment_ago_is_not_kept(tmp_path: Path) -> None:
     world = World(tmp_path, SPEC)
     fresh = directory.scan(world.settings.spec_dirs)
-    assert not cachewriter.keep(fresh, cachereader.state_of(world.settings.spec_dirs), world.settings.prepared)
-    assert not Path(world.settings.prepared).exists()
+    assert not cachewriter.keep(fresh, cachereader.state_of(world.settings.spec_dirs), world.settings.cache)
+    assert not Path(world.settings.cache).exists()
 
 
 def test_a_folder_that_refuses_costs_the_short_way_only(tmp_path: Path) -> None:
@@ -314,11 +314,11 @@ def test_a_folder_that_refuses_costs_the_short_way_only(tmp_path: Path) -> None:
     assert not world.keep()
 
 
-def test_the_prepared_file_is_written_once_for_one_state(tmp_path: Path) -> None:
+def test_the_cache_is_written_once_for_one_state(tmp_path: Path) -> None:
     world = World(tmp_path, SPEC)
     assert world.keep()
     assert not world.keep()
-    assert json.loads(Path(world.settings.prepared).read_bytes())["format"] == cachereader.FORMAT
+    assert json.loads(Path(world.settings.cache).read_bytes())["format"] == cachereader.FORMAT
 
 
 def test_a_misshapen_runtime_spec_is_left_to_the_long_way(world: World) -> None:
@@ -373,7 +373,7 @@ def test_what_the_stamp_says_of_the_gpus_comes_with_them_by_both_ways(tmp_path: 
     assert cachewriter.known(world.registry(), ()) == {}
 
 
-def test_another_stamp_ends_what_was_prepared_and_one_that_others_can_write_prevents_it(tmp_path: Path) -> None:
+def test_another_stamp_ends_the_cache_and_one_that_others_can_write_prevents_it(tmp_path: Path) -> None:
     world = World(tmp_path, SPEC)
     assert world.keep()
     assert known(world) == {}
@@ -386,12 +386,12 @@ def test_another_stamp_ends_what_was_prepared_and_one_that_others_can_write_prev
         cachereader.state_of(world.settings.spec_dirs)
 
 
-# the prepared file itself is not believed more than the specs
+# the cache itself is not believed more than the specs
 
 
-def prepared_with(world: World, **hook: object) -> None:
-    """Write a hook of somebody's into the prepared file's device, as one who can write that file would."""
-    path = Path(world.settings.prepared)
+def cached_with(world: World, **hook: object) -> None:
+    """Write a hook of somebody's into the cache's device, as one who can write that file would."""
+    path = Path(world.settings.cache)
     held = json.loads(path.read_bytes())
     entry = {"path": "/bin/sh", "args": ["sh", "-c", "id"], **hook}
     held["devices"][f"{KIND}=plain"]["hooks"] = [["createRuntime", entry]]
@@ -401,11 +401,11 @@ def prepared_with(world: World, **hook: object) -> None:
 PLAIN = cdi.Spec(cdi_version="", kind=KIND, devices=(cdi.Device(name="plain", edits=cdi.ContainerEdits(env=("A=b",))),))
 
 
-def test_a_program_that_is_no_drivers_hook_is_not_run_from_the_prepared_file(tmp_path: Path) -> None:
+def test_a_program_that_is_no_drivers_hook_is_not_run_from_the_cache(tmp_path: Path) -> None:
     world = World(tmp_path, PLAIN)
     assert world.keep()
     assert world.short({}, ask("plain")) is not None
-    prepared_with(world)
+    cached_with(world)
     assert world.short({}, ask("plain")) is None
 
 
@@ -419,7 +419,7 @@ def test_a_program_that_is_no_drivers_hook_is_not_run_from_the_prepared_file(tmp
         {"path": "hooks/nvidia-ctk"},
     ],
 )
-def test_a_drivers_hook_is_run_from_the_prepared_file_only_as_it_should_be_started(
+def test_a_drivers_hook_is_run_from_the_cache_only_as_it_should_be_started(
     tmp_path: Path, hook: dict[str, object]
 ) -> None:
     world = World(tmp_path, PLAIN)
@@ -427,28 +427,28 @@ def test_a_drivers_hook_is_run_from_the_prepared_file_only_as_it_should_be_start
     program = tmp_path / "nvidia-ctk"
     program.write_text("x")
     program.chmod(0o755)
-    prepared_with(world, path=str(program), env=["A=b"])
+    cached_with(world, path=str(program), env=["A=b"])
     assert world.short({}, ask("plain")) is not None
-    prepared_with(world, **{"path": str(program), **hook})
+    cached_with(world, **{"path": str(program), **hook})
     assert world.short({}, ask("plain")) is None
 
 
-def test_a_program_in_an_open_folder_is_not_run_from_the_prepared_file(tmp_path: Path) -> None:
+def test_a_program_in_an_open_folder_is_not_run_from_the_cache(tmp_path: Path) -> None:
     world = World(tmp_path, PLAIN)
     assert world.keep()
     folder = tmp_path / "open"
     folder.mkdir()
     (folder / "nvidia-ctk").write_text("x")
-    prepared_with(world, path=str(folder / "nvidia-ctk"))
+    cached_with(world, path=str(folder / "nvidia-ctk"))
     assert world.short({}, ask("plain")) is not None
     folder.chmod(0o777)
     assert world.short({}, ask("plain")) is None
 
 
-def test_the_prepared_files_folder_is_made_for_us_alone_and_used_in_no_other(tmp_path: Path) -> None:
+def test_the_caches_folder_is_made_for_us_alone_and_used_in_no_other(tmp_path: Path) -> None:
     world = World(tmp_path, PLAIN)
     assert world.keep()
-    folder = Path(world.settings.prepared).parent
+    folder = Path(world.settings.cache).parent
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o755)
     assert world.short({}, ask("plain")) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -31,23 +32,36 @@ def test_every_key_lands_in_its_field(tmp_path: Path) -> None:
         hook="/h",
         hookTimeout=5,
         ldconfig="/l",
-        prepared="",
+        cache="",
+        yamlCache="/y",
+        allocations="/k",
         mode="cdi",
         defaultKind="a.b/c",
         imageRequests="honour",
         acceptVolumeMounts=True,
+        checkAllocations=False,
         annotationPrefixes=["x/"],
         variables=["GPUS"],
         driverCapabilities=["compute"],
         checkRequirements=False,
     )
     assert (settings.runtimes, settings.spec_dirs, settings.hook) == (("/opt/runc",), ("/a", "/b"), "/h")
-    assert (settings.hook_timeout_s, settings.ldconfig, settings.prepared) == (5, "/l", "")
+    assert (settings.hook_timeout_s, settings.ldconfig, settings.cache) == (5, "/l", "")
+    assert (settings.yaml_cache, settings.allocations) == ("/y", "/k")
     rules = settings.request
+    assert not rules.checks_allocations
     assert (rules.mode, rules.default_kind, rules.image_requests) == ("cdi", "a.b/c", "honour")
     assert (rules.annotation_prefixes, rules.variables) == (("x/",), ("GPUS",))
     assert (rules.accepts_volume_mounts, rules.checks_requirements) == (True, False)
     assert rules.capabilities == frozenset({"compute"})
+
+
+def test_the_pages_table_has_every_key_and_no_other() -> None:
+    page = Path("docs/how-to/replace-nvidia-toolkit.md").read_text()
+    table = page.partition("| `runtimes` |")[1:]
+    cells = (line.split("|")[1] for line in "".join(table).split("\n\n")[0].splitlines())
+    named = [key for cell in cells for key in re.findall(r"`(\w+)`", cell)]
+    assert sorted(named) == sorted(policy._KEYS)
 
 
 @pytest.mark.parametrize(

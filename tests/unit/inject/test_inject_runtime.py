@@ -55,7 +55,7 @@ class Shim:
             "runtimes": [str(self.folder / "recorder")],
             "specDirs": [str(self.folder / "cdi")],
             "defaultKind": KIND,
-            "prepared": str(self.folder / "run" / "prepared.json"),
+            "cache": str(self.folder / "run" / "cache.json"),
             "hook": "",
             "imageRequests": "honour",
         }
@@ -194,7 +194,7 @@ def test_the_short_way_writes_what_the_long_way_wrote(shim: Shim) -> None:
     first = shim.create()
     long = shim.config.read_bytes()
     # The first start may have come too soon after the spec was written to keep anything.
-    while not (shim.folder / "run" / "prepared.json").exists():
+    while not (shim.folder / "run" / "cache.json").exists():
         shim.config.write_bytes(original)
         assert shim.create().returncode == 7
     shim.config.write_bytes(original)

@@ -39,8 +39,8 @@ class World:
             "specDirs": [str(folder / "low"), str(folder / "high")],
             "defaultKind": KIND,
             "imageRequests": "honour",
-            "prepared": str(folder / "run/shim/prepared.json"),
-            "converted": str(folder / "run/yaml"),
+            "cache": str(folder / "run/shim/cache.json"),
+            "yamlCache": str(folder / "run/yaml"),
         }
         self.config.write_text(json.dumps(settings))
         self.settings = policy.load(str(self.config))
@@ -58,14 +58,14 @@ class World:
         path = self.folder / "bundle/config.json"
         path.write_text(json.dumps(config))
         asked = request.decide(request.read(config), self.settings.request)
-        found = prepared_env(config, asked, self.settings)
+        found = cached_env(config, asked, self.settings)
         if found is not None:
             return found
-        registry = directory.scan(self.settings.spec_dirs, decoders=yamlcache.decoders(self.settings.converted))
+        registry = directory.scan(self.settings.spec_dirs, decoders=yamlcache.decoders(self.settings.yaml_cache))
         return [item for _, part in create.sources(registry, asked, self.settings) for item in part.env]
 
 
-def prepared_env(config: dict[str, Any], asked: request.Request, settings: policy.Settings) -> list[str] | None:
+def cached_env(config: dict[str, Any], asked: request.Request, settings: policy.Settings) -> list[str] | None:
     try:
         made = cachereader.inject({}, asked, settings)
     except (OSError, ValueError):
@@ -92,11 +92,11 @@ def test_a_yaml_spec_is_refused_with_its_remedy_until_it_is_converted(world: Wor
 
 def test_a_converted_spec_goes_the_short_way_and_the_long_one(world: World) -> None:
     (world.folder / "high/spec.yaml").write_text(YAML)
-    assert speccache.renew(world.config).prepared == world.settings.prepared
+    assert speccache.renew(world.config).cache == world.settings.cache
     asked = request.Request()
     asked.names = (f"{KIND}=0:1",)
-    assert prepared_env({}, asked, world.settings) == ["FROM=yaml"]
-    Path(world.settings.prepared).unlink()
+    assert cached_env({}, asked, world.settings) == ["FROM=yaml"]
+    Path(world.settings.cache).unlink()
     assert world.env() == ["FROM=yaml"]
 
 
@@ -130,14 +130,14 @@ def test_a_conversion_is_of_these_bytes_only(world: World) -> None:
         world.env()
     speccache.renew(world.config)
     assert world.env() == ["FROM=other"]
-    assert len(list(Path(world.settings.converted).iterdir())) == 1
+    assert len(list(Path(world.settings.yaml_cache).iterdir())) == 1
 
 
 def test_a_conversion_that_others_can_write_is_not_used(world: World) -> None:
     (world.folder / "high/spec.yaml").write_text(YAML)
     speccache.renew(world.config)
-    Path(world.settings.prepared).unlink()
-    (conversion,) = Path(world.settings.converted).iterdir()
+    Path(world.settings.cache).unlink()
+    (conversion,) = Path(world.settings.yaml_cache).iterdir()
     conversion.chmod(0o666)
     with pytest.raises(errors.Unavailable, match="can be written by others"):
         world.env()

@@ -101,7 +101,7 @@ _SHARED: Final[tuple[Callable[[Any], Any], ...]] = (
     click.option("--csv.file", "csv_files", multiple=True, type=_PATH, help="list of mode csv, repeatable"),
     _text("--csv.ignore-pattern", "csv_ignored", "paths of those lists to leave out", multiple=True, metavar="GLOB"),
     click.option("--runtime-config", "runtime_config", type=_PATH, default=Path(policy.DEFAULT_PATH),
-                 show_default=True, help="policy of the runtime shim, whose prepared file is renewed"),
+                 show_default=True, help="policy of the runtime shim, whose cache is renewed"),
 )  # fmt: skip
 
 

@@ -285,12 +285,10 @@ def _finding(finding: linter.Finding) -> dict[str, str]:
 def prepare_verb(runtime_config: Path) -> None:
     """Make the specs in the runtime shim's folders ready for it, YAML ones too.
 
-    The results go where the shim reads them: its policy says it (`prepared`, `converted`), by default below
+    The results go where the shim reads them: its policy says it (`cache`, `yamlCache`), by default below
     /run/fairlead. Settings such as state.run do not count, because engines start the shim without them.
     """
     from fairlead.cli.layer.cdi import speccache
 
     made = speccache.renew(runtime_config)
-    plaintext.echo(
-        f"{made.conversions} YAML specs converted; prepared: {made.prepared or 'not now, a spec is changing'}"
-    )
+    plaintext.echo(f"{made.conversions} YAML specs converted; cache: {made.cache or 'not now, a spec is changing'}")

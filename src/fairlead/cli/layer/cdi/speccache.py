@@ -1,4 +1,4 @@
-"""Renews what the runtime shim keeps between containers: JSON copies of YAML specs and the prepared file.
+"""Renews what the runtime shim keeps between containers: JSON copies of YAML specs, and its cache.
 
 The shim reads JSON alone and starts fastest with specs that were taken apart beforehand (`inject.cachewriter`). Both
 are made here, where a YAML reader is at hand. A machine without the shim has nothing to renew.
@@ -27,8 +27,8 @@ class Renewed:
     """What was made."""
 
     conversions: int
-    prepared: str
-    """Path of the prepared file; empty: it could not be written now, and the shim takes its long way."""
+    cache: str
+    """Path of the cache; empty: it could not be written now, and the shim takes its long way."""
 
 
 def folders(config: Path) -> tuple[str, ...]:
@@ -38,7 +38,7 @@ def folders(config: Path) -> tuple[str, ...]:
     Raises: Invalid: the operator's file cannot be used.
     """
     chosen = _load(config)
-    is_used = config.exists() or Path(chosen.prepared).exists() or Path(chosen.converted).exists()
+    is_used = config.exists() or Path(chosen.cache).exists() or Path(chosen.yaml_cache).exists()
     return chosen.spec_dirs if is_used else ()
 
 
@@ -55,12 +55,12 @@ def renew(config: Path) -> Renewed:
     Raises: Invalid: the operator's file cannot be used.   Unavailable: the folder of conversions refuses.
     """
     chosen = _load(config)
-    count = yamlcache.keep(Path(chosen.converted), _documents(chosen)) if chosen.converted else 0
-    for _ in range(_TRIES if chosen.prepared else 0):
-        if cachewriter.write(chosen.spec_dirs, chosen.prepared, decoders=directory.DECODERS):
-            return Renewed(conversions=count, prepared=chosen.prepared)
+    count = yamlcache.keep(Path(chosen.yaml_cache), _documents(chosen)) if chosen.yaml_cache else 0
+    for _ in range(_TRIES if chosen.cache else 0):
+        if cachewriter.write(chosen.spec_dirs, chosen.cache, decoders=directory.DECODERS):
+            return Renewed(conversions=count, cache=chosen.cache)
         time.sleep(_PAUSE_S)  # a spec written a moment ago
-    return Renewed(conversions=count, prepared="")
+    return Renewed(conversions=count, cache="")
 
 
 def _documents(chosen: policy.Settings) -> list[tuple[bytes, object]]:

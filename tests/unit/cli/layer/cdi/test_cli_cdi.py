@@ -270,7 +270,7 @@ def shim(tmp_path: Path, specs: Path | None = None) -> Path:
     """Write the policy of a shim that reads the folder `specs`; returns its path."""
     folder = specs or tmp_path / "specs"
     folder.mkdir(exist_ok=True)
-    kept = {"prepared": str(tmp_path / "run/prepared.json"), "converted": str(tmp_path / "run/yaml")}
+    kept = {"cache": str(tmp_path / "run/cache.json"), "yamlCache": str(tmp_path / "run/yaml")}
     config = tmp_path / "runtime.json"
     config.write_text(json.dumps({"specDirs": [str(folder)], **kept}))
     return config
@@ -279,19 +279,19 @@ def shim(tmp_path: Path, specs: Path | None = None) -> Path:
 def test_generate_has_the_shim_know_the_new_spec_yaml_or_not(tmp_path: Path) -> None:
     config = shim(tmp_path)
     generated("--runtime-config", config, tmp_path=tmp_path, name="specs/gpu.json")
-    prepared = json.loads((tmp_path / "run/prepared.json").read_bytes())
-    assert "nvidia.com/gpu=all" in prepared["devices"]
+    cache = json.loads((tmp_path / "run/cache.json").read_bytes())
+    assert "nvidia.com/gpu=all" in cache["devices"]
     (tmp_path / "specs/gpu.json").unlink()
     args = ("--output", tmp_path / "specs/gpu.yaml", "--runtime-config", config)
     run("generate", "--simulate", "t4x4", *args, env=simulated(tmp_path))
-    assert "nvidia.com/gpu=all" in json.loads((tmp_path / "run/prepared.json").read_bytes())["devices"]
+    assert "nvidia.com/gpu=all" in json.loads((tmp_path / "run/cache.json").read_bytes())["devices"]
     assert len(list((tmp_path / "run/yaml").iterdir())) == 1
 
 
 def test_prepare_converts_and_says_so(tmp_path: Path) -> None:
     config = shim(tmp_path)
     (tmp_path / "specs/a.yaml").write_text("cdiVersion: 0.5.0\nkind: a.com/b\n")
-    assert run("prepare", "--runtime-config", config).stdout.startswith("1 YAML specs converted; prepared: ")
+    assert run("prepare", "--runtime-config", config).stdout.startswith("1 YAML specs converted; cache: ")
 
 
 def wait_for(holds: Callable[[], bool]) -> None:
