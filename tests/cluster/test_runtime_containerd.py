@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.timeout(120),
     pytest.mark.skipif("195 nvidia" in Path("/proc/devices").read_text(), reason="a real driver has these numbers"),
 ]
-BOOKS = "/etc/fairlead/books.json"
+BOOKS = "/etc/fairlead/state.json"
 GONE = 'no runtime for "fairlead" is configured|failed to find runtime handler fairlead'
 SECTIONS = {1: "io.containerd.grpc.v1.cri", 2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
 

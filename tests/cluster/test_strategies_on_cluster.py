@@ -62,8 +62,8 @@ def look(
 
 def given(cluster: home.Cluster, pod: api.Object) -> str:
     """Return the variable that the plugin answered with for a pod, as a neighbour who learned it would write it."""
-    books = json.loads(cluster.host.run("cat", "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"))
-    entries = [one for one in books["Data"]["PodDeviceEntries"] if one["PodUID"] == pod["metadata"]["uid"]]
+    checkpoint = json.loads(cluster.host.run("cat", "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"))
+    entries = [one for one in checkpoint["Data"]["PodDeviceEntries"] if one["PodUID"] == pod["metadata"]["uid"]]
     return ",".join(one for entry in entries for some in entry["DeviceIDs"].values() for one in some)
 
 

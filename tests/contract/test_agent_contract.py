@@ -135,7 +135,7 @@ class Home:
     @contextlib.asynccontextmanager
     async def kubelet(self) -> AsyncIterator[None]:
         async with asyncio.TaskGroup() as tasks:
-            books = tasks.create_task(self.devices.run())
+            devices = tasks.create_task(self.devices.run())
             async with contextlib.AsyncExitStack() as served_for:
                 await served_for.enter_async_context(
                     kubelet_registration.serve_registration(self.devices, self.settings.kubelet_folder)
@@ -145,7 +145,7 @@ class Home:
                         served.serve_pod_resources(self.devices, lambda: self.pods, self.settings.pod_resources)
                     )
                 yield
-            books.cancel()
+            devices.cancel()
 
     @property
     def shows_idle(self) -> bool:
@@ -226,7 +226,7 @@ def reason(name: str) -> Callable[[TraceStep], bool]:
     return lambda step: step.reason == name
 
 
-async def test_gpus_travel_from_silicon_to_the_kubelets_books_and_leave_their_record(home_folder: Path) -> None:
+async def test_gpus_travel_from_silicon_to_the_kubelets_checkpoint_and_leave_their_record(home_folder: Path) -> None:
     home = Home(home_folder, 8)
     async with home.kubelet(), home.agent() as report:
         assert "fairlead.dev/gpu=GPU-7" in report.cdi_names
@@ -290,7 +290,7 @@ async def test_agents_that_change_places_leave_the_specs_to_the_one_that_serves(
     assert not home.spec.exists()
 
 
-async def test_a_fault_reaches_the_books_and_the_events_and_so_does_the_way_back(
+async def test_a_fault_reaches_the_kubelet_and_the_events_and_so_does_the_way_back(
     home_folder: Path,
 ) -> None:
     home = Home(home_folder, 2)

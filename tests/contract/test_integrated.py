@@ -1,4 +1,4 @@
-"""A Jetson and a machine under Windows, from their own files to the kubelet's books and the spec of the device."""
+"""A Jetson and a machine under Windows, from their own files to the kubelet's checkpoint and the spec of the device."""
 
 # ruff: noqa: F811  (fixtures of another file)
 

@@ -1,4 +1,4 @@
-"""Possession over real sockets and files: the whole agent with its ledger, below the embedded kubelet's own books."""
+"""Possession over real sockets and files: the whole agent with its ledger, below the embedded kubelet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""vGPUs that a machine lends, from sysfs to the kubelet's books: by type, with VFIO's nodes, beside their boards."""
+"""vGPUs that a machine lends, from sysfs to the kubelet's checkpoint: by type, with their nodes, beside boards."""
 
 # ruff: noqa: F811  (fixtures of another file)
 

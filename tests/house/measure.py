@@ -139,11 +139,14 @@ def tracked(root: Path) -> list[Path]:
 
 _STARTERS = re.compile(
     r"(asyncio|loop)\.(subprocess\.)?(create_subprocess_(exec|shell)|subprocess_(exec|shell))"
-    r"|os\.(fork|forkpty|posix_spawnp?|system|popen|exec[lv]p?e?|spawn[lv]p?e?)|pty\.(fork|spawn)"
+    r"|(os|posix)\.(fork|forkpty|posix_spawnp?|system|popen|exec[lv]p?e?|spawn[lv]p?e?)|pty\.(fork|spawn)"
     r"|(subprocess|multiprocessing)\..*|.*\.ProcessPoolExecutor"
 )
 
 
 def starts_of_processes(text: str) -> list[str]:
-    """Return the calls in a module that start a program, or another process, as they are written."""
-    return [one.name for one in module(text).calls if _STARTERS.fullmatch(one.name)]
+    """Return the calls in a module that start a process, and the imports that would call one by another name."""
+    called = [one.name for one in module(text).calls if _STARTERS.fullmatch(one.name)]
+    imports = (one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.ImportFrom) and one.module)
+    named = (f"{one.module}.{alias.name}" for one in imports for alias in one.names)
+    return [*called, *(name for name in named if _STARTERS.fullmatch(name) and name != "asyncio.subprocess")]

@@ -170,6 +170,7 @@ def test_only_the_doors_start_processes(root: Path) -> None:
         "await asyncio.create_subprocess_exec('true')",
         "asyncio.subprocess.create_subprocess_shell('true')",
         "os.fork()",
+        "posix.fork()",
         "os.posix_spawn('/bin/true', [], {})",
         "os.execvpe('true', [], {})",
         "subprocess.run(['true'])",
@@ -178,6 +179,11 @@ def test_only_the_doors_start_processes(root: Path) -> None:
 )
 def test_a_process_that_is_started_is_noticed(call: str) -> None:
     assert measure.starts_of_processes(f"async def f():\n    x = {call}\n")
+
+
+@pytest.mark.parametrize("module", ["os import fork", "subprocess import run as go", "multiprocessing import Process"])
+def test_a_starter_of_processes_under_another_name_is_noticed(module: str) -> None:
+    assert measure.starts_of_processes(f"from {module}\n")
 
 
 def test_every_module_says_what_it_owns(root: Path) -> None:

@@ -42,7 +42,7 @@ def steps(home: Home, name: str) -> list[dict[str, Any]]:
     return [entry["step"] for entry in entries if entry["step"] is not None]
 
 
-def test_a_gpu_comes_and_goes_and_every_book_says_so(service: Home) -> None:
+def test_a_gpu_comes_and_goes_and_every_record_says_so(service: Home) -> None:
     service.start("a", "-g", "1")
     (first,) = indexes(service, "a")
     other = (first + 3) % 8

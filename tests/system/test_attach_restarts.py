@@ -1,4 +1,4 @@
-"""Devices changed while a container runs, after the service, its kubelet and its books are gone."""
+"""Devices changed while a container runs, after the service, its kubelet and its checkpoint are gone."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def test_without_a_service_the_checkpoint_says_what_a_container_was_given(home: 
 
 
 @pytest.mark.slow
-def test_what_was_attached_outlives_a_kill_of_the_kubelet_and_of_the_books(home: Home) -> None:
+def test_what_was_attached_outlives_a_kill_of_the_kubelet_and_its_checkpoint(home: Home) -> None:
     home.up()
     home.start("a", "-g", "1")
     (first,) = indexes(home, "a")
     other = (first + 1) % 8
     home.ok("attach", "a", str(other))
     home.kill()
-    books = home.state / "kubelet/device-manager.json"
-    assert len(json.loads(books.read_text())["grants"][0]["device_ids"]) == 2
-    books.write_text("{")
+    checkpoint = home.state / "kubelet/device-manager.json"
+    assert len(json.loads(checkpoint.read_text())["grants"][0]["device_ids"]) == 2
+    checkpoint.write_text("{")
 
     home.up()
     home.until(lambda: home.kubelet_pid() > 0, what="a kubelet runs")

@@ -27,7 +27,7 @@ def remains_of(identity: str) -> dict[tuple[int, str], str]:
 
 
 @pytest.mark.parametrize("is_let_go", [False, True])
-def test_the_loop_sees_a_container_whose_monitor_and_books_are_gone(home: Home, is_let_go: bool) -> None:
+def test_the_loop_sees_a_container_whose_monitor_and_records_are_gone(home: Home, is_let_go: bool) -> None:
     line = ("podman", "--runtime=runc", "create", *LIMITS, home.image, "sleep", "1000")
     identity = subprocess.run(line, check=True, capture_output=True, text=True).stdout.strip()
     try:

@@ -70,7 +70,7 @@ async def test_an_engine_that_knows_nothing_adopts_what_another_started(image: s
     assert (ended.phase, ended.exit_code) == (port.ContainerPhase.EXITED, 137)
 
 
-async def test_a_death_between_podmans_books_and_the_sandbox_is_finished_by_start(image: str, tag: str) -> None:
+async def test_a_death_between_podmans_database_and_the_sandbox_is_finished_by_start(image: str, tag: str) -> None:
     made = engine()
     host = await made._podman.host()  # what a killed create leaves: `podman create` without `podman init`
     arguments = args.create(spec(image, tag, "echo late; exit 0"), host, network="none", log_max_mib=0)

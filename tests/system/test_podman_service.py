@@ -293,7 +293,7 @@ def mentions(name: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_a_start_that_the_service_did_not_outlive_is_in_podmans_books(
+async def test_a_start_that_the_service_did_not_outlive_is_in_podmans_database(
     image: str, tag: str, tmp_path: Path, moment: str
 ) -> None:
     runtime, victims = killing_runtime(tmp_path, moment)
@@ -311,7 +311,7 @@ async def test_a_start_that_the_service_did_not_outlive_is_in_podmans_books(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_a_start_that_we_did_not_outlive_is_in_podmans_books(
+async def test_a_start_that_we_did_not_outlive_is_in_podmans_database(
     image: str, tag: str, tmp_path: Path, moment: str
 ) -> None:
     runtime, victims = killing_runtime(tmp_path, moment)

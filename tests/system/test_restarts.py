@@ -174,7 +174,7 @@ def test_a_delete_that_meets_a_container_that_never_started_frees_its_gpus(home:
 def test_a_container_that_was_never_initialised_is_read_back_before_its_start(home: Home) -> None:
     home.up(FAIRLEAD_DEBUG_CRASH_AT="engine.created")
     home("run", "-d", "-g", "2", "--name", "victim", home.image, "--", "sleep", "1000")
-    home.until(lambda: died(home), what="it dies between podman's books and the runtime's create")
+    home.until(lambda: died(home), what="it dies between podman's database and the runtime's create")
     home.kill()
     [lost] = home.containers()
     home.up()

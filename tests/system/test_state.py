@@ -58,7 +58,7 @@ def test_a_database_from_a_newer_version_is_refused(home: Home) -> None:
     assert "9999" in result.err
 
 
-def test_a_damaged_checkpoint_is_set_aside_and_the_books_are_rebuilt(home: Home) -> None:
+def test_a_damaged_checkpoint_is_set_aside_and_made_anew(home: Home) -> None:
     home.up()
     home.start("holder", "-g", "3")
     held = home.show("holder")["gpu_ids"]

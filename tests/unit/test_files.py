@@ -83,18 +83,18 @@ def test_a_name_that_is_a_folder_is_refused_and_kept(tmp_path: Path) -> None:
 def test_damaged_files_are_set_aside_under_the_next_free_number(tmp_path: Path) -> None:
     names = []
     for text in ("one", "two"):
-        (tmp_path / "books.json").write_text(text)
-        names.append(files.set_aside(tmp_path / "books.json", why="damaged"))
-    assert [path.name for path in names] == ["books.json.damaged-1", "books.json.damaged-2"]
+        (tmp_path / "state.json").write_text(text)
+        names.append(files.set_aside(tmp_path / "state.json", why="damaged"))
+    assert [path.name for path in names] == ["state.json.damaged-1", "state.json.damaged-2"]
     assert [path.read_text() for path in names] == ["one", "two"]
-    assert not (tmp_path / "books.json").exists()
+    assert not (tmp_path / "state.json").exists()
 
 
 def test_setting_aside_never_replaces_what_has_that_name_not_even_a_dangling_link(tmp_path: Path) -> None:
-    (tmp_path / "books.json").write_text("one")
-    (tmp_path / "books.json.damaged-1").symlink_to(tmp_path / "nowhere")
-    assert files.set_aside(tmp_path / "books.json", why="damaged").name == "books.json.damaged-2"
-    assert (tmp_path / "books.json.damaged-1").is_symlink()
+    (tmp_path / "state.json").write_text("one")
+    (tmp_path / "state.json.damaged-1").symlink_to(tmp_path / "nowhere")
+    assert files.set_aside(tmp_path / "state.json", why="damaged").name == "state.json.damaged-2"
+    assert (tmp_path / "state.json.damaged-1").is_symlink()
 
 
 def test_a_file_that_cannot_be_set_aside_is_the_operators_matter(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ SPEC: Final = {
 }
 
 
-def books() -> dict[str, Any]:
+def checkpoint() -> dict[str, Any]:
     """Return a kubelet's checkpoint that says the same as the specs' requests."""
     notes = {"cdi.k8s.io/x": f"{_KIND}=0"}
     given = kubeletcheckpoint.Given(_POD, ["0"], envs={"NVIDIA_VISIBLE_DEVICES": "0"}, annotations=notes)
@@ -89,19 +89,19 @@ def books() -> dict[str, Any]:
 
 
 class _Bundle:
-    """A shim's surroundings in a folder: policy, specs, books, one bundle."""
+    """A shim's surroundings in a folder: policy, specs, checkpoint, one bundle."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.config = folder / "bundle" / "config.json"
         self.policy = folder / "runtime.json"
-        self.books = folder / "kubelet_internal_checkpoint"
+        self.checkpoint = folder / "kubelet_internal_checkpoint"
         self.cache = folder / "run" / "inject.json"
         for name, mode in (("bundle", 0o755), ("cdi", 0o755), ("run", 0o700)):
             (folder / name).mkdir(mode=mode)
         (folder / "cdi" / "a.json").write_text(json.dumps(SPEC))
-        self.books.write_text(json.dumps(books()))
-        self.books.chmod(0o600)
+        self.checkpoint.write_text(json.dumps(checkpoint()))
+        self.checkpoint.chmod(0o600)
         self.policy.write_bytes(json.dumps(self.rules()).encode())
         self.config.write_bytes(json.dumps(config_json()).encode())
 
@@ -114,7 +114,7 @@ class _Bundle:
             "ldconfig": "",
             "cache": str(self.cache),
             "yamlCache": str(self.folder / "converted"),
-            "allocations": str(self.books),
+            "allocations": str(self.checkpoint),
             "mode": "auto",
             "defaultKind": _KIND,
             "imageRequests": "honour",
@@ -214,7 +214,11 @@ async def _policy(folder: Path) -> AsyncIterator[Feed]:
 
 def _policy_document() -> dict[str, Any]:
     made = _Bundle.__new__(_Bundle)
-    made.folder, made.cache, made.books = Path("/FOLDER"), Path("/FOLDER/run/inject.json"), Path("/FOLDER/books")
+    made.folder, made.cache, made.checkpoint = (
+        Path("/FOLDER"),
+        Path("/FOLDER/run/inject.json"),
+        Path("/FOLDER/checkpoint"),
+    )
     return {key: value for key, value in made.rules().items() if key not in _written(made)}
 
 
@@ -347,9 +351,9 @@ async def _answer(folder: Path) -> AsyncIterator[Feed]:
     valid = json.dumps(by_environment()).encode()
 
     async def feed(data: bytes) -> None:
-        document = books()
+        document = checkpoint()
         document["Data"]["PodDeviceEntries"][0]["AllocResp"] = base64.b64encode(data).decode()
-        made.books.write_text(json.dumps(document))
+        made.checkpoint.write_text(json.dumps(document))
         made.config.write_bytes(valid)
         made.create()
 
@@ -398,8 +402,8 @@ DOORS: Final = (
     ),
     Door(
         name="kubelet's checkpoint",
-        opened=_opened(lambda made: made.books),
-        specimens=(("books", books()),),
+        opened=_opened(lambda made: made.checkpoint),
+        specimens=(("checkpoint", checkpoint()),),
         refusals=(Refused,),
         programs=(_NO_RUNTIME, sys.executable),
         sample=80,

@@ -245,9 +245,9 @@ def test_annotations_of_a_kubelets_engine_count_without_any_permission(shim: Shi
 
 
 def test_a_container_of_crio_is_given_its_allocation_and_an_image_that_writes_its_marks_is_not(shim: Shim) -> None:
-    books = shim.folder / "checkpoint"
-    books.write_text(json.dumps(kubeletcheckpoint.document(kubeletcheckpoint.by_environment("uid-1", "1"))))
-    shim.policy(imageRequests="ignore", allocations=str(books))
+    checkpoint = shim.folder / "checkpoint"
+    checkpoint.write_text(json.dumps(kubeletcheckpoint.document(kubeletcheckpoint.by_environment("uid-1", "1"))))
+    shim.policy(imageRequests="ignore", allocations=str(checkpoint))
     marks = {"io.kubernetes.pod.uid": "uid-1", "io.kubernetes.container.name": "main", "io.container.manager": "cri-o"}
     for written, given in (("x", ["/dev/nvidia1"]), ("x", ["/dev/nvidia1"]), ("another", [])):
         # Twice: the long way, then the short one.

@@ -55,8 +55,8 @@ class World:
         self.grant = checkpoint.Grant(
             pod_uid=_UID, container="main", resource=_KIND, device_ids=("g0",), response=answer
         )
-        books = checkpoint.Checkpoint(folder / "state")
-        self.devices = devicemanager.DeviceManager(books, grace_s=1, changed=lambda: None)
+        kept = checkpoint.Checkpoint(folder / "state")
+        self.devices = devicemanager.DeviceManager(kept, grace_s=1, changed=lambda: None)
         self.devices.restore((self.grant,))
 
     def write_spec(self, kind: str, *files: str, nodes: tuple[str, ...] = ()) -> None:

@@ -192,20 +192,20 @@ async def test_a_storm_of_events_is_few_scans() -> None:
 
 
 def test_changes_are_told_once_each_way_with_the_cause() -> None:
-    book = health.HealthTracker(POLICY)
+    tracker = health.HealthTracker(POLICY)
     event = GPUEvent(kind=EventKind.LOST, uuid=GPUUUID("GPU-0"))
-    [out] = book.observe_event(event, now=1.0)
-    assert (out.is_healthy, out.reason, book.observe_event(event, now=2.0)) == (False, "Lost", ())
-    assert book.observe_inventory(TWO, now=3.0) == ()
-    [back] = book.observe_inventory(TWO, now=4.0)
+    [out] = tracker.observe_event(event, now=1.0)
+    assert (out.is_healthy, out.reason, tracker.observe_event(event, now=2.0)) == (False, "Lost", ())
+    assert tracker.observe_inventory(TWO, now=3.0) == ()
+    [back] = tracker.observe_inventory(TWO, now=4.0)
     assert (back.is_healthy, back.reason) == (True, "Lost")
 
 
 def test_a_gpu_that_left_the_machine_is_forgotten() -> None:
-    book = health.HealthTracker(POLICY)
-    book.observe_event(GPUEvent(kind=EventKind.LOST, uuid=GPUUUID("GPU-0")), now=1.0)
-    book.observe_inventory(Inventory(gpus=(gpu(1),)), now=2.0)
-    assert set(book.verdicts()) == {"GPU-1"}
+    tracker = health.HealthTracker(POLICY)
+    tracker.observe_event(GPUEvent(kind=EventKind.LOST, uuid=GPUUUID("GPU-0")), now=1.0)
+    tracker.observe_inventory(Inventory(gpus=(gpu(1),)), now=2.0)
+    assert set(tracker.verdicts()) == {"GPU-1"}
 
 
 def test_readings_do_not_count_as_other_hardware() -> None:

@@ -83,7 +83,7 @@ CONFIG_OF_CRIO: Mapping[str, Any] = {
 }
 
 
-def test_the_kubelets_books_go_before_label_and_runtime_spec(sources: AllocationSources) -> None:
+def test_the_kubelets_checkpoint_goes_before_label_and_runtime_spec(sources: AllocationSources) -> None:
     asked = with_holdings(sources, holding("main", "GPU-1::2", "GPU-1::3"), holding("other", "GPU-0"))
     found = entitlement.find(Subject(config=CONFIG_OF_CRIO, id="c1"), asked)
     assert (found.source, found.names) == ("kubelet", (f"{KIND}=GPU-1",))

@@ -77,7 +77,7 @@ class Changer:
 
 
 class Node:
-    """One node: store, books, plugin, and what changes containers."""
+    """One node: store, checkpoint, plugin, and what changes containers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -90,7 +90,7 @@ class Node:
         self._spec()
 
     def boot(self) -> None:
-        """Begin with the books on disk, as a kubelet that was killed does."""
+        """Begin with the checkpoint on disk, as a kubelet that was killed does."""
         (self.folder / "state").mkdir(exist_ok=True)
         self.devices = DeviceManager(Checkpoint(self.folder / "state"), grace_s=60, changed=self._changed.set)
         assert self.devices.load()
@@ -129,7 +129,7 @@ class Node:
             running.cancel()
 
     async def plugin_dies(self) -> None:
-        """Return once the books know that it is gone."""
+        """Return once the device manager knows that it is gone."""
         await self.plugin.hang_up()
         async with asyncio.timeout(50):
             while self.devices.away_since(RESOURCE) == 0:
@@ -216,7 +216,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
         yield one
 
 
-async def test_a_free_gpu_is_given_and_the_books_the_pod_and_the_trace_say_so(node: Node) -> None:
+async def test_a_free_gpu_is_given_and_the_checkpoint_the_pod_and_the_trace_say_so(node: Node) -> None:
     pod = await node.run("a", 1)
     answer = await node.change(pod, "attach", "g1")
     assert answer.phase == "Done"
@@ -351,7 +351,7 @@ async def test_an_annotation_asks_for_nothing(node: Node) -> None:
     assert (node.changer.done, node.steps, node.held(pod)) == ([], [], ("g0",))
 
 
-async def test_a_kill_between_books_and_kernel_leaves_it_held_and_the_request_is_finished(tmp_path: Path) -> None:
+async def test_a_kill_between_checkpoint_and_kernel_leaves_it_held_and_the_request_is_finished(tmp_path: Path) -> None:
     node = Node(tmp_path)
     async with node.plugged():
         pod = await node.run("a", 1)
@@ -364,7 +364,7 @@ async def test_a_kill_between_books_and_kernel_leaves_it_held_and_the_request_is
     assert node.changer.done == [("attach", ("/dev/ctl", "/dev/gpu0", "/dev/gpu1"))]
 
 
-async def test_books_that_are_lost_are_made_again_from_what_the_pods_status_says(node: Node) -> None:
+async def test_a_checkpoint_that_is_lost_is_made_again_from_what_the_pods_status_says(node: Node) -> None:
     pod = await node.run("a", 1)
     await node.change(pod, "attach", "g2")
     status = core.PodStatus(container_statuses=(core.ContainerStatus(name="main"),))
@@ -400,7 +400,7 @@ async def test_a_plugin_that_answers_with_nothing_to_open_cannot_be_attached(nod
     assert node.held(pod) == ("g0",)
 
 
-async def test_a_device_whose_answer_the_books_have_lost_is_still_taken_from_the_kernel(node: Node) -> None:
+async def test_a_device_whose_answer_the_checkpoint_has_lost_is_still_taken_from_the_kernel(node: Node) -> None:
     pod = await node.run("train", 2)
     node.devices.restore(
         tuple(msgspec.structs.replace(one, response=b"") for one in node.devices.held(pod.metadata.uid))

@@ -72,7 +72,7 @@ def damaged(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, bytes
     return tmp_path, data
 
 
-def test_a_damaged_file_is_set_aside_whole_and_the_books_must_be_rebuilt(damaged: tuple[Path, bytes]) -> None:
+def test_a_damaged_file_is_set_aside_whole_and_must_be_made_anew(damaged: tuple[Path, bytes]) -> None:
     folder, data = damaged
     assert Checkpoint(folder).load() is None
     assert (folder / f"{NAME}.damaged-1").read_bytes() == data
@@ -97,7 +97,7 @@ def test_a_file_that_cannot_be_read_is_neither_lost_nor_taken_for_empty(tmp_path
     assert (tmp_path / NAME).is_dir()
 
 
-def test_a_full_disk_leaves_the_old_books_on_it(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_old_checkpoint_on_it(tmp_path: Path) -> None:
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)], check=False, capture_output=True
     )

@@ -494,7 +494,7 @@ async def test_freed_devices_are_free_and_freeing_twice_is_nothing(tmp_path: Pat
         assert await world.allocate(_pod(uid="uid-2")) == {"main0": ("g0",)}
 
 
-async def test_the_books_survive_a_new_manager_answers_included(tmp_path: Path) -> None:
+async def test_the_checkpoint_survives_a_new_manager_answers_included(tmp_path: Path) -> None:
     plugin = Plugin("g0", "g1")
     async with _world(tmp_path) as world, world.plugged(plugin):
         await world.allocate(_pod())
@@ -508,7 +508,7 @@ async def test_the_books_survive_a_new_manager_answers_included(tmp_path: Path) 
     assert plugin.asked == [("g0",), ("g1",)]
 
 
-async def test_a_damaged_checkpoint_is_kept_and_the_books_rebuilt_from_what_containers_say(tmp_path: Path) -> None:
+async def test_a_damaged_checkpoint_is_kept_and_made_anew_from_what_containers_say(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / NAME).write_text("{")
     world, plugin = World(tmp_path), Plugin("g0", "g1")
@@ -550,7 +550,7 @@ def _fill(path: Path) -> None:
             file.write(bytes(512))
 
 
-async def test_a_full_disk_refuses_the_allocation_and_changes_no_book(tiny_disk: Path) -> None:
+async def test_a_full_disk_refuses_the_allocation_and_changes_no_record(tiny_disk: Path) -> None:
     async with _world(tiny_disk) as world, world.plugged(Plugin("g0", "g1")):
         await world.allocate(_pod())
         _fill(tiny_disk / "state" / "filler")

@@ -156,7 +156,7 @@ class World:
         return [step.reason for step in await tracerecorder.list_steps(self.store, tracerecorder.reference(pod))]
 
     async def free(self) -> int:
-        """Return how many devices a new pod can have: asked of the books by asking for one more each time."""
+        """Return how many devices a new pod can have: asked of the device manager by asking for one more each time."""
         grants = checkpoint.Checkpoint(self.settings.state.folder / "kubelet").load()
         assert grants is not None
         return len(self.plugin.devices) - sum(len(one.device_ids) for one in grants)
@@ -764,7 +764,7 @@ async def test_a_created_container_is_let_go_after_a_crash(world: World) -> None
 
 
 class _Uninitialised(FakeEngine):
-    """Podman after a kill between its books and the OCI runtime's create: containers without a process."""
+    """Podman after a kill between its database and the OCI runtime's create: containers without a process."""
 
     lost: str | None = None
     """The id of the one container that is listed so."""

@@ -89,7 +89,7 @@ def test_anything_more_is_ignored_as_a_whole_and_named(value: str, missing: str)
 @pytest.mark.parametrize(
     ("pod", "container"),
     [("", "main"), ("another", "main"), (MINE, "sidecar"), (THEIRS, "main")],
-    ids=["nobody says who", "no pod of the books", "another container of the pod", "the neighbour"],
+    ids=["nobody says who", "no pod of the checkpoint", "another container of the pod", "the neighbour"],
 )
 def test_an_allocation_is_one_container_s_alone(pod: str, container: str) -> None:
     assert asked("GPU-a", allocations=Fixed(*BOTH), pod=pod, container=container).is_empty
@@ -176,7 +176,7 @@ def test_monitors_and_operators_may_go_without_the_check() -> None:
     assert privileged.names == unchecked.names == names("all")
 
 
-def test_books_that_cannot_be_read_give_nothing_and_stop_who_needs_them() -> None:
+def test_a_checkpoint_that_cannot_be_read_gives_nothing_and_stops_who_needs_it() -> None:
     allocations = Fixed(*BOTH, problem="/allocations can be written by others than root")
     assert "ignored, /allocations can be written by others than root" in asked("GPU-a", allocations=allocations).note
     refused = asked("GPU-a", allocations=allocations, image_requests="honour").refusal
@@ -296,13 +296,15 @@ def test_annotations_count_as_the_plugin_answered_them(given: kubelet.Given) -> 
     assert (found.names, found.source, found.refusal) == (names("GPU-a"), "annotations", None)
 
 
-def test_annotations_of_a_pod_in_the_books_that_say_more_are_refused() -> None:
+def test_annotations_of_a_pod_in_the_checkpoint_that_say_more_are_refused() -> None:
     allocations = Fixed(kubelet.Given(MINE, ["GPU-a"], annotations={_MARK: f"{GPU}GPU-a"}), BOTH[1])
     for names_asked in (f"{GPU}GPU-a,{GPU}GPU-c", f"{GPU}all"):
         refused = asked(None, allocations=allocations, marks={_MARK: names_asked}).refusal
         assert refused is not None
         assert (refused.kind, refused.reason) == ("Denied", "AnnotationNotAllocated")
-    other = asked(None, allocations=allocations, marks={"cdi.k8s.io/more": f"{GPU}all"}, pod="not in the books").refusal
+    other = asked(
+        None, allocations=allocations, marks={"cdi.k8s.io/more": f"{GPU}all"}, pod="not in the checkpoint"
+    ).refusal
     assert other is not None
 
 
@@ -359,11 +361,11 @@ def test_an_image_under_podman_that_writes_crios_marks_does_not_know_its_contain
     assert asked("GPU-a", allocations=Fixed(*BOTH), pod="", marks=forged, container_id=container_id).is_empty
 
 
-def test_an_engines_identity_is_enough_where_no_kubelet_keeps_books() -> None:
+def test_an_engines_identity_is_enough_where_no_kubelet_keeps_a_checkpoint() -> None:
     assert asked(None, allocations=Fixed(), marks={_MARK: f"{GPU}GPU-a"}).names == names("GPU-a")
 
 
-def test_books_that_cannot_be_read_stop_a_pod_that_asks_by_annotation() -> None:
+def test_a_checkpoint_that_cannot_be_read_stops_a_pod_that_asks_by_annotation() -> None:
     refused = asked(None, allocations=Fixed(problem="/allocations is torn"), marks={_MARK: f"{GPU}GPU-a"}).refusal
     assert refused is not None
     assert (refused.kind, refused.reason) == ("Unavailable", "AllocationsUnreadable")
