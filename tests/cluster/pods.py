@@ -121,8 +121,8 @@ class Space:
 
         return str(_condition(self.until(name, refused, what="is refused"), "PodScheduled")["message"])
 
-    def log(self, name: str) -> str:
-        return self.server.text(f"{self.path}/{name}/log")
+    def log(self, name: str, **options: str) -> str:
+        return self.server.text(f"{self.path}/{name}/log", **options)
 
     def sight(self, name: str) -> Sight:
         """Return what a looking pod saw; waits until it has looked."""

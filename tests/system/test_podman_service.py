@@ -21,8 +21,8 @@ import pytest
 
 from fairlead import command, errors, settings
 from fairlead.engine import port
+from fairlead.engine.podman import cli, leftover
 from fairlead.engine.podman import engine as podman
-from fairlead.engine.podman import leftover
 from fairlead.model.output import LogQuery
 from tests import podmanhere
 from tests.contract.test_engine_contract import NO_PODMAN, busybox_root
@@ -111,6 +111,25 @@ async def test_a_service_killed_while_it_works_leaves_a_container_that_runs_once
     pieces = engine.logs(name, LogQuery(follow=True))
     async with contextlib.aclosing(pieces), asyncio.timeout(10):
         assert await anext(pieces) == b"once\n"
+
+
+async def test_a_service_that_hangs_is_waited_for_once_and_replaced(
+    engine: podman.PodmanEngine, image: str, tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await engine.create(spec(image, tag, "first"))
+    pid = service_pid(engine)
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    monkeypatch.setattr(cli, "SHORT_S", 0.5)
+
+    state = await engine.create(spec(image, tag))
+
+    assert not Path(f"/proc/{pid}").exists()
+    monkeypatch.undo()
+    await engine.start(state.name)
+    assert service_pid(engine) not in {None, pid}
+    found = {one.name: one.phase for one in await engine.list_containers({"fairlead.test": tag})}
+    assert found[state.name] is port.ContainerPhase.RUNNING
 
 
 def lost_answers(engine: podman.PodmanEngine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
 """Runs podman's service as our child, which creates and starts containers some 50 and 30 ms sooner than commands do.
 
 A service that answers is used, and none is needed: whatever it does not answer is done by command (`engine`), so that
-its death costs time and nothing else. All state is podman's on disk; the service keeps none. It listens on a unix
-socket in a folder of ours (mode 0700), dies with us, and is started again by the next request.
+its death costs time and nothing else. One that does not answer in time is killed. All state is podman's on disk; the
+service keeps none. It listens on a unix socket in a folder of ours (mode 0700), dies with us, and is started again by
+the next request.
 
 conmon notes an OOM kill as a file `oom` in the folder it was started in, and podman 4.3 looks for it in the container's
 bundle. A service has one working folder for all containers, so podman is given a conmon that changes to the bundle
@@ -119,10 +120,13 @@ class Service:
     async def _post(self, target: str, body: bytes) -> command.Result | None:
         if not await self._is_ready():
             return None
+        asked = self._process
         try:
             status, answer = await asyncio.to_thread(_post, self._socket, target, body)
         except (OSError, http.client.HTTPException) as error:
             telemetry.log.warning("podman service broke off", error=str(error) or type(error).__name__)
+            if self._process is asked:
+                await self.close()  # one that hangs would hang again
             return None
         if status < _ERROR:
             return command.Result(code=0, stdout=answer, stderr=b"")
