@@ -41,11 +41,11 @@ def test_the_short_way_gives_the_same_container(lab: oci_bundle.Lab) -> None:
     outputs = []
     for turn in range(20):
         bundle = lab.bundle("sh", "-c", LOOK, name=f"b{turn}", env=["NVIDIA_VISIBLE_DEVICES=2"])
-        was_prepared = (lab.folder / "run" / "prepared.json").exists()
+        was_kept = (lab.folder / "run" / "cache.json").exists()
         outputs.append(lab.run(bundle, name(lab, f"short{turn}")).stdout)
-        if was_prepared:
+        if was_kept:
             break
-    assert was_prepared
+    assert was_kept
     assert len(set(outputs)) == 1
     assert outputs[0].count(ENXIO) == 2
 
