@@ -17,6 +17,7 @@ import random
 import re
 import signal
 import sys
+import time
 import traceback
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -335,8 +336,11 @@ def _limited() -> Iterator[None]:
     is_late, is_over = asyncio.Event(), asyncio.Event()
     before = signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, HANG_S)
+    until = time.process_time() + HANG_S
     try:
         yield
+        if time.process_time() > until:  # the signal went to a thread, whose work ended before the loop woke
+            raise Hang(words)
     except asyncio.CancelledError:
         if running is None or not is_late.is_set():
             raise
