@@ -19,6 +19,7 @@ import pytest
 from fairlead import command, settings
 from fairlead.engine import port
 from fairlead.engine.podman import args, cli
+from fairlead.engine.podman import errors as podman_errors
 from fairlead.engine.podman import host as podman_host
 from fairlead.engine.podman.service import request, service
 from fairlead.wire.kubernetes import names
@@ -58,6 +59,40 @@ CASES: Final[dict[str, dict[str, Any]]] = {
             dataclasses.replace(_NODE, container_path="/dev/node:1"),
         )
     },
+    "a bind twice": {
+        "binds": (
+            port.Bind(host_path="/tmp", container_path="/a"),
+            _NODE,
+            port.Bind(host_path="/tmp", container_path="/a"),
+            dataclasses.replace(_NODE, container_path="/dev/node:1"),
+            dataclasses.replace(_NODE, container_path="/dev/node:1"),
+        )
+    },
+    "two binds at one place": {
+        "binds": (
+            port.Bind(host_path="/tmp", container_path="/a"),
+            port.Bind(host_path="/usr", container_path="/a", is_read_only=True),
+        )
+    },
+    "a bind once for reading and once for writing": {
+        "binds": (
+            port.Bind(host_path="/tmp", container_path="/a"),
+            port.Bind(host_path="/tmp", container_path="/a", is_read_only=True),
+        )
+    },
+    "a bind at a place written in two ways": {
+        "binds": (
+            port.Bind(host_path="/tmp", container_path="/a"),
+            port.Bind(host_path="/tmp", container_path="/a/"),
+        )
+    },
+    "devices twice": {
+        "device_nodes": (("/dev/null", "/dev/node", "rw"), ("/dev/null", "/dev/node", "rw")),
+        "cdi_devices": ("fairlead-test.dev/create=0", "fairlead-test.dev/create=0"),
+    },
+    "a node that two devices have": {
+        "device_nodes": (("/dev/null", "/dev/node", "rw"), ("/dev/zero", "/dev/node", "r")),
+    },
     "a bind of nothing": {"binds": (port.Bind(host_path="/no/such", container_path="/a"),)},
     "device nodes": {"device_nodes": (("/dev/null", "/dev/node", "rw"), ("/dev/zero", "/dev/other", "r"))},
     "a device node of nothing": {"device_nodes": (("/no/such", "/dev/node", "rw"),)},
@@ -95,11 +130,14 @@ REFUSED: Final = frozenset(
         "a bind of nothing",
         "a device node of nothing",
         "a CDI device that nobody defines",
+        "a bind at a place written in two ways",
+        "a bind once for reading and once for writing",
         "no such image",
         "no such network",
+        "two binds at one place",
     }
 )
-"""Cases of which no container is made: podman's words for it are the same."""
+"""Cases of which no container is made, for the same reason."""
 EVERYTHING: Final = (
     "a command and arguments",
     "variables",
@@ -161,6 +199,7 @@ class Made:
     """What podman made of a spec, without what no two containers share."""
 
     refusal: str
+    """Our reason for what podman said; "": it made it."""
     inspected: Any
     bundle: Any
     initialised: str
@@ -206,7 +245,7 @@ class Ways:
                 done = await asyncio.to_thread(subprocess.run, argv, input=lines, capture_output=True, check=False)
                 answer = command.Result(code=done.returncode, stdout=done.stdout, stderr=done.stderr)
             if answer.code != 0:
-                return Made(answer.last_line.removeprefix("Error: "), None, None, "")
+                return Made(podman_errors.translate("it", "create", answer).reason, None, None, "")
             return await self._record(name, answer.stdout.decode().split()[-1])
         finally:
             await self._podman.run("rm", "--force", "--time=0", "--ignore", "--volumes", "--", name)

@@ -67,7 +67,7 @@ def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, lo
         *(["--env-file=/dev/stdin"] if spec.secret_env else []),
         *_env(spec.env),
         *(f"--device={device}" for device in devices(spec)),
-        *(argument for bind in spec.binds for argument in _bind(bind)),
+        *(argument for bind in binds(spec) for argument in _bind(bind)),
         *_limits(spec),
         *_rights(spec),
         *_process(spec),
@@ -103,6 +103,11 @@ def ulimits(spec: port.ContainerSpec, host: podman_host.Host) -> list[str]:
 def devices(spec: port.ContainerSpec) -> list[str]:
     """Return CDI devices and device nodes as podman names them. Raises: Invalid (`DevicePathInvalid`)."""
     return [*spec.cdi_devices, *(_colons(node) for node in spec.device_nodes)]
+
+
+def binds(spec: port.ContainerSpec) -> list[port.Bind]:
+    """Return the binds, each once: two plugins may answer with the same, and podman's service refuses a second one."""
+    return list(dict.fromkeys(spec.binds))
 
 
 def _network(spec: port.ContainerSpec, network: str) -> list[str]:

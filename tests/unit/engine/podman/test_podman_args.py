@@ -64,6 +64,12 @@ def test_an_annotation_has_no_quotes_and_no_commas_which_podman_would_read_as_cs
     assert parse.unquote(annotation) == f"--annotation={names.HOME}={devices}"
 
 
+def test_a_bind_that_two_plugins_ask_for_is_given_once() -> None:
+    pipe, log = port.Bind(host_path="/p", container_path="/mps/pipe"), port.Bind(host_path="/l", container_path="/l")
+    found = arguments(binds=(pipe, log, pipe))
+    assert [one for one in found if one.startswith("--volume=")] == ["--volume=/p:/mps/pipe:rw", "--volume=/l:/l:rw"]
+
+
 def test_memory_has_no_swap_beside_it() -> None:
     assert {"--memory=1024b", "--memory-swap=1024b", "--cpus=0.5"} <= set(
         arguments(memory_limit_bytes=1024, cpu_limit=0.5)

@@ -37,7 +37,7 @@ def encode(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, lo
         "labels": spec.labels,
         "annotations": args.identity_annotations(spec),
         "devices": [{"path": device} for device in args.devices(spec)],
-        "mounts": [_mount(bind) for bind in spec.binds],
+        "mounts": [_mount(bind) for bind in args.binds(spec)],
         "resource_limits": _limits(spec),
         "r_limits": [_ulimit(limit) for limit in args.ulimits(spec, host)],
         "shm_size": None if spec.shares_host_ipc else spec.shm_bytes,
