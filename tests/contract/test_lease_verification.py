@@ -192,6 +192,7 @@ async def test_a_scrub_that_fails_or_hangs_is_tried_three_times_and_then_quarant
 ) -> None:
     bench = Bench(home_folder, "scrub", verify_s=verify_s)
     async with bench.serving():
+        await bench.until_capacity(2, 2)  # before it, on a busy machine, a verification may be late as well
         known = {one.id for one in reports.read(bench.folder)}
         number = await bench.one_tenant("scrub", value)
         row = await bench.until_state(number, State.QUARANTINED, reason)
