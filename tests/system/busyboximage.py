@@ -12,8 +12,11 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def imported(folder: Path, applets: Sequence[str]) -> Iterator[str]:
-    """Import an image with these applets and yield its name; it is removed at the end. Args: folder: empty."""
+def imported(folder: Path, applets: Sequence[str], *, changes: Sequence[str] = ()) -> Iterator[str]:
+    """Import an image with these applets and yield its name; it is removed at the end.
+
+    Args:   folder: empty.   changes: instructions of a Containerfile, `CMD …`, that the image is made with.
+    """
     for name in ("bin", "dev", "proc", "sys", "tmp", "etc"):
         (folder / "root" / name).mkdir(parents=True)
     shutil.copy("/usr/bin/busybox", folder / "root/bin/busybox")
@@ -22,6 +25,7 @@ def imported(folder: Path, applets: Sequence[str]) -> Iterator[str]:
     with tarfile.open(folder / "root.tar", "w") as archive:
         archive.add(folder / "root", ".")
     name = f"localhost/fairlead-test/{secrets.token_hex(4)}:1"
-    subprocess.run(["podman", "import", "-q", folder / "root.tar", name], check=True, capture_output=True)
+    options = [f"--change={change}" for change in changes]
+    subprocess.run(["podman", "import", "-q", *options, folder / "root.tar", name], check=True, capture_output=True)
     yield name
     subprocess.run(["podman", "rmi", name], check=True, capture_output=True)

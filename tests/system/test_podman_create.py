@@ -8,12 +8,12 @@ import json
 import re
 import secrets
 import subprocess
-import tarfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import busyboximage
 import pytest
 
 from fairlead import command, settings
@@ -24,7 +24,7 @@ from fairlead.engine.podman import host as podman_host
 from fairlead.engine.podman.service import request, service
 from fairlead.wire.kubernetes import names
 from tests import podmanhere
-from tests.contract.test_engine_contract import NO_PODMAN, busybox_root
+from tests.contract.test_engine_contract import NO_PODMAN
 
 T = TypeVar("T", bound=Callable[..., Any])
 NETWORK: Final = f"ft-{secrets.token_hex(4)}"
@@ -169,14 +169,9 @@ def test_every_field_of_a_spec_is_in_a_case() -> None:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("create")
-    name, archive = f"localhost/fairlead-test/{secrets.token_hex(4)}:1", folder / "root.tar"
-    with tarfile.open(archive, "w") as packed:
-        packed.add(busybox_root(folder / "root"), ".")
-    changes = ["-c", 'ENTRYPOINT ["/bin/sh"]', "-c", 'CMD ["-c", "sleep 60"]', "-c", "VOLUME /data", "-c", "ENV I=1"]
-    subprocess.run(["podman", "import", "-q", *changes, archive, name], check=True, capture_output=True)
-    yield name
-    subprocess.run(["podman", "rmi", name], check=True, capture_output=True)
+    changes = ('ENTRYPOINT ["/bin/sh"]', 'CMD ["-c", "sleep 60"]', "VOLUME /data", "ENV I=1")
+    with busyboximage.imported(tmp_path_factory.mktemp("create"), ("sh", "sleep"), changes=changes) as name:
+        yield name
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import busyboximage
 import doomedstart
 import pytest
 
@@ -25,20 +25,15 @@ from fairlead.engine.podman import cli, leftover
 from fairlead.engine.podman import engine as podman
 from fairlead.model.output import LogQuery
 from tests import podmanhere
-from tests.contract.test_engine_contract import NO_PODMAN, busybox_root
+from tests.contract.test_engine_contract import NO_PODMAN
 
 pytestmark = [pytest.mark.podman, pytest.mark.skipif(bool(NO_PODMAN), reason=NO_PODMAN)]
 
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("service")
-    name, archive = f"localhost/fairlead-test/{secrets.token_hex(4)}:1", folder / "root.tar"
-    with tarfile.open(archive, "w") as packed:
-        packed.add(busybox_root(folder / "root"), ".")
-    subprocess.run(["podman", "import", "-q", archive, name], check=True, capture_output=True)
-    yield name
-    subprocess.run(["podman", "rmi", name], check=True, capture_output=True)
+    with busyboximage.imported(tmp_path_factory.mktemp("service"), ("sh", "sleep", "true")) as name:
+        yield name
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def encode(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, lo
         **_network(spec, network),
         **_user_namespace(spec),
     }
-    answers = {
+    flags = {
         "terminal": spec.tty,
         "stdin": spec.stdin,
         "read_only_filesystem": spec.is_root_read_only,
@@ -60,7 +60,7 @@ def encode(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, lo
         "httpproxy": False,
         "read_write_tmpfs": False,
     }
-    return msgspec.json.encode({**{key: value for key, value in asked.items() if value}, **answers})
+    return msgspec.json.encode({**{key: value for key, value in asked.items() if value}, **flags})
 
 
 def _network(spec: port.ContainerSpec, network: str) -> dict[str, object]:
