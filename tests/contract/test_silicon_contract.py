@@ -1,7 +1,8 @@
 """What every silicon must do: simulated machines, fake sysfs trees, all of them joined, and any real NVML.
 
 `FAIRLEAD_TEST_NVML` names a libnvidia-ml.so.1 to be held to the same suite (a GPU machine's own, or another build), and
-`FAIRLEAD_TEST_NVML_ROOT` the root under which its /dev, /proc and /sys lie, where that is not `/`.
+`FAIRLEAD_TEST_NVML_ROOT` the root under which its /dev, /proc and /sys lie, where that is not `/`, and
+`FAIRLEAD_TEST_NVML_LIBRARIES` more folders of the driver's libraries, joined by colons.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from fairlead import errors
 from fairlead.model.gpu import EventKind, GPUEvent, Inventory, LinkKind, Vendor
 from fairlead.silicon import composite, hardware
 from fairlead.silicon.nvidia import nvml
+from fairlead.silicon.nvidia.files import driver
 from fairlead.silicon.port import SampledSilicon
 from fairlead.silicon.sim import profile, trees
 from fairlead.silicon.sim import silicon as simulation
@@ -63,6 +65,7 @@ def intel_tree(folder: Path) -> Subject:
 
 
 REAL_ROOT = Path(os.environ.get("FAIRLEAD_TEST_NVML_ROOT", "/"))  # noqa: TID251 - as above
+REAL_LIBRARIES = os.environ.get("FAIRLEAD_TEST_NVML_LIBRARIES", "")  # noqa: TID251 - as above
 
 
 def joined(*, call_timeout_s: float = 10.0) -> Callable[[Path], Subject]:
@@ -77,7 +80,8 @@ def joined(*, call_timeout_s: float = 10.0) -> Callable[[Path], Subject]:
 def real(_folder: Path) -> Subject:
     if not REAL:
         pytest.skip("FAIRLEAD_TEST_NVML names no libnvidia-ml.so.1")
-    return Subject(nvml.NVMLSilicon(REAL_ROOT, Path("/"), call_timeout_s=30.0, library=Path(REAL)))
+    search = driver.Search(libraries=tuple(Path(part) for part in REAL_LIBRARIES.split(":") if part))
+    return Subject(nvml.NVMLSilicon(REAL_ROOT, Path("/"), call_timeout_s=30.0, library=Path(REAL), search=search))
 
 
 BUILDERS = {

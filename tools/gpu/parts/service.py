@@ -1,0 +1,206 @@
+"""Runs the agent with the embedded kubelet (`fairlead up`) and one container on a GPU, and reads what both report."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tools.gpu import context as contexts
+from tools.gpu import smi, workload
+from tools.gpu.outcome import Log
+
+_READY_S: Final = 30.0
+_IMAGE: Final = "localhost/fairlead-gpu-check"
+_LINE: Final = re.compile(r"^(DCGM_FI_\w+)\{([^}]*)\} (\S+)$")
+_BURN_S: Final = 20
+_VIEWS: Final[tuple[tuple[str, ...], ...]] = (
+    ("gpus", "-o", "json"),
+    ("gpus", "-o", "wide"),
+    ("topology", "-o", "json"),
+    ("doctor", "-o", "json"),
+)
+
+# DCGM's field beside dmon's column: name, factor from ours to theirs, tolerance in their unit, and whether it is fixed.
+_BESIDE: Final = (
+    ("DCGM_FI_DEV_GPU_UTIL", "sm", 1, 40),
+    ("DCGM_FI_DEV_POWER_USAGE", "pwr", 1, 150),
+    ("DCGM_FI_DEV_GPU_TEMP", "gtemp", 1, 10),
+    ("DCGM_FI_DEV_MEMORY_TEMP", "mtemp", 1, 10),
+    ("DCGM_FI_DEV_SM_CLOCK", "pclk", 1, 400),
+    ("DCGM_FI_DEV_MEM_CLOCK", "mclk", 1, 100),
+    ("DCGM_FI_DEV_FB_USED", "fb", 1, 512),
+)
+
+
+def run(context: contexts.Context, log: Log) -> None:
+    """Start the service, use it as a person would, end it."""
+    if not contexts.find("podman", {}):
+        log.skip("service", "podman is not on this machine, nor in the pack: `fairlead up` cannot run containers")
+        return
+    port = _free_port()
+    with _up(context, log, port) as is_up:
+        if not is_up:
+            return
+        listing = _view(context, log)
+        root = workload.make_root(context, context.folder / "image-root")
+        made = context.fairlead("image", "import", str(root), _IMAGE, timeout_s=60)
+        if not log.judge("image", made.returncode == 0, (made.stderr or made.stdout).strip()[-400:]):
+            return
+        _first_container(context, log, listing)
+        _under_load(context, log, port)
+        context.fairlead("rm", "-f", "check", timeout_s=30)
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@contextlib.contextmanager
+def _up(context: contexts.Context, log: Log, port: int) -> Iterator[bool]:
+    """Run `fairlead up` for the length of a block; gives whether it came up."""
+    said = context.folder / "up.log"
+    options = ("--engine-network", "none", "--node-metrics", f"127.0.0.1:{port}")
+    began = time.perf_counter()
+    with said.open("wb") as out:
+        service = subprocess.Popen(
+            (*contexts.fairlead_command(), "up", *options),
+            env=context.env,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+        )
+    try:
+        while service.poll() is None and time.perf_counter() - began < _READY_S:
+            if b" is up on " in said.read_bytes():
+                log.fact("up until ready_ms", round((time.perf_counter() - began) * 1000))
+                log.ok("service", "up")
+                yield True
+                return
+            time.sleep(0.05)
+        log.fail("service", f"not up: {said.read_text(errors='replace').strip()[-800:]}")
+        yield False
+    finally:
+        done = context.fairlead("down", timeout_s=25)
+        if done.returncode:
+            service.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            service.wait(15)
+        if service.poll() is None:
+            log.fail("down", f"the service did not end: {done.stderr.strip()[-300:]}")
+            service.kill()
+
+
+def _view(context: contexts.Context, log: Log) -> list[dict[str, Any]]:
+    """Keep what `gpus`, `topology` and `doctor` say; every fault that doctor names is a check."""
+    listing: list[dict[str, Any]] = []
+    for words in _VIEWS:
+        done = context.fairlead(*words, timeout_s=30)
+        log.fact(f"fairlead {' '.join(words)}", done.stdout)
+        if words[0] == "doctor":
+            for finding in json.loads(done.stdout or "[]"):
+                if finding["level"] == "fail":
+                    text = "; ".join(str(finding.get(key, "")) for key in ("what", "why", "fix"))
+                    log.fail(f"doctor: {finding['check']}", text)
+            continue
+        log.judge(f"fairlead {' '.join(words)}", done.returncode == 0, done.stderr.strip()[-300:])
+        if words[0] == "gpus" and words[-1] == "json" and done.returncode == 0:
+            listing = json.loads(done.stdout)["gpus"]
+    unwell = [
+        f"{one['gpu']['index']}: {one['health']} {one['reason']}" for one in listing if one["health"] != "Healthy"
+    ]
+    log.judge("every GPU is healthy", bool(listing) and not unwell, "; ".join(unwell))
+    return listing
+
+
+def _first_container(context: contexts.Context, log: Log, listing: list[dict[str, Any]]) -> None:
+    """Allocate, start, trace: one GPU, and what the kernel and the process say of it."""
+    with log.timed("submit until ended, first container"):
+        done = context.fairlead("run", "--name", "first", "-g", "1", _IMAGE, "--", "nvidia-smi", "-L", timeout_s=60)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("GPU ")]
+    known = [str(one["gpu"]["uuid"]) for one in listing]
+    is_one = len(lines) == 1 and any(uuid in lines[0] for uuid in known)
+    log.judge("one container, one GPU", is_one, f"exit code {done.returncode}: {(done.stdout + done.stderr)[-500:]}")
+    trace = context.fairlead("trace", "first", "-o", "json", timeout_s=30)
+    log.judge("trace", trace.returncode == 0, trace.stderr.strip()[-300:])
+    log.fact("trace", trace.stdout)
+    shown = context.fairlead("trace", "first", timeout_s=30)
+    log.fact("trace as shown", shown.stdout)
+    wanted = "ENXIO" if context.simulate else "open: ok"
+    log.note("what the kernel said", "; ".join(line.strip() for line in shown.stdout.splitlines() if "open" in line))
+    opened = [line for line in shown.stdout.splitlines() if wanted.lower() in line.lower()]
+    log.judge("the granted node opens", bool(opened), f"no line of the trace says {wanted}" if not opened else "")
+    denied = [line for line in shown.stdout.splitlines() if "EPERM" in line]
+    if len(listing) > 1:
+        log.judge("the other GPUs are denied", bool(denied), "" if denied else "no line of the trace says EPERM")
+
+
+def _under_load(context: contexts.Context, log: Log, port: int) -> None:
+    """Compare the exporter with `nvidia-smi dmon` while a kernel runs (on simulated silicon: while a GPU is held)."""
+    program: tuple[str, ...] = ("sleep", str(_BURN_S))
+    if not context.simulate:
+        if workload.build(context) is None:
+            log.skip("metrics under load", workload.build_problem(context))
+            return
+        program = ("workload", "burn", str(_BURN_S))
+    started = context.fairlead("run", "-d", "--name", "check", "-g", "1", _IMAGE, "--", *program, timeout_s=40)
+    if not log.judge("container under load", started.returncode == 0, started.stderr.strip()[-300:]):
+        return
+    time.sleep(6)
+    page = _metrics(port)
+    log.fact("metrics", page)
+    if not log.judge("exporter", "DCGM_FI_DEV_GPU_UTIL" in page, page[:200]):
+        return
+    ours = {(name, _label(labels, "gpu")): float(value) for name, labels, value in _samples(page)}
+    held = sorted({_label(labels, "gpu") for _, labels, _ in _samples(page) if _label(labels, "container")})
+    log.judge("the holder is named", len(held) == 1, f"GPUs with a container: {held}")
+    if not context.smi:
+        log.skip("metrics beside dmon", "nvidia-smi was not found")
+        return
+    _beside_dmon(context, log, ours, held)
+    busy = [ours.get(("DCGM_FI_DEV_GPU_UTIL", one), 0) for one in held]
+    log.judge("the GPU under load is busy", any(value > 50 for value in busy), f"{busy} percent", required=False)
+
+
+def _beside_dmon(context: contexts.Context, log: Log, ours: dict[tuple[str, str], float], held: list[str]) -> None:
+    """Compare figures column by column. Args: ours: by DCGM's name and the GPU's index.   held: indices."""
+    done = contexts.run((context.smi, "dmon", "-s", "pucmt", "-c", "1"), timeout_s=20)
+    log.fact("nvidia-smi dmon", done.stdout)
+    rows = {row.get("gpu", ""): row for row in smi.parse_dmon(done.stdout)}
+    log.judge("nvidia-smi dmon", bool(rows), done.stderr.strip()[-200:] or done.stdout[:200])
+    if context.simulate:
+        log.note("metrics of the held GPU", "not compared: the stand-in of nvidia-smi does not know who holds GPUs")
+    for index, row in rows.items():
+        if context.simulate and index in held:
+            continue
+        for name, column, factor, within in _BESIDE:
+            mine, theirs = ours.get((name, index)), row.get(column, "-")
+            if mine is None or not theirs.replace(".", "").isdigit():
+                log.note(f"gpu {index}: {name}", f"ours {mine}, dmon's {column} {theirs}")
+                continue
+            log.compare(f"gpu {index}: {name}", mine * factor, float(theirs), within=within)
+
+
+def _metrics(port: int) -> str:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            return str(answer.read().decode())
+    except OSError as error:
+        return f"no answer: {error}"
+
+
+def _samples(page: str) -> list[tuple[str, str, str]]:
+    return [(found[1], found[2], found[3]) for line in page.splitlines() if (found := _LINE.match(line))]
+
+
+def _label(labels: str, name: str) -> str:
+    found = re.search(rf'\b{name}="([^"]*)"', labels)
+    return found.group(1) if found else ""
