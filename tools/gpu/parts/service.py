@@ -132,6 +132,9 @@ def _first_container(context: contexts.Context, log: Log, listing: list[dict[str
     trace = context.fairlead("trace", "first", "-o", "json", timeout_s=30)
     log.judge("trace", trace.returncode == 0, trace.stderr.strip()[-300:])
     log.fact("trace", trace.stdout)
+    for entry in json.loads(trace.stdout or "{}").get("entries", []):
+        if (step := entry.get("step")) and step.get("duration_s") is not None:
+            log.fact(f"{step['layer']}: {step['reason']}_ms", round(step["duration_s"] * 1000, 2))
     shown = context.fairlead("trace", "first", timeout_s=30)
     log.fact("trace as shown", shown.stdout)
     wanted = "ENXIO" if context.simulate else "open: ok"
