@@ -19,6 +19,7 @@ from tools.gpu.outcome import Log
 _READY_S: Final = 30.0
 _IMAGE: Final = "localhost/fairlead-gpu-check"
 _LINE: Final = re.compile(r"^(DCGM_FI_\w+)\{([^}]*)\} (\S+)$")
+_GPU_NODE: Final = re.compile(r"^/dev/nvidia\d+$")
 _BURN_S: Final = 20
 _VIEWS: Final[tuple[tuple[str, ...], ...]] = (
     ("gpus", "-o", "json"),
@@ -132,18 +133,20 @@ def _first_container(context: contexts.Context, log: Log, listing: list[dict[str
     trace = context.fairlead("trace", "first", "-o", "json", timeout_s=30)
     log.judge("trace", trace.returncode == 0, trace.stderr.strip()[-300:])
     log.fact("trace", trace.stdout)
-    for entry in json.loads(trace.stdout or "{}").get("entries", []):
-        if (step := entry.get("step")) and step.get("duration_s") is not None:
+    steps = [one["step"] for one in json.loads(trace.stdout or "{}").get("entries", []) if one.get("step")]
+    for step in steps:
+        if step.get("duration_s") is not None:
             log.fact(f"{step['layer']}: {step['reason']}_ms", round(step["duration_s"] * 1000, 2))
     shown = context.fairlead("trace", "first", timeout_s=30)
     log.fact("trace as shown", shown.stdout)
-    wanted = "ENXIO" if context.simulate else "open: ok"
-    log.note("what the kernel said", "; ".join(line.strip() for line in shown.stdout.splitlines() if "open" in line))
-    opened = [line for line in shown.stdout.splitlines() if wanted.lower() in line.lower()]
-    log.judge("the granted node opens", bool(opened), f"no line of the trace says {wanted}" if not opened else "")
-    denied = [line for line in shown.stdout.splitlines() if "EPERM" in line]
+    opens = next((step["facts"]["opens"] for step in steps if step["reason"] == "IsolationRead"), {})
+    log.fact("opens", opens)
+    wanted = "ENXIO" if context.simulate else "OK"
+    gpus = {where: said for where, said in opens.items() if _GPU_NODE.match(where)}
+    log.judge("the granted node opens", list(gpus.values()) == [wanted], f"{gpus}; wanted: one that is {wanted}")
+    denied = [said for where, said in opens.items() if not where.startswith("/")]
     if len(listing) > 1:
-        log.judge("the other GPUs are denied", bool(denied), "" if denied else "no line of the trace says EPERM")
+        log.judge("the other GPUs are denied", bool(denied) and set(denied) == {"EPERM"}, f"{denied}")
 
 
 def _under_load(context: contexts.Context, log: Log, port: int) -> None:
