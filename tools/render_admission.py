@@ -98,6 +98,10 @@ def _refused(rule: tenantrule.Rule, base: str) -> str:
             return f"{values}.filter(v, v).map(v, string(v))"
         case tenantrule.NotIn(allowed, value):
             return f"{values}.filter(v, !(v in {_list(allowed, value)}))"
+        case tenantrule.OfKind(allowed):
+            # Of the kinds that this API server knows one is set, which it checks by itself.
+            known = " || ".join(f"has(v.{kind})" for kind in allowed)
+            return f"{values}.filter(v, !({known})).map(v, v.name)"
         case tenantrule.In(refused, value):
             return f"{values}.filter(v, v in {_list(refused, value)})"
         case tenantrule.LeadsTo(guarded, value):
@@ -113,13 +117,14 @@ def _refused(rule: tenantrule.Rule, base: str) -> str:
                 f"{values}.filter(v, v.matches({_quoted(pattern)}) && "
                 f"(oldObject == null || !(v in {old}) || {old}[v] != object.metadata.annotations[v]))"
             )
-        case tenantrule.Unlisted(annotation, is_image):
+        case tenantrule.Unlisted(annotation, is_closed, is_image):
             listed = f"{_annotation(annotation)}.orValue('').split(',').map(p, p.trim())"
             below = "p.endsWith('/') ? v.startsWith(p) : (v.startsWith(p + ':') || v.startsWith(p + '@'))"
             same = f"p != '' && (v == p || (({below}) && (p.endsWith('/') || !v.substring(size(p)).contains('/'))))"
             kept = f" && (oldObject == null || !(v in {_old_images()}))" if rule.after_creation else ""
-            found = same if is_image else "p != '' && v == p"
-            return f"{values}.filter(v, {_annotation(annotation)}.hasValue() && !{listed}.exists(p, {found}){kept})"
+            found = same if is_image else "p != '' && (v == p || p == '/')" if is_closed else "p != '' && v == p"
+            given = "" if is_closed else f"{_annotation(annotation)}.hasValue() && "
+            return f"{values}.filter(v, {given}!{listed}.exists(p, {found}){kept})"
 
 
 def _annotation(name: str) -> str:
@@ -168,6 +173,8 @@ def _parts(rule: tenantrule.Rule) -> Iterator[str]:
         match part:
             case "{found}":
                 yield f"variables.{rule.name}.join(', ')"
+            case "{allowed}" if isinstance(rule.refuses, tenantrule.OfKind):
+                yield _quoted(", ".join(rule.refuses.allowed))
             case "{allowed}" if isinstance(rule.refuses, tenantrule.NotIn) and rule.refuses.value:
                 yield f'{{{{ toJson (join ", " .Values.admission.deviceAccess.{rule.refuses.value}) }}}}'
             case "{allowed}" if isinstance(rule.refuses, tenantrule.Unlisted):

@@ -496,6 +496,10 @@ def test_a_tenants_pod_gets_at_gpus_by_the_allocation_alone(tenant: Tenant) -> N
     assert wrong == []
     for pod in tenantpods.TAKEN:
         assert tenant.tries(pod) == (True, ""), pod
+    for pod, _ in tenantpods.UNLISTED_PATHS:
+        is_taken, said = tenant.tries(pod)
+        assert not is_taken
+        assert "is not among those of this namespace ()" in said
 
 
 @pytest.fixture
@@ -510,7 +514,7 @@ def limited(tools: Tools) -> Iterator[str]:
 
 def test_a_namespace_limits_the_images_classes_and_folders_of_its_pods(tenant: Tenant, limited: str) -> None:
     wrong = []
-    for pod, words in tenantpods.UNLISTED:
+    for pod, words in (*tenantpods.UNLISTED, *tenantpods.UNLISTED_PATHS):
         is_taken, said = tenant.tries(pod, namespace=limited)
         # A class that does not exist is refused by the server itself, before any policy.
         if is_taken or (words not in said and "RuntimeClass" not in said):

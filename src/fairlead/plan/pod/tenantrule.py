@@ -7,8 +7,9 @@ namespace a tenant's.
 
 The rules keep GPUs to the allocation and tenants off the node. They judge texts: where a link inside a hostPath volume
 leads is not seen here; our own kubelet judges that by `leads_astray`, once the engine has mounted it. They are a net
-under Pod Security, whose `baseline` refuses more. What images, runtime classes and folders of nodes a tenant may use,
-annotations of its namespace say; without them these rules do not limit them.
+under Pod Security, whose `baseline` refuses more. What images and runtime classes a tenant may use, annotations of its
+namespace say; without them these rules do not limit them. Folders of nodes are refused unless an annotation lists them.
+What Kubernetes may add later is refused until it is listed here: kinds of volumes, profiles, priority classes.
 Source: Kubernetes Pod Security Standards, "Baseline"; k8s.io/api/core/v1 types.go.
 """
 
@@ -31,6 +32,8 @@ ALLOWED_CLASSES: Final = "fairlead.dev/allowed-runtime-classes"
 ALLOWED_PATHS: Final = "fairlead.dev/allowed-host-paths"
 """Annotation of a tenant's namespace: folders of nodes that its pods may mount, by commas; each is that folder alone.
 
+Without it there are none. `/` lists every folder that `PATHS` does not refuse.
+
 A link that a tenant makes inside such a folder is a path that is not listed, so it is never followed on the node.
 """
 
@@ -42,11 +45,12 @@ ALIASES: Final = {"/var/run": "/run"}
 
 PATHS: Final = (
     "/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/lib32/", "/lib64/", "/libx32/", "/opt/cni/", "/opt/fairlead/",
-    "/opt/nvidia/", "/ostree/", "/proc/", "/root/", "/run/cdi/", "/run/containerd/", "/run/crio", "/run/dbus/",
-    "/run/docker", "/run/fairlead/", "/run/k0s/", "/run/k3s/", "/run/nvidia", "/run/podman/", "/run/systemd/",
+    "/nix/", "/opt/nvidia/", "/ostree/", "/proc/", "/root/", "/run/cdi/", "/run/cilium/", "/run/containerd/",
+    "/run/cri-dockerd", "/run/crio", "/run/dbus/", "/run/docker", "/run/fairlead/", "/run/k0s/", "/run/k3s/",
+    "/run/nri/", "/run/nvidia", "/run/podman/", "/run/systemd/",
     "/run/udev/", "/run/user/", "/sbin/", "/snap/", "/sys/", "/sysroot/", "/usr/bin/", "/usr/lib/", "/usr/lib32/",
-    "/usr/lib64/", "/usr/libexec/", "/usr/local/", "/usr/sbin/", "/var/lib/cni/", "/var/lib/containerd/",
-    "/var/lib/containers/", "/var/lib/crio/", "/var/lib/docker/", "/var/lib/fairlead/", "/var/lib/k0s/",
+    "/usr/lib64/", "/usr/libexec/", "/usr/local/", "/usr/sbin/", "/usr/src/", "/var/lib/cloud/", "/var/lib/cni/", "/var/lib/containerd/",
+    "/var/lib/containers/", "/var/lib/crio/", "/var/lib/docker/", "/var/lib/etcd/", "/var/lib/fairlead/", "/var/lib/k0s/",
     "/var/lib/kubelet/", "/var/lib/rancher/", "/var/log/containers/", "/var/log/pods/", "/var/opt/",
     "/var/roothome/", "/var/snap/", "/var/spool/cron/", "/var/usrlocal/",
 )  # fmt: skip
@@ -77,13 +81,40 @@ SELINUX_TYPES: Final = ("", "container_t", "container_init_t", "container_kvm_t"
 ANNOTATIONS: Final = (
     r"^(([-a-z0-9]+[.])*cdi[.]k8s[.]io/"  # containerd and CRI-O: CDI devices
     r"|([-a-z0-9]+[.])*(noderesource[.]dev|nri[.]io)/"  # NRI's device injector
-    r"|io[.]kubernetes[.]cri-o[.]Devices"
+    r"|io[.]kubernetes[.]cri"  # CRI-O's and containerd's own: devices, capabilities, shared memory, user namespaces
+    r"|([-a-z0-9]+[.])*(crio|cri-o|podman|containerd|docker|gvisor)[.](io|dev|com)"  # devices.crio.io, io.containerd.…
+    r"|(io[.]containerd|io[.]podman|io[.]container|dev[.]gvisor|com[.]docker)[.]"
     r"|org[.]systemd[.]property[.]"  # runc and crun: DeviceAllow of the container's unit
     r"|run[.]oci[.]"  # crun's handlers and hooks
     r"|io[.]katacontainers[.]"  # a virtual machine's hypervisor and kernel
+    r"|(container[.])?seccomp[.]security[.]alpha[.]kubernetes[.]io/"
     r"|container[.]apparmor[.]security[.]beta[.]kubernetes[.]io/)"
 )
-"""Keys by which engines take devices or rights, past every field. Read alike by RE2 and by `re`."""
+"""Keys by which engines take devices or rights, past every field: whole families of them, since engines add new ones.
+
+Read alike by RE2 and by `re`.
+"""
+
+VOLUMES: Final = (
+    "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "hostPath", "image", "iscsi", "nfs",
+    "persistentVolumeClaim", "projected", "secret",
+)  # fmt: skip
+"""Kinds of volumes that a tenant's pod may have, as far as the rules of some of them let it."""
+
+CSI_DRIVERS: Final = ("csi.cert-manager.io", "csi.spiffe.io", "secrets-store.csi.k8s.io")
+"""Drivers of volumes inside a pod: those that take no server, no path and no credentials from it."""
+
+PROFILES: Final = ("", "RuntimeDefault")
+
+PRIORITY_CLASSES: Final[tuple[str, ...]] = ()
+"""A class puts a pod before other tenants' pods, and may end theirs."""
+
+_PROBES: Final = tuple(
+    f"{place}.{kind}.host"
+    for place in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle.postStart", "lifecycle.preStop")
+    for kind in ("httpGet", "tcpSocket")
+)
+"""Where a container may name whom the kubelet connects to, from the node's own network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +157,24 @@ class Matches:
 
 
 @dataclass(frozen=True, slots=True)
+class OfKind:
+    """Refuses an object, by its name, that has none of these members, or one beside them."""
+
+    allowed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Unlisted:
-    """Refuses a text that an annotation of the namespace does not list; without the annotation, none."""
+    """Refuses a text that an annotation of the namespace does not list."""
 
     annotation: str
+    is_closed: bool = False
+    """Whether nothing is listed where there is no annotation; else everything is. `/` lists all of a closed one."""
     is_image: bool = False
     """Whether an entry lists more than itself: `host/team/` what is below it, `host/team/app` its tags and digests."""
 
 
-Check = IsSet | NotIn | In | LeadsTo | Matches | Unlisted
+Check = IsSet | NotIn | In | LeadsTo | Matches | OfKind | Unlisted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,9 +203,15 @@ RULES: Final = (
     Rule(
         name="unlistedPath",
         field="spec.volumes[*].hostPath.path",
-        refuses=Unlisted(ALLOWED_PATHS),
+        refuses=Unlisted(ALLOWED_PATHS, is_closed=True),
         message="hostPath {found} is not among those of this namespace ({allowed}); write it as listed, or ask the "
-        "administrator for it",
+        "administrator for it (annotation fairlead.dev/allowed-host-paths of the namespace)",
+    ),
+    Rule(
+        name="otherVolume",
+        field="spec.volumes[*]",
+        refuses=OfKind(VOLUMES),
+        message="volume {found} is of a kind that a tenant's pod may not have; allowed are {allowed}",
     ),
     Rule(
         name="server",
@@ -183,9 +229,9 @@ RULES: Final = (
     Rule(
         name="driver",
         field="spec.volumes[*].csi.driver",
-        refuses=In(("nfs.csi.k8s.io", "smb.csi.k8s.io")),
-        message="volume of the driver {found}, which takes a server's name: a tenant's pods name no server; mount a "
-        "persistent volume claim",
+        refuses=NotIn(CSI_DRIVERS, "csiDrivers"),
+        message="volume of the driver {found}, which may take a server or a path of the node from the pod; allowed are "
+        "{allowed}; mount a persistent volume claim",
     ),
     Rule(
         name="privileged",
@@ -211,30 +257,29 @@ RULES: Final = (
     Rule(
         name="unfiltered",
         field="securityContext.seccompProfile.type",
-        refuses=In(("Unconfined",)),
-        message="container {found} turns its system call filter off; leave seccompProfile out, or ask for "
-        "RuntimeDefault",
+        refuses=NotIn(PROFILES),
+        message="container {found} asks for another system call filter than the runtime's; leave seccompProfile "
+        "out, or ask for RuntimeDefault",
         per_container=True,
     ),
     Rule(
         name="unfilteredPod",
         field="spec.securityContext.seccompProfile.type",
-        refuses=In(("Unconfined",)),
-        message="the pod's seccompProfile {found} turns the system call filter off; leave it out, or ask for "
-        "RuntimeDefault",
+        refuses=NotIn(PROFILES),
+        message="the pod's seccompProfile {found} is not the runtime's own; leave it out, or ask for RuntimeDefault",
     ),
     Rule(
         name="unconfined",
         field="securityContext.appArmorProfile.type",
-        refuses=In(("Unconfined",)),
-        message="container {found} turns AppArmor off; leave appArmorProfile out, or ask for RuntimeDefault",
+        refuses=NotIn(PROFILES),
+        message="container {found} asks for another AppArmor profile than the runtime's; leave appArmorProfile out, or ask for RuntimeDefault",
         per_container=True,
     ),
     Rule(
         name="unconfinedPod",
         field="spec.securityContext.appArmorProfile.type",
-        refuses=In(("Unconfined",)),
-        message="the pod's appArmorProfile {found} turns AppArmor off; leave it out, or ask for RuntimeDefault",
+        refuses=NotIn(PROFILES),
+        message="the pod's appArmorProfile {found} is not the runtime's own; leave it out, or ask for RuntimeDefault",
     ),
     Rule(
         name="relabelled",
@@ -254,6 +299,24 @@ RULES: Final = (
         field="spec.securityContext.sysctls[*].name",
         refuses=NotIn(SYSCTLS),
         message="sysctl {found} reaches beyond the pod; leave it out",
+    ),
+    *(
+        Rule(
+            name=f"host{number}",
+            field=field,
+            refuses=NotIn(("",)),
+            message=f"container {{found}} names a host in {field}, which the kubelet would connect to from the node's "
+            "own network; leave it out, and the pod's own address is asked",
+            per_container=True,
+        )
+        for number, field in enumerate(_PROBES)
+    ),
+    Rule(
+        name="priority",
+        field="spec.priorityClassName",
+        refuses=NotIn(PRIORITY_CLASSES, "priorityClasses"),
+        message="priorityClassName {found} puts the pod before those of other tenants and may end theirs; leave it out, "
+        "or ask the administrator to list it (admission.deviceAccess.priorityClasses)",
     ),
     Rule(
         name="hostPID",
@@ -355,7 +418,7 @@ def _refused(rule: Rule, item: object, annotations: Mapping[str, str]) -> Iterat
         shown = canonical(value) if isinstance(rule.refuses, LeadsTo) and isinstance(value, str) else value
         check = rule.refuses
         if _is_unlisted(check, shown, annotations) if isinstance(check, Unlisted) else _is_refused(check, shown):
-            yield str(shown)
+            yield str(shown.get("name", "")) if isinstance(shown, Mapping) else str(shown)
 
 
 def _values(item: object, path: str) -> Iterator[object]:
@@ -379,8 +442,8 @@ def _values(item: object, path: str) -> Iterator[object]:
 
 
 def _is_unlisted(check: Unlisted, value: object, annotations: Mapping[str, str]) -> bool:
-    listed = annotations.get(check.annotation)
-    if listed is None:
+    listed = annotations.get(check.annotation, "" if check.is_closed else None)
+    if listed is None or (check.is_closed and "/" in _entries(listed)):
         return False
     return not (isinstance(value, str) and any(_is_listed(value, one, check.is_image) for one in _entries(listed)))
 
@@ -397,6 +460,9 @@ def _is_refused(check: Check, value: object) -> bool:
             return _leads_to(value, guarded)
         case Matches(pattern), str():
             return re.match(pattern, value) is not None
+        case OfKind(allowed), Mapping():
+            kinds = {name for name, given in value.items() if name != "name" and given is not None}
+            return not kinds or not kinds <= set(allowed)
         case _:
             return True
 
@@ -418,7 +484,7 @@ def _is_listed(value: str, entry: str, is_image: bool) -> bool:
 def _allowed(check: Check, annotations: Mapping[str, str]) -> str:
     if isinstance(check, Unlisted):
         return annotations.get(check.annotation, "")
-    return ", ".join(check.allowed) if isinstance(check, NotIn) else ""
+    return ", ".join(check.allowed) if isinstance(check, NotIn | OfKind) else ""
 
 
 def canonical(path: str) -> str:

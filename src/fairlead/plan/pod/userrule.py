@@ -17,6 +17,13 @@ LONGEST_GRACE_S: Final = 3600
 _PRIVILEGED_PORTS: Final = 1024
 """Ports below it say "I am this machine's service".  Source: ip(7), ip_unprivileged_port_start."""
 
+LIMITS: Final = ("core", "cpu", "data", "fsize", "locks", "memlock", "nofile", "nproc", "rss", "stack")
+"""Limits of processes (`--ulimit`) that reach no further than the container: its cgroup counts memory that is locked.
+
+Not those of the machine's own scheduler: a real-time process passes the container's share of the processors by.
+Source: setrlimit(2), sched(7).
+"""
+
 
 def namespace(uid: int) -> str:
     """Return the namespace of a user's containers."""
@@ -50,6 +57,9 @@ def _problems(pod: core.Pod) -> Iterator[str]:
         yield "a priority puts it before the pods of other users"
     if spec.termination_grace_period_seconds > LONGEST_GRACE_S:
         yield f"spec.terminationGracePeriodSeconds above {LONGEST_GRACE_S} keeps its GPUs from those they are owed to"
+    beyond = [one.name for one in (spec.machine.limits if spec.machine else ()) if one.name not in LIMITS]
+    if beyond:
+        yield f"the limit {', '.join(beyond)} reaches beyond the container: take {', '.join(LIMITS)}"
     if about.finalizers:
         yield "metadata.finalizers would keep its record for ever"
     if about.owner_references:

@@ -65,6 +65,12 @@ def test_a_namespace_limits_the_images_classes_and_folders_of_its_pods(pod: dict
     assert tenantrule.problems(pod) == ()
 
 
+@pytest.mark.parametrize(("pod", "words"), tenantpods.UNLISTED_PATHS)
+def test_a_namespace_lists_the_folders_of_its_pods(pod: dict[str, Any], words: str) -> None:
+    assert any(words in problem for problem in tenantrule.problems(pod, tenantpods.LIMITS))
+    assert tenantrule.problems(pod) != ()
+
+
 @pytest.mark.parametrize("pod", tenantpods.LISTED)
 def test_what_a_namespace_lists_is_taken_there(pod: dict[str, Any]) -> None:
     assert tenantrule.problems(pod, tenantpods.LIMITS) == ()
@@ -73,9 +79,25 @@ def test_what_a_namespace_lists_is_taken_there(pod: dict[str, Any]) -> None:
 def test_an_empty_list_is_a_list() -> None:
     assert tenantrule.problems(tenantpods.imaged("x"), {tenantrule.ALLOWED_IMAGES: " , "})
     assert tenantrule.problems(tenantpods.imaged("x"), {tenantrule.ALLOWED_IMAGES: ""})
-    mounting = {"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/srv"}}], "containers": [{"name": "c"}]}}
-    assert tenantrule.problems(mounting) == ()
-    assert tenantrule.problems(mounting, {tenantrule.ALLOWED_PATHS: ""})
+
+
+@pytest.mark.parametrize("listed", [None, "", " , ", "/srv", "/srv/models/"])
+def test_a_folder_that_no_annotation_lists_is_refused(listed: str | None) -> None:
+    annotations = {} if listed is None else {tenantrule.ALLOWED_PATHS: listed}
+    assert tenantrule.problems(tenantpods.path("/srv/models"), annotations)
+
+
+def test_a_slash_lists_every_folder_but_those_that_lead_to_root() -> None:
+    annotations = {tenantrule.ALLOWED_PATHS: "/"}
+    assert tenantrule.problems(tenantpods.path("/srv/models"), annotations) == ()
+    (problem,) = tenantrule.problems(tenantpods.path("/dev"), annotations)
+    assert "leads to GPU devices" in problem
+
+
+def test_a_volume_of_a_kind_that_nobody_has_heard_of_is_refused_also_beside_a_known_one() -> None:
+    for kind in ({"holoDisk": {}}, {"emptyDir": {}, "holoDisk": {}}, {}):
+        (problem,) = tenantrule.problems(tenantpods.spec(volumes=[{"name": "v", **kind}]))
+        assert problem.startswith("volume v is of a kind that a tenant's pod may not have; allowed are configMap,")
 
 
 def test_what_a_link_leads_to_is_judged_like_what_is_written() -> None:

@@ -18,6 +18,10 @@ def with_ports(*ports: int) -> list[dict[str, object]]:
     return [{"name": "c", "image": "i", "ports": [{"containerPort": 80, "hostPort": one} for one in ports]}]
 
 
+def with_limit(name: str, value: int) -> core.Pod:
+    return pod(machine={"limits": [{"name": name, "soft": value, "hard": value}]})
+
+
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
@@ -28,6 +32,9 @@ def with_ports(*ports: int) -> list[dict[str, object]]:
         (pod(priority=1), "a priority"),
         (pod(priorityClassName="high"), "a priority"),
         (pod(terminationGracePeriodSeconds=userrule.LONGEST_GRACE_S + 1), "terminationGracePeriodSeconds"),
+        (with_limit("rtprio", 99), "the limit rtprio reaches beyond the container: take core, cpu"),
+        (with_limit("nice", 40), "the limit nice"),
+        (with_limit("msgqueue", -1), "the limit msgqueue"),
         (pod({"finalizers": ["a.example/x"]}), "metadata.finalizers"),
         (
             pod({"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]}),
@@ -43,6 +50,7 @@ def test_what_takes_from_others_or_from_root_is_refused_by_its_name(asked: core.
 def test_everything_else_is_a_users_own_affair() -> None:
     volumes = [{"name": "v", "emptyDir": {}}, {"name": "w", "persistentVolumeClaim": {"claimName": "c"}}]
     assert userrule.problems(pod(volumes=volumes, containers=with_ports(0, 1024, 8080))) == ()
+    assert userrule.problems(with_limit("memlock", -1)) == ()
 
 
 @pytest.mark.parametrize(

@@ -360,7 +360,9 @@ def _check(seen: Reader, pod: core.Pod, rules: _Rules) -> None:
     if tenancy is not None and (refused := baseline.refusal(tenancy)):
         raise refused
     is_tenants = rules.bind or tenantrule.TENANCY in place.labels
-    problems = tenantrule.problems(rules.pod, place.annotations) if is_tenants else ()
+    # On one machine folders are root's to mount: users and accounts are refused them by `userrule`.
+    listed = {tenantrule.ALLOWED_PATHS: "/", **place.annotations}
+    problems = tenantrule.problems(rules.pod, listed) if is_tenants else ()
     if problems:
         name = pod.metadata.name or pod.metadata.generate_name
         raise errors.Denied(
