@@ -107,7 +107,8 @@ REFUSED: Final[tuple[tuple[Pod, str], ...]] = (
        f"container main (169.254.169.254) names a host in {probe}.{kind}.host")
       for probe in ("livenessProbe", "readinessProbe", "startupProbe") for kind in ("httpGet", "tcpSocket")),
     *((container(lifecycle={hook: {"httpGet": {"port": 10250, "host": "127.0.0.1"}}}),
-       f"container main (127.0.0.1) names a host in lifecycle.{hook}.httpGet.host") for hook in ("postStart", "preStop")),
+       f"container main (127.0.0.1) names a host in lifecycle.{hook}.httpGet.host")
+      for hook in ("postStart", "preStop")),
     *((container(lifecycle={hook: {"tcpSocket": {"port": 10250, "host": "127.0.0.1"}}}),
        f"container main (127.0.0.1) names a host in lifecycle.{hook}.tcpSocket.host")
       for hook in ("postStart", "preStop")),

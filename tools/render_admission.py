@@ -96,14 +96,13 @@ def _refused(rule: tenantrule.Rule, base: str) -> str:
         case tenantrule.IsSet():
             # As texts, so that every rule finds a list of them.
             return f"{values}.filter(v, v).map(v, string(v))"
-        case tenantrule.NotIn(allowed, value):
-            return f"{values}.filter(v, !(v in {_list(allowed, value)}))"
+        case tenantrule.NotIn(words, value) | tenantrule.In(words, value):
+            found = f"v in {_list(words, value)}"
+            return f"{values}.filter(v, {f'!({found})' if isinstance(rule.refuses, tenantrule.NotIn) else found})"
         case tenantrule.OfKind(allowed):
             # Of the kinds that this API server knows one is set, which it checks by itself.
             known = " || ".join(f"has(v.{kind})" for kind in allowed)
             return f"{values}.filter(v, !({known})).map(v, v.name)"
-        case tenantrule.In(refused, value):
-            return f"{values}.filter(v, v in {_list(refused, value)})"
         case tenantrule.LeadsTo(guarded, value):
             return (
                 f"{values}.map(v, '/' + v.split('/').filter(part, part != '' && part != '.').join('/'))"

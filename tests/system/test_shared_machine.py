@@ -44,11 +44,13 @@ def _closed_folders() -> str:
     return ":".join(sorted(map(str, closed)))
 
 
-def _as(home: Home, uid: int, *arguments: str) -> Result:
+def _as(home: Home, uid: int, *arguments: str, stdin: str | None = None) -> Result:
     """Run one command line as a user."""
     groups = str(uid) if uid == EVE else f"{uid},{GROUP_ID}"
     argv = (str(_AS_USER), str(uid), groups, _closed_folders(), *COMMAND, *arguments)
-    done = subprocess.run(argv, env={**home.env, "HOME": "/"}, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        argv, env={**home.env, "HOME": "/"}, capture_output=True, text=True, timeout=60, check=False, input=stdin
+    )
     return Result(done.returncode, done.stdout, done.stderr)
 
 
@@ -150,3 +152,52 @@ def test_without_a_group_the_socket_is_roots_alone(home: Home) -> None:
     home.up()
     answer = _as(home, ANN, "ps")
     assert (answer.code, "may be opened by root only" in answer.err, "api.group" in answer.err) == (6, True, True)
+
+
+_PLANTED = """
+apiVersion: v1
+kind: Pod
+metadata: {{name: planter}}
+spec:
+  containers:
+  - name: main
+    image: {image}
+    command: [sh, -c, "for one in disk memory; do cp /bin/busybox /$one/root; chmod 4755 /$one/root;
+      chmod 777 /$one; done; echo said; sleep 1000"]
+    volumeMounts: [{{name: disk, mountPath: /disk}}, {{name: memory, mountPath: /memory}}]
+  volumes: [{{name: disk, emptyDir: {{}}}}, {{name: memory, emptyDir: {{medium: Memory}}}}]
+"""
+_REACHABLE = {
+    "run": "docs/how-to/share-a-machine.md: the socket's folder is passed by whoever may open the socket",
+    "run/api.sock": "docs/how-to/share-a-machine.md: the group's",
+}
+"""What accounts of the machine may do something with, below the service's folders, and the page that says so."""
+
+
+def _reached(home: Home, uid: int) -> set[str]:
+    """Return what a user of the host may read, write or execute below the service's folders, by the kernel's word."""
+    groups = str(uid) if uid == EVE else f"{uid},{GROUP_ID}"
+    line = ("setpriv", "--reuid", str(uid), "--regid", str(uid), "--groups", groups, "--", "find", str(home.folder))
+    more = ("-mindepth", "1", "(", "-readable", "-o", "-writable", "-o", "-executable", ")", "-printf", "%P\n")
+    return set(subprocess.run((*line, *more), capture_output=True, text=True, check=False).stdout.splitlines())
+
+
+def test_nothing_that_containers_write_or_are_given_is_within_reach_of_another_account(shared: Home) -> None:
+    """A program that a container's root makes set-user-id would make any user of the host root, if they reached it."""
+    manifest = shared.folder / "planter.yaml"
+    manifest.write_text(_PLANTED.format(image=shared.image))
+    manifest.chmod(0o600)
+    posted = _as(shared, ANN, "run", "-d", "-f", "-", stdin=manifest.read_text())
+    assert posted.code == 0, posted.err
+    shared.until(lambda: "said" in _as(shared, ANN, "logs", "planter").out, what="the file is planted")
+    planted = [path for path in (shared.state / "pods").rglob("root") if path.stat().st_mode & stat.S_ISUID]
+    assert len(planted) == 2  # they are there, and root's
+    for uid in (ANN, EVE):
+        assert {path for path in _reached(shared, uid) if path != "up.log"} <= set(_REACHABLE)
+        for path in planted:
+            line = ("setpriv", "--reuid", str(uid), "--regid", str(uid), "--clear-groups", "--", str(path), "id", "-u")
+            done = subprocess.run(line, capture_output=True, text=True, check=False)
+            assert done.returncode != 0, done.stdout
+    assert "run/api.sock" in _reached(shared, ANN)
+    assert "run/api.sock" not in _reached(shared, EVE)
+    _ok(shared, ANN, "rm", "-f", "--grace", "0", "planter")

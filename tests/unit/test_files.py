@@ -186,3 +186,43 @@ def test_the_stamp_of_a_file_changes_with_it_and_one_that_is_not_there_has_none(
     first = files.stamp(path)
     files.write_atomic(path, b"1")
     assert files.stamp(path) not in {None, first}
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o701, 0o777])
+def test_a_folder_that_is_open_is_closed_and_said_so_once(tmp_path: Path, mode: int) -> None:
+    place = tmp_path / "state"
+    place.mkdir()
+    place.chmod(mode)
+    assert files.open_to_others(place) == f"is open to other accounts (mode {mode:04o})"
+    assert files.make_private(place) == mode
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    assert files.make_private(place) is None
+    assert files.open_to_others(place) == ""
+
+
+def test_a_private_folder_is_made_closed_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        assert files.make_private(tmp_path / "a/state") is None
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a/state").stat().st_mode) == 0o700
+    assert files.open_to_others(tmp_path / "nowhere") == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder away")
+def test_a_folder_of_another_account_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    place = tmp_path / "state"
+    place.mkdir(mode=0o755)
+    os.chown(place, 4321, 4321)
+    with pytest.raises(errors.Denied, match="belongs to user 4321") as refused:
+        files.make_private(place)
+    assert refused.value.reason == "FolderOfAnother"
+    assert stat.S_IMODE(place.stat().st_mode) == 0o755
+    assert files.open_to_others(place) == "belongs to user 4321"
+
+
+def test_what_is_no_folder_is_not_made_private(tmp_path: Path) -> None:
+    (tmp_path / "state").touch()
+    with pytest.raises(errors.Unavailable, match="cannot make"):
+        files.make_private(tmp_path / "state")

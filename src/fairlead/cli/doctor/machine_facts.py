@@ -110,6 +110,8 @@ class Seen:
     """None: no service runs that would have one."""
     disks: tuple[str, ...] = ()
     """What keeps state from being written, one line each."""
+    exposed: str = ""
+    """What other accounts of the machine may do in the state folder; empty: nothing."""
     database: str = ""
     """Why the database cannot be used."""
     rules: Rules | None = None
@@ -181,6 +183,7 @@ async def _collect_service(
         server=socketpeer.find_server(Path(status.socket)),
         kubelet=await _ask_kubelet(_pod_resources(config, status)),
         disks=_full_disks(folder, own_folder),
+        exposed=_exposed(folder),
         database=_damage(folder),
         mps=mps.collect(folder),
         lease=lease.collect(folder / config.lease_folder.name),
@@ -308,6 +311,11 @@ def _full_disks(*folders: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def _exposed(folder: Path) -> str:
+    words = files.open_to_others(folder)
+    return f"the state folder {folder} {words}" if words else ""
+
+
 def _damage(folder: Path) -> str:
     try:
         database.check(folder / "state.db")
@@ -376,6 +384,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
         ),
         server=socketpeer.find_server(config.api_socket),
         disks=_full_disks(config.state.folder, config.node.cdi_folder),
+        exposed=_exposed(config.state.folder),
         database=_damage(config.state.folder),
         mps=mps.collect(config.state.folder),
         lease=lease.collect(config.lease_folder),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fairlead import errors, settings
+from fairlead import errors, files, settings, telemetry
 from fairlead.kernel import heldlock, mountnamespace
 
 LOCKS: Final = Path("/run/lock")
@@ -48,7 +48,9 @@ def own_machine(config: settings.Settings) -> Iterator[Owned]:
 
 @contextlib.contextmanager
 def own_state(config: settings.Settings) -> Iterator[None]:
-    """Hold the state folder alone. Raises: as `own_machine`."""
+    """Hold the state folder alone, closed to every other account. Raises: as `own_machine`; Denied: it is another's."""
+    if (mode := files.make_private(config.state.folder)) is not None:
+        telemetry.log.warning("state folder closed to others", path=str(config.state.folder), mode=f"{mode:04o}")
     with heldlock.held(config.state.folder / "lock", f"state folder {config.state.folder}", _me(config)):
         yield
 

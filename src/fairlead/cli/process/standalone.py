@@ -88,7 +88,7 @@ async def run_service(
     info = await engine.info()
     engines.check_cdi_folder(config.engine, config.node.cdi_folder, info)
     config.state.run.mkdir(parents=True, exist_ok=True, mode=0o755)
-    config.kubelet_folder.mkdir(parents=True, exist_ok=True)
+    config.kubelet_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     async with _opened(config) as (store, silicon), _public_door(config) as public:
         await _refuse_nothing(config, silicon)
         await _ensure_namespace(store, "default")

@@ -39,6 +39,7 @@ from fairlead.wire.nvidia.pluginconfig import MPS_AMOUNTS
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 DIAL_TIMEOUT_S: Final = 5.0
+_ROOTS: Final = 0o600
 SOCKET_START: Final = "fairlead-"
 """How the names of our plugins' sockets begin."""
 SWEPT: Final = "PluginSocketSwept"
@@ -373,6 +374,7 @@ class Endpoint:
             fresh.unlink(missing_ok=True)
             server.add_insecure_port(wire.target(fresh))
             await server.start()
+            fresh.chmod(_ROOTS)  # who reaches it could have devices allocated
             fresh.replace(self.path)
         except (OSError, RuntimeError) as error:
             message = f"cannot listen on {self.path}: {error}"

@@ -28,6 +28,7 @@ from fairlead.node.kubelet import (
     podresources,
     registration,
     spec,
+    volumes,
 )
 from fairlead.node.kubelet.containercache import ContainerCache
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager, device_requests
@@ -161,7 +162,8 @@ class Kubelet:
             listing = await self._store.list(core.Pod, selector)
             self._pods = {pod.metadata.uid: pod for pod in listing.items}
             self._has_pods = True
-            for uid in {*self._pods, *self._containers.uids(), *self._devices.holders()}:
+            left = await asyncio.to_thread(volumes.pods_with_folders, self._settings.state.folder / "pods")
+            for uid in {*self._pods, *self._containers.uids(), *self._devices.holders(), *left}:
                 self._queue.add(uid)
             with contextlib.suppress(errors.Gone):
                 async for change in self._store.watch(core.Pod, selector, since=listing.resource_version):

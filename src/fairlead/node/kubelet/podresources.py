@@ -72,5 +72,5 @@ async def serve_pod_resources(
 
 
 def _make_way(socket: Path) -> None:
-    socket.parent.mkdir(parents=True, exist_ok=True)
+    socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     socket.unlink(missing_ok=True)

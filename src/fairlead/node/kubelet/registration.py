@@ -45,7 +45,7 @@ async def serve_registration(devices: DeviceManager, folder: Path) -> AsyncItera
 
 
 def _remove_sockets(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # plugins are root's, as this kubelet is
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISSOCK(path.lstat().st_mode):

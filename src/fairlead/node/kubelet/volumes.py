@@ -84,6 +84,14 @@ def _size(source: core.EmptyDirVolume) -> int | None:
     return None if source.size_limit is None else quantity.parse_whole(source.size_limit)
 
 
+def pods_with_folders(folder: Path) -> set[str]:
+    """Return the uids of pods that have a folder, by the folder of all pods."""
+    try:
+        return {path.name for path in folder.iterdir()}
+    except FileNotFoundError:
+        return set()
+
+
 def discard(folder: Path) -> None:
     """Remove a pod's folder with everything in it; memory volumes first, so that nothing below them is walked."""
     volumes = folder / "volumes"

@@ -44,15 +44,15 @@ ALIASES: Final = {"/var/run": "/run"}
 """Folders that are a link on every node, and where it leads: both spellings are one path."""
 
 PATHS: Final = (
-    "/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/lib32/", "/lib64/", "/libx32/", "/opt/cni/", "/opt/fairlead/",
-    "/nix/", "/opt/nvidia/", "/ostree/", "/proc/", "/root/", "/run/cdi/", "/run/cilium/", "/run/containerd/",
+    "/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/lib32/", "/lib64/", "/libx32/", "/nix/", "/opt/cni/",
+    "/opt/fairlead/", "/opt/nvidia/", "/ostree/", "/proc/", "/root/", "/run/cdi/", "/run/cilium/", "/run/containerd/",
     "/run/cri-dockerd", "/run/crio", "/run/dbus/", "/run/docker", "/run/fairlead/", "/run/k0s/", "/run/k3s/",
-    "/run/nri/", "/run/nvidia", "/run/podman/", "/run/systemd/",
-    "/run/udev/", "/run/user/", "/sbin/", "/snap/", "/sys/", "/sysroot/", "/usr/bin/", "/usr/lib/", "/usr/lib32/",
-    "/usr/lib64/", "/usr/libexec/", "/usr/local/", "/usr/sbin/", "/usr/src/", "/var/lib/cloud/", "/var/lib/cni/", "/var/lib/containerd/",
-    "/var/lib/containers/", "/var/lib/crio/", "/var/lib/docker/", "/var/lib/etcd/", "/var/lib/fairlead/", "/var/lib/k0s/",
-    "/var/lib/kubelet/", "/var/lib/rancher/", "/var/log/containers/", "/var/log/pods/", "/var/opt/",
-    "/var/roothome/", "/var/snap/", "/var/spool/cron/", "/var/usrlocal/",
+    "/run/nri/", "/run/nvidia", "/run/podman/", "/run/systemd/", "/run/udev/", "/run/user/", "/sbin/", "/snap/",
+    "/sys/", "/sysroot/", "/usr/bin/", "/usr/lib/", "/usr/lib32/", "/usr/lib64/", "/usr/libexec/", "/usr/local/",
+    "/usr/sbin/", "/usr/src/", "/var/lib/cloud/", "/var/lib/cni/", "/var/lib/containerd/", "/var/lib/containers/",
+    "/var/lib/crio/", "/var/lib/docker/", "/var/lib/etcd/", "/var/lib/fairlead/", "/var/lib/k0s/",
+    "/var/lib/kubelet/", "/var/lib/rancher/", "/var/log/containers/", "/var/log/pods/", "/var/opt/", "/var/roothome/",
+    "/var/snap/", "/var/spool/cron/", "/var/usrlocal/",
 )  # fmt: skip
 """Beginnings of a node's paths that lead to devices, to what grants them, or to what runs as root there.
 
@@ -272,7 +272,8 @@ RULES: Final = (
         name="unconfined",
         field="securityContext.appArmorProfile.type",
         refuses=NotIn(PROFILES),
-        message="container {found} asks for another AppArmor profile than the runtime's; leave appArmorProfile out, or ask for RuntimeDefault",
+        message="container {found} asks for another AppArmor profile than the runtime's; leave appArmorProfile out, "
+        "or ask for RuntimeDefault",
         per_container=True,
     ),
     Rule(
@@ -315,8 +316,8 @@ RULES: Final = (
         name="priority",
         field="spec.priorityClassName",
         refuses=NotIn(PRIORITY_CLASSES, "priorityClasses"),
-        message="priorityClassName {found} puts the pod before those of other tenants and may end theirs; leave it out, "
-        "or ask the administrator to list it (admission.deviceAccess.priorityClasses)",
+        message="priorityClassName {found} puts the pod before those of other tenants and may end theirs; leave it "
+        "out, or ask the administrator to list it (admission.deviceAccess.priorityClasses)",
     ),
     Rule(
         name="hostPID",
@@ -452,10 +453,8 @@ def _is_refused(check: Check, value: object) -> bool:
     match check, value:
         case IsSet(), bool():
             return value
-        case NotIn(allowed), str():
-            return value not in allowed
-        case In(refused), str():
-            return value in refused
+        case NotIn(words) | In(words), str():
+            return (value in words) is isinstance(check, In)
         case LeadsTo(guarded), str():
             return _leads_to(value, guarded)
         case Matches(pattern), str():

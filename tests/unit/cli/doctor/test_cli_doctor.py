@@ -150,6 +150,7 @@ def test_a_good_machine_has_one_good_word_for_every_layer() -> None:
         ({"gpus": _reading(temperature_c=97)}, "gpus", "warn"),
         ({"gpus": _reading(remap_pending=True)}, "gpus", "warn"),
         ({"gpus": _reading(ecc_uncorrected=3)}, "gpus", "warn"),
+        ({"exposed": "the state folder /s is open to other accounts (mode 0755)"}, "state", "fail"),
         ({"disks": ("/var/lib/fairlead lies on a disk that is full",)}, "state", "fail"),
         ({"database": "state.db is damaged"}, "state", "fail"),
         ({"kubelet": machine_facts.Kubelet(socket=Path("/k"), problem="no answer")}, "kubelet", "fail"),

@@ -107,3 +107,10 @@ def test_a_lock_of_an_older_fairlead_still_says_its_pid() -> None:
 def test_no_content_of_a_lock_breaks_its_reader(text: str) -> None:
     found = heldlock.parse(text)
     assert found is None or heldlock.parse(found.text()) is not None
+
+
+def test_the_state_folder_is_closed_to_others_before_anything_lies_in_it(tmp_path: Path) -> None:
+    place = tmp_path / "one"
+    place.mkdir(mode=0o755)
+    with owner.own_machine(config(tmp_path)):
+        assert place.stat().st_mode & 0o777 == 0o700

@@ -815,18 +815,22 @@ async def test_a_damaged_home_id_stops_the_start_because_it_would_match_every_co
 
 
 async def test_a_container_without_a_pods_uid_is_left_alone_and_no_pods_folder_is_lost(world: World) -> None:
-    volume = world.settings.state.folder / "pods" / "uid-1" / "volumes" / "data"
-    volume.mkdir(parents=True)
+    folder = world.settings.state.folder / "pods"
+    (folder / "uid-of-a-pod-that-is-gone/volumes/data").mkdir(parents=True)
+    data = core.Volume(name="data", empty_dir=core.EmptyDirVolume())
+    train = _pod(_container(("true",), gpus=1))
+    train = msgspec.structs.replace(train, spec=msgspec.structs.replace(train.spec, volumes=(data,)))
     async with world.kubelet() as kubelet:
         home = (world.settings.state.folder / "kubelet" / "home-id").read_text().strip()
         assert kubelet
         await world.engine.create(ContainerSpec(name="odd", image=_IMAGE, labels={names.HOME: home}))
         await world.engine.start("odd")
-        await world.run(_pod(_container(("true",), gpus=1)))
+        await world.run(train)
         await world.until_phase("train", "Succeeded")
         await asyncio.sleep(2 * world.settings.kubelet.resync_s)
         assert "odd" in {state.name for state in await world.engine.list_containers({})}
-    assert volume.is_dir()
+        (own,) = folder.iterdir()  # what a kill left of the other is gone
+        assert (own / "volumes/data").is_dir()
 
 
 # what nobody foresaw in one pod harms no other

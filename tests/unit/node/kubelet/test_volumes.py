@@ -90,3 +90,9 @@ def test_a_kernel_that_refuses_memory_names_the_next_step(tmp_path: Path) -> Non
     with pytest.raises(errors.Unavailable) as caught:
         tmpfs.mount(tmp_path / "none", size_bytes=None)
     assert caught.value.reason == "MemoryVolumeFailed"
+
+
+def test_pods_that_left_a_folder_are_known_by_it(tmp_path: Path) -> None:
+    assert volumes.pods_with_folders(tmp_path / "pods") == set()
+    volumes.ensure(tmp_path / "pods/uid-1", pod(DISK))
+    assert volumes.pods_with_folders(tmp_path / "pods") == {"uid-1"}
