@@ -67,8 +67,8 @@ def agent(ctx: click.Context, /, config: settings.Settings) -> None:
 
 async def _run(config: settings.Settings) -> None:
     stop = stopping.stop_event()
-    if (mode := files.make_private(config.state.folder)) is not None:
-        telemetry.log.warning("state folder closed to others", path=str(config.state.folder), mode=f"{mode:04o}")
+    if files.make_private(config.state.folder) is not None:
+        telemetry.log.warning("state folder closed to other accounts", path=str(config.state.folder))
     folder = config.state.folder / "silicon"
     folder.mkdir(parents=True, exist_ok=True)
     async with cluster.monitored(config) as monitor, _store(config, monitor.meter) as store:

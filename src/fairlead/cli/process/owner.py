@@ -49,8 +49,8 @@ def own_machine(config: settings.Settings) -> Iterator[Owned]:
 @contextlib.contextmanager
 def own_state(config: settings.Settings) -> Iterator[None]:
     """Hold the state folder alone, closed to every other account. Raises: as `own_machine`; Denied: it is another's."""
-    if (mode := files.make_private(config.state.folder)) is not None:
-        telemetry.log.warning("state folder closed to others", path=str(config.state.folder), mode=f"{mode:04o}")
+    if files.make_private(config.state.folder) is not None:
+        telemetry.log.warning("state folder closed to other accounts", path=str(config.state.folder))
     with heldlock.held(config.state.folder / "lock", f"state folder {config.state.folder}", _me(config)):
         yield
 

@@ -100,8 +100,7 @@ class Kubelet:
             workers=settings.kubelet.max_pods + 1,
         )
         self._has_pods = False
-        self._relist = asyncio.Event()
-        self._published = asyncio.Event()
+        self._relist, self._published = asyncio.Event(), asyncio.Event()
         self._started = time.monotonic()
         self._machine: dict[str, str] = {}
         self._info: core.NodeSystemInfo | None = None
@@ -202,12 +201,11 @@ class Kubelet:
         """Take over what the engine has; every pod with a changed container is looked at again."""
         begun = self._containers.now()
         listed = await self._engine.list_containers({names.HOME: self._home})
-        for uid in self._containers.replace(listed, begun=begun):
-            self._queue.add(uid)
+        changed = self._containers.replace(listed, begun=begun)
         # Containers of pods that are gone are looked at after every list, changed or not, until they are gone too.
-        if self._has_pods:
-            for uid in self._containers.uids() - self._pods.keys():
-                self._queue.add(uid)
+        gone = self._containers.uids() - self._pods.keys() if self._has_pods else set()
+        for uid in {*changed, *gone}:
+            self._queue.add(uid)
 
     # the node
 

@@ -95,7 +95,8 @@ def test_a_slash_lists_every_folder_but_those_that_lead_to_root() -> None:
 
 
 def test_a_volume_of_a_kind_that_nobody_has_heard_of_is_refused_also_beside_a_known_one() -> None:
-    for kind in ({"holoDisk": {}}, {"emptyDir": {}, "holoDisk": {}}, {}):
+    kinds: tuple[dict[str, Any], ...] = ({"holoDisk": {}}, {"emptyDir": {}, "holoDisk": {}}, {})
+    for kind in kinds:
         (problem,) = tenantrule.problems(tenantpods.spec(volumes=[{"name": "v", **kind}]))
         assert problem.startswith("volume v is of a kind that a tenant's pod may not have; allowed are configMap,")
 
