@@ -12,7 +12,6 @@ import contextlib
 import os
 import socket
 import ssl
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -23,24 +22,23 @@ from uvicorn.protocols.http import h11_impl
 from uvicorn.protocols.websockets import websockets_sansio_impl
 
 from fairlead.kernel import heap, socketpeer
-from fairlead.serve import onelength, peer, sockets
-from fairlead.serve.limits import address as addresses
+from fairlead.serve import accepted, onelength, peer, sockets
 
 _GRACE_S: Final = 2
 _PING_S = 20.0
+_LARGEST_MESSAGE: Final = 1 << 20
+"""Bytes of one WebSocket message; clients send pieces of 64 KiB."""
 
 
 class _Connection(h11_impl.H11Protocol):
     """One connection: hung up on if a request does not come to its end in time, refused if there are too many.
 
     Uvicorn's own timeouts begin after an answer, so without these a client that sends a byte now and then would keep a
-    connection, and a file descriptor, for ever.
+    connection, and a file descriptor, for ever. How many there are is counted by socket (`accepted`).
     """
 
-    limits = sockets.LIMITS
-    open_by: ClassVar[Counter[int | str]] = Counter()
-    """Connections by holder, a uid or a network; each server has its own."""
-    _holder: int | str | None = None
+    among: ClassVar[accepted.Connections] = accepted.Connections(sockets.LIMITS)
+    """What is open beside it; each server has its own."""
     _waits_for: Any = None
     """The state of the client's side that the timer was set for."""
     _timer: asyncio.TimerHandle | None = None
@@ -50,24 +48,21 @@ class _Connection(h11_impl.H11Protocol):
         connection = transport.get_extra_info("socket")
         caller = None if connection is None else socketpeer.read(connection)
         self.app_state = {**self.app_state, peer.KEY: caller, peer.HANG_UP: transport.abort}
-        if caller is not None:
-            self._holder = caller.uid
-        elif self.client is not None:
-            self._holder = str(addresses.network(self.client[0]))
-        if self._holder is not None:
-            self.open_by[self._holder] += 1
-        if self._is_one_too_many(caller):
+        counted = accepted.of(transport)
+        if counted is not None:
+            counted.establish()
+        if counted is not None and self._is_one_too_many(counted.holder, caller):
             self._refuse(b"503 Service Unavailable")
         else:
             self._watch()
 
-    def _is_one_too_many(self, caller: socketpeer.Peer | None) -> bool:
-        limits, now = self.limits, len(self.connections)
-        if caller is None and self._holder is not None:
-            return self.open_by[self._holder] > limits.per_address or now > limits.connections
-        if caller is None or caller.uid in {0, os.geteuid()}:
+    def _is_one_too_many(self, holder: accepted.Holder, caller: socketpeer.Peer | None) -> bool:
+        limits, own, now = self.among.limits, self.among.by[holder], self.among.total
+        if caller is None:
+            return own > limits.per_address or now > limits.connections
+        if caller.uid in {0, os.geteuid()}:
             return now > limits.connections
-        return self.open_by[caller.uid] > limits.per_user or now > limits.connections - limits.reserved
+        return own > limits.per_user or now > limits.connections - limits.reserved
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -82,16 +77,11 @@ class _Connection(h11_impl.H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
         super().connection_lost(exc)
-        if self._holder is not None:
-            self.open_by[self._holder] -= 1
-            if not self.open_by[self._holder]:
-                del self.open_by[self._holder]
-            self._holder = None
 
     def _watch(self) -> None:
         """Set the timer for the part of the request that is awaited; a timer for the same part runs on."""
         owed = self.conn.their_state
-        given_s = {h11.IDLE: self.limits.head_s, h11.SEND_BODY: self.limits.body_s}.get(owed)
+        given_s = {h11.IDLE: self.among.limits.head_s, h11.SEND_BODY: self.among.limits.body_s}.get(owed)
         if given_s is None or self.transport.is_closing() or self.transport.get_protocol() is not self:
             self._unwatch()
         elif owed is not self._waits_for:
@@ -173,10 +163,11 @@ async def _serve(
     limits: sockets.Limits = sockets.LIMITS,
     context: ssl.SSLContext | None = None,
 ) -> None:
+    connections = accepted.Connections(limits)
     config = uvicorn.Config(
         onelength.ensure(app),
         ssl_context_factory=None if context is None else lambda _config, _default: context,
-        http=type("Connection", (_Connection,), {"limits": limits, "open_by": Counter()}),
+        http=type("Connection", (_Connection,), {"among": connections}),
         lifespan="off",
         log_config=None,
         log_level="warning",
@@ -187,11 +178,14 @@ async def _serve(
         # A ping that cannot be sent shows that a client is gone; no pong is awaited, as it queues behind unread frames.
         ws_ping_interval=_PING_S,
         ws_ping_timeout=None,
+        ws_per_message_deflate=False,  # 60 KB would become 16 MB before anybody has asked who sends them
+        ws_max_size=_LARGEST_MESSAGE,
         timeout_graceful_shutdown=_GRACE_S,
     )
     server = _Server(config)
+    counted = accepted.Listener(listener, connections, is_tls=context is not None)
     async with asyncio.TaskGroup() as group:
-        serving = group.create_task(server.serve(sockets=[listener]))
+        serving = group.create_task(server.serve(sockets=[counted]))
         try:
             await asyncio.shield(serving)
         except asyncio.CancelledError:

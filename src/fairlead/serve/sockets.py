@@ -39,6 +39,11 @@ class Limits:
     """Of those, kept for root and the user of the service: others cannot shut the administrator out."""
     per_address: int = 256
     """On TCP, for each address; a /64 of IPv6 counts as one."""
+    handshakes: int = 256
+    """TLS handshakes open at once, which cost 256 KiB each; further connections are closed."""
+    handshakes_per_address: int = 64
+    handshake_s: float = 10.0
+    """From the connection to the end of its TLS handshake."""
 
 
 LIMITS: Final = Limits()
