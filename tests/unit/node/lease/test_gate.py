@@ -417,7 +417,7 @@ async def test_a_gpu_is_given_to_nobody_while_a_process_of_an_ended_pod_could_op
         await node.give(0)
         await node.until_named(0)
         pod, other = [await store.get(core.Pod, name, "team") for name in ("a", "other")]
-        reachable = () if is_hidden else (("c", 195, 0),)
+        reachable: tuple[openfiles.Number, ...] = () if is_hidden else (("c", 195, 0),)
         node.outliving += [  # the other lives: a monitor with privileges
             opener(8, pod, reachable),
             opener(9, other, (("c", 195, 0),)),
