@@ -29,18 +29,20 @@ class Facts:
     """Why the ledger cannot be read; empty: it was, or there is none."""
     damaged: tuple[Path, ...] = ()
     """Ledgers that were set aside because they were damaged."""
+    is_off: bool = False
+    """Whether GPUs are given away without a ledger."""
     reports: int | None = None
     """How many are signed and in their chain; None: there are none."""
     forged: str = ""
     """Why the reports do not hold; empty: they do."""
 
 
-def collect(folder: Path) -> Facts:
-    """Read the ledger and its reports. Args: folder: of the ledger."""
+def collect(folder: Path, *, is_off: bool) -> Facts:
+    """Read the ledger and its reports. Args: folder: of the ledger.   is_off: the agent keeps none."""
     damaged = tuple(sorted(folder.glob(f"{ledgerfile.NAME}.damaged-*")))
     path = folder / ledgerfile.NAME
     if not path.exists():
-        return Facts(damaged=damaged)
+        return Facts(damaged=damaged, is_off=is_off)
     try:
         rows, _ = ledgerfile.read(path)
     except errors.FairleadError as error:
@@ -57,7 +59,9 @@ def collect(folder: Path) -> Facts:
 
 
 def check(seen: Facts) -> Iterator[Finding]:
-    """Yield findings; none where no ledger is kept."""
+    """Yield findings; none where no GPU has passed through the ledger yet."""
+    if seen.is_off:
+        yield off("the ledger is off")
     for path in seen.damaged:
         yield Finding(
             check="ledger",
@@ -85,6 +89,17 @@ def check(seen: Facts) -> Iterator[Finding]:
         counts = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
         proved = f"; {seen.reports} signed reports hold" if seen.reports is not None else ""
         yield Finding(check="ledger", level="ok", what=f"{len(seen.rows)} GPUs: {counts}{proved}")
+
+
+def off(what: str) -> Finding:
+    """Return what there is to say of GPUs that are given away without a ledger."""
+    return Finding(
+        check="ledger",
+        level="warn",
+        what=what,
+        why="a pod that is removed by force may share its GPU with the next one, and nothing is counted for usage",
+        fix="take `lease.ledger=off` out of the settings: on is the default",
+    )
 
 
 def _of(key: str, row: Row) -> Iterator[Finding]:

@@ -183,7 +183,10 @@ async def _collect_service(
         disks=_full_disks(folder, own_folder),
         database=_damage(folder),
         mps=mps.collect(folder),
-        lease=lease.collect(folder / config.lease_folder.name),
+        lease=lease.collect(
+            folder / config.lease_folder.name,
+            is_off=bool(listing.gpus) and not any(view.lease for view in listing.gpus),
+        ),
         secret=secret.collect(folder, kept),
         tenancy=await tenancy.collect(config),
         rules=await _audit(config, folder, own_folder) if os.geteuid() == 0 else None,
@@ -378,7 +381,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
         disks=_full_disks(config.state.folder, config.node.cdi_folder),
         database=_damage(config.state.folder),
         mps=mps.collect(config.state.folder),
-        lease=lease.collect(config.lease_folder),
+        lease=lease.collect(config.lease_folder, is_off=config.lease.ledger == "off"),
         tenancy=await tenancy.collect(config),
         was_simulated=simulated.exists(),
     )

@@ -20,6 +20,7 @@ from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
+from fairlead.model.ids import DeviceID
 from fairlead.node.cdi import specfiles
 from fairlead.node.inventory import latest, monitor
 from fairlead.node.lease import cleaning as cleanings
@@ -147,6 +148,13 @@ class Gate:
                 break
             await asyncio.sleep(_NEWS_GAP_S)
         return living
+
+    def held(self, resource: str) -> frozenset[DeviceID]:
+        """Return the devices of a resource that pods have which live, whatever the kubelet lists."""
+        rows = [row for row in self.rows.value.values() if row.state is State.HELD]
+        living = self._holders.living(rows)
+        claims = (claim for row in rows for claim in row.claims if claim.resource == resource)
+        return frozenset(DeviceID(claim.device) for claim in claims if claim.device in living)
 
     def problem(self, device: Device) -> tuple[str, str] | None:
         """Return reason and message why a device must not be advertised as healthy, None where it may.

@@ -473,6 +473,20 @@ async def test_w16_a_kubelet_that_asks_for_what_another_pod_has_is_refused(node:
             assert (node.state(0), node.row(0).epoch) == (State.HELD, epoch)
 
 
+async def test_what_pods_that_live_have_is_known_though_the_kubelet_lost_its_checkpoint(node: Node) -> None:
+    async with foreign(node, "a") as store:
+        await node.give(0)
+        await node.until_named(0)
+        node.forget(0)
+        assert node.gate.held(RESOURCE) == {UUIDS[0]}
+        assert node.gate.held("amd.com/gpu") == frozenset()
+        await store.delete(core.Pod, "a", "team", grace_s=0)
+        async with asyncio.timeout(20):
+            while node.gate.held(RESOURCE):
+                node.gate.poke()
+                await asyncio.sleep(0.005)
+
+
 async def test_w16_a_pod_whose_end_the_store_tells_a_moment_later_is_waited_for(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
