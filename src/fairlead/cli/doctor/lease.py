@@ -13,6 +13,7 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.cli.doctor.finding import Finding
+from fairlead.kernel import openfiles
 from fairlead.node.lease import ledgerfile, reports
 from fairlead.plan.lease.row import Row, State
 
@@ -31,6 +32,8 @@ class Facts:
     """Ledgers that were set aside because they were damaged."""
     is_off: bool = False
     """Whether GPUs are given away without a ledger."""
+    shows_in_flight: bool = True
+    """Whether the kernel says that a socket has descriptors in flight."""
     reports: int | None = None
     """How many are signed and in their chain; None: there are none."""
     forged: str = ""
@@ -47,15 +50,16 @@ def collect(folder: Path, *, is_off: bool) -> Facts:
         rows, _ = ledgerfile.read(path)
     except errors.FairleadError as error:
         return Facts(problem=errors.sentence(error), damaged=damaged)
+    shows = openfiles.shows_in_flight()
     if not (folder / reports.NAME).exists():
-        return Facts(rows=rows, damaged=damaged)
+        return Facts(rows=rows, damaged=damaged, shows_in_flight=shows)
     from fairlead.node.lease import signing  # it loads a large library
 
     try:
         proved = reports.verify(folder, signing.Verifier(folder / signing.PUBLIC), known=reports.named(rows))
     except errors.FairleadError as error:
-        return Facts(rows=rows, damaged=damaged, forged=errors.sentence(error))
-    return Facts(rows=rows, damaged=damaged, reports=len(proved))
+        return Facts(rows=rows, damaged=damaged, shows_in_flight=shows, forged=errors.sentence(error))
+    return Facts(rows=rows, damaged=damaged, shows_in_flight=shows, reports=len(proved))
 
 
 def check(seen: Facts) -> Iterator[Finding]:
@@ -69,6 +73,14 @@ def check(seen: Facts) -> Iterator[Finding]:
             what=f"a damaged ledger was set aside as {path}",
             why="every GPU was taken for unknown then, and what happened before is in that file alone",
             fix="look at the disk; remove the file once it is no longer needed",
+        )
+    if not seen.shows_in_flight:
+        yield Finding(
+            check="ledger",
+            level="warn",
+            what="this kernel does not say which sockets have descriptors in flight",
+            why="a GPU that an ended container sent to another one of its tenant's may be given on while it is open",
+            fix="Linux 5.6 and later say it",
         )
     if seen.problem:
         fix = "the agent's next start sets it aside; pods that run keep their GPUs"

@@ -36,6 +36,11 @@ def test_a_ledger_that_is_off_is_said_with_what_that_means(tmp_path: Path) -> No
     assert "lease.ledger=off" in found.fix
 
 
+def test_a_kernel_that_hides_descriptors_in_flight_is_said() -> None:
+    (found,) = lease.check(lease.Facts(shows_in_flight=False))
+    assert (found.level, "in flight" in found.what, "5.6" in found.fix) == ("warn", True, True)
+
+
 def test_a_gpu_in_quarantine_is_named_with_its_reason_and_the_others_are_counted(tmp_path: Path) -> None:
     asyncio.run(fill(tmp_path))
     assert said(tmp_path) == [
