@@ -281,6 +281,8 @@ class _Files:
     doubts: list[str] = field(default_factory=list)
     rings: int = 0
     """Descriptors of an io_uring."""
+    is_blind: bool = False
+    """Whether we may read no other user's process: then a refusal says nothing of the one that it is about."""
 
     @property
     def doubt(self) -> str:
@@ -288,7 +290,9 @@ class _Files:
 
     def unread(self, what: str, error: OSError, thread: Path) -> None:
         """Note what could not be read of a thread; nothing where the thread has ended meanwhile."""
-        if not isinstance(error, _GONE) and _status(thread)[0] not in _ENDED:
+        if isinstance(error, _GONE) or (self.is_blind and isinstance(error, PermissionError)):
+            return
+        if _status(thread)[0] not in _ENDED:
             self.doubts.append(f"{what} cannot be read: {error.strerror}")
 
 
@@ -316,11 +320,22 @@ def _look(process: Path, same: Comparison) -> tuple[list[_Thread], _Files]:
     """Return a process's threads and files; once more where a thread ended while it was read for all of its table."""
     for _ in range(_ROUNDS):
         threads = _threads(process, same)
-        files = _files(threads)
+        files = _files(threads, is_blind=_is_blind(process.parent))
         if all(one.is_ending or _is_whole(one.folder) for one in threads):
             return threads, files
     files.doubts.append("has threads that end while it is looked at")
     return threads, files
+
+
+def _is_blind(proc: Path) -> bool:
+    """Return whether the host's first process may not be read, as by an agent that has no privileges."""
+    try:
+        os.readlink(proc / "1/ns/mnt")  # noqa: PTH115  (a name, not a path)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _is_whole(thread: Path) -> bool:
@@ -348,9 +363,9 @@ def _status(thread: Path) -> tuple[str, int]:
     return (fields[0], int(fields[6])) if len(fields) > 6 else (" ", 0)
 
 
-def _files(threads: Sequence[_Thread]) -> _Files:
+def _files(threads: Sequence[_Thread], *, is_blind: bool) -> _Files:
     """Return every device that a process has open or mapped, and what it has that may be one."""
-    found, read = _Files(), [one.folder for one in threads if not one.is_ending]
+    found, read = _Files(is_blind=is_blind), [one.folder for one in threads if not one.is_ending]
     if len(read) < len(threads):
         found.doubts.append("is ending and may not have closed its files")
     for thread in read:

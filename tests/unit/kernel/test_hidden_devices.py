@@ -140,6 +140,23 @@ def test_what_cannot_be_read_counts(proc: Path, name: str) -> None:
     assert "cannot be read: Too many levels of symbolic links" in found.doubt
 
 
+def test_an_agent_that_may_read_nothing_takes_no_refusal_for_a_doubt(node: Path) -> None:
+    """Else one without privileges, as beside simulated GPUs in a cluster, would give no GPU on beside a living pod."""
+    with hiding.hidden("plain", node) as pid:
+        there, mine = os.pipe()
+        child = os.fork()
+        if not child:
+            os.setgid(65534)
+            os.setuid(65534)
+            doubts = [one.doubt for one in look(pid)]
+            os.write(mine, repr(doubts).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert os.read(there, 4096) == b"[]"
+        os.close(there)
+        os.close(mine)
+
+
 def test_what_cannot_be_read_of_a_process_that_has_ended_does_not_count(proc: Path) -> None:
     for pid, state in (("7", "Z"), ("8", "X")):
         folder = made(proc, pid, pid, state)
