@@ -82,6 +82,8 @@ class Model:
     pods: tuple[PodPlan, ...]
     rules: table.Rules = table.SHIPPED
     hold: Hold = hold_all
+    sees: Callable[[tuple[str, ...]], tuple[str, ...]] = lambda openers: openers
+    """What a look at the processes that have a GPU open tells of them, if there are any."""
     loses_ledger: bool = True
     keeps_stale: bool = False
     """Whether reports of earlier epochs stay on their way. The shipped guards refuse each of them (a test in
@@ -175,6 +177,7 @@ class Model:
         row = world.rows[gpu]
         if row.state in {State.UNKNOWN, State.DIRTY, State.FREE, State.HELD, State.RELEASING}:
             openers = tuple(f"pod{at}" for at in self._open(world, gpu))
+            openers = self.sees(openers) if openers else ()
             is_asked = any(phase == "asking" and gpu in self.pods[at].gpus for at, phase in enumerate(world.pods))
             seen = ("seen", gpu, row.epoch, world.kubelet[gpu] is not None, openers, not is_asked)
             if self._has_room(world):

@@ -93,7 +93,7 @@ class BenchSilicon:
         return
 
 
-@pytest.fixture(autouse=True, params=["off", pytest.param("on", marks=pytest.mark.slow)])
+@pytest.fixture(autouse=True, params=["on", pytest.param("off", marks=pytest.mark.slow)])
 def ledger(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run each test of an agent twice: without the ledger, and with it below Allocate."""
     monkeypatch.setattr(Home, "ledger", request.param)
@@ -103,7 +103,7 @@ def ledger(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 class Home:
     """One machine: folders, store, silicon and the kubelet's checkpoint."""
 
-    ledger = "off"
+    ledger = "on"
     """Whether its agent keeps a ledger of who has which GPU."""
 
     def __init__(self, root: Path, count: int) -> None:

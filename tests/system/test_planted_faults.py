@@ -83,9 +83,11 @@ def spec(text: str, name: str, *, mode: int = 0o644) -> Callable[[Home], context
 
 @contextlib.contextmanager
 def second_definition(home: Home) -> Iterator[None]:
+    home.start("holder", "-g", "1")  # the spec shows what is held, and no more
     own = cdi_folder(home) / "fairlead.dev-gpu.json"
     with spec(own.read_text(), "nvidia.yaml")(home):
         yield
+    home.ok("rm", "-f", "holder")
     time.sleep(0.2)
 
 

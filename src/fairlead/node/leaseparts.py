@@ -101,6 +101,8 @@ class LeasePart:
             told=self._tell,
             is_kubelet_foreign=facts.is_kubelet_foreign,
         )
+        if self.taken is not None:
+            self.taken.of_ledger = found.held
         if self._pods is not None:
             self._pods.listen(lambda *_: found.poke())
         if self._objects is not None:
@@ -135,20 +137,25 @@ class LeasePart:
 
     async def run(self, snapshots: latest.Latest[monitor.Snapshot]) -> None:
         """Run for ever."""
-        if self.gate is None:
-            await asked.keep_unoffered(self._quarantines, self.changed)
-            return
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.gate.run(), name="ledger")
-            tasks.create_task(snapshots.follow(self.gate.update), name="ledger: inventory")
-            tasks.create_task(asked.carry_out(self.gate, self._quarantines), name="ledger: quarantine")
-            poke = self.gate.poke
-            tasks.create_task(self._holdings.latest.follow(lambda _: poke()), name="ledger: kubelet")
-            tasks.create_task(self.gate.problems.follow(lambda _: self.changed()), name="ledger: kept back")
+            if self.taken is not None:
+                tasks.create_task(self._holdings.latest.follow(self.taken.note), name="lease: last known holders")
+            if self.gate is None:
+                tasks.create_task(asked.keep_unoffered(self._quarantines, self.changed), name="lease: quarantine")
+            else:
+                tasks.create_task(self._run_gate(self.gate, snapshots), name="ledger")
+
+    async def _run_gate(self, gate: gate.Gate, snapshots: latest.Latest[monitor.Snapshot]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(gate.run(), name="ledger: gate")
+            tasks.create_task(snapshots.follow(gate.update), name="ledger: inventory")
+            tasks.create_task(asked.carry_out(gate, self._quarantines), name="ledger: quarantine")
+            tasks.create_task(self._holdings.latest.follow(lambda _: gate.poke()), name="ledger: kubelet")
+            tasks.create_task(gate.problems.follow(lambda _: self.changed()), name="ledger: kept back")
             if self._pods is not None:
                 # A first list without pods calls no listener; a round is due all the same, for what it lets go of.
                 await self._pods.listed.wait()
-                poke()
+                gate.poke()
 
 
 def _verifier(settings: Settings, seen: gpuholders.GPUHolders, facts: NodeFacts) -> verifier.Verifier | None:

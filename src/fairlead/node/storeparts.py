@@ -80,6 +80,7 @@ class StoreParts:
             holdings=holdings,
             snapshots=snapshots,
             advertised=advertised,
+            uids=self.publisher.uids,
         )
         wants = settings.health
         self.node_conditions = nodecondition.NodeConditions(

@@ -1,4 +1,4 @@
-"""Counts connections from the moment they are accepted until their socket is closed, whoever speaks on them.
+"""Counts connections from the moment they are accepted until their socket is closed.
 
 A server counts what it has accepted, not what its protocol has heard of: a client that never ends its TLS handshake
 never becomes an HTTP connection, and one that becomes a WebSocket leaves the HTTP protocol without a word. So the count

@@ -178,7 +178,7 @@ async def _serve(
         # A ping that cannot be sent shows that a client is gone; no pong is awaited, as it queues behind unread frames.
         ws_ping_interval=_PING_S,
         ws_ping_timeout=None,
-        ws_per_message_deflate=False,  # 60 KB would become 16 MB before anybody has asked who sends them
+        ws_per_message_deflate=False,  # 60 KB would become 16 MB before the caller is known
         ws_max_size=_LARGEST_MESSAGE,
         timeout_graceful_shutdown=_GRACE_S,
     )

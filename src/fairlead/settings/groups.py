@@ -247,9 +247,10 @@ class LeaseSettings:
     """Possession: the node's ledger of who has which GPU, and what happens to a GPU between two tenants."""
 
     ledger: str = row(
-        "off",
+        "on",
         text="whether every GPU passes through the node's ledger: given away in one transaction, shown in CDI specs "
-        "only while it is held, free again when its pod is gone and no process has it open",
+        "only while it is held, free again when its pod is gone and no process has it open; off: a pod removed by "
+        "force may share its GPU with the next one",
         choices=("off", "on"),
     )
     reuse: str = row(

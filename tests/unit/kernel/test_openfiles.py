@@ -10,7 +10,7 @@ from fairlead.kernel import openfiles
 
 OWN = "/kubepods.slice/kubepods-pod0a0a0a0a_0000_0000_0000_000000000001.slice/cri-1.scope"
 OTHER = "pod0b0b0b0b-0000-0000-0000-000000000002"
-NULL = ("c", 1, 3)
+NULL: openfiles.Number = ("c", 1, 3)
 
 
 def process(proc: Path, pid: str, *, mounts: str, cgroup: str = "", opened: str = "") -> None:

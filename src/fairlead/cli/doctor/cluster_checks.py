@@ -12,6 +12,7 @@ from typing import Final
 from fairlead import errors
 from fairlead.cli.core import output
 from fairlead.cli.doctor import cluster_kinds, cluster_safety, unchecked
+from fairlead.cli.doctor import lease as ledger
 from fairlead.cli.doctor.cluster_facts import LEADERS, POOLS, Facts
 from fairlead.cli.doctor.finding import Finding
 from fairlead.plan.pod import admission, podstate
@@ -29,6 +30,8 @@ _PATIENCE_S: Final = 10.0
 _STARTS_S: Final = 30.0
 """So long an agent's pod may take to be ready before something is wrong with it."""
 _LISTED: Final = 10
+_LEDGER: Final = "FAIRLEAD_LEASE_LEDGER"
+"""As which the chart gives an agent the setting."""
 
 
 def check(seen: Facts) -> Iterator[Finding]:
@@ -97,6 +100,9 @@ def _agent(seen: Facts) -> Iterator[Finding]:
         )
     for one in agents:
         yield from _rollout(seen, one)
+        environment = {item.name: item.value for box in one.spec.template.spec.containers for item in box.env}
+        if environment.get(_LEDGER) == "off":
+            yield ledger.off(f"agents of {one.metadata.namespace}/{one.metadata.name} keep no ledger")
 
 
 def _rollout(seen: Facts, agent: workload.DaemonSet) -> Iterator[Finding]:

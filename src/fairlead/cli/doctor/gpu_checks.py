@@ -40,7 +40,7 @@ _MPS: Final = (
 _RESET: Final = "end what uses it (`fairlead ps` says who), then `nvidia-smi --gpu-reset -i {index}`"
 _FIXES: Final[Mapping[str, str]] = {
     **health.MENDING,
-    conflict.REASON: "see the finding on `cdi`",
+    conflict.REASON: "run the commands named there; until then engines refuse what both files define",
     "CDISpecMissing": "see the findings on `driver` and `cdi`; the agent writes the spec again once they are mended",
     "HoldersUnknown": "see the finding on `kubelet`",
     "HeldByOtherResource": "wait until that pod has ended, or end it",

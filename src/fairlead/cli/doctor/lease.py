@@ -13,6 +13,7 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.cli.doctor.finding import Finding
+from fairlead.kernel import openfiles
 from fairlead.node.lease import ledgerfile, reports
 from fairlead.plan.lease.row import Row, State
 
@@ -29,35 +30,42 @@ class Facts:
     """Why the ledger cannot be read; empty: it was, or there is none."""
     damaged: tuple[Path, ...] = ()
     """Ledgers that were set aside because they were damaged."""
+    is_off: bool = False
+    """Whether GPUs are given away without a ledger."""
+    shows_in_flight: bool = True
+    """Whether the kernel says that a socket has descriptors in flight."""
     reports: int | None = None
     """How many are signed and in their chain; None: there are none."""
     forged: str = ""
     """Why the reports do not hold; empty: they do."""
 
 
-def collect(folder: Path) -> Facts:
-    """Read the ledger and its reports. Args: folder: of the ledger."""
+def collect(folder: Path, *, is_off: bool) -> Facts:
+    """Read the ledger and its reports. Args: folder: of the ledger.   is_off: the agent keeps none."""
     damaged = tuple(sorted(folder.glob(f"{ledgerfile.NAME}.damaged-*")))
     path = folder / ledgerfile.NAME
     if not path.exists():
-        return Facts(damaged=damaged)
+        return Facts(damaged=damaged, is_off=is_off)
     try:
         rows, _ = ledgerfile.read(path)
     except errors.FairleadError as error:
         return Facts(problem=errors.sentence(error), damaged=damaged)
+    shows = openfiles.shows_in_flight()
     if not (folder / reports.NAME).exists():
-        return Facts(rows=rows, damaged=damaged)
+        return Facts(rows=rows, damaged=damaged, shows_in_flight=shows)
     from fairlead.node.lease import signing  # it loads a large library
 
     try:
         proved = reports.verify(folder, signing.Verifier(folder / signing.PUBLIC), known=reports.named(rows))
     except errors.FairleadError as error:
-        return Facts(rows=rows, damaged=damaged, forged=errors.sentence(error))
-    return Facts(rows=rows, damaged=damaged, reports=len(proved))
+        return Facts(rows=rows, damaged=damaged, shows_in_flight=shows, forged=errors.sentence(error))
+    return Facts(rows=rows, damaged=damaged, shows_in_flight=shows, reports=len(proved))
 
 
 def check(seen: Facts) -> Iterator[Finding]:
-    """Yield findings; none where no ledger is kept."""
+    """Yield findings; none where no GPU has passed through the ledger yet."""
+    if seen.is_off:
+        yield off("the ledger is off")
     for path in seen.damaged:
         yield Finding(
             check="ledger",
@@ -65,6 +73,14 @@ def check(seen: Facts) -> Iterator[Finding]:
             what=f"a damaged ledger was set aside as {path}",
             why="every GPU was taken for unknown then, and what happened before is in that file alone",
             fix="look at the disk; remove the file once it is no longer needed",
+        )
+    if not seen.shows_in_flight:
+        yield Finding(
+            check="ledger",
+            level="warn",
+            what="this kernel does not say which sockets have descriptors in flight",
+            why="a GPU that an ended container sent to another one of its tenant's may be given on while it is open",
+            fix="Linux 5.6 and later say it",
         )
     if seen.problem:
         fix = "the agent's next start sets it aside; pods that run keep their GPUs"
@@ -85,6 +101,17 @@ def check(seen: Facts) -> Iterator[Finding]:
         counts = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
         proved = f"; {seen.reports} signed reports hold" if seen.reports is not None else ""
         yield Finding(check="ledger", level="ok", what=f"{len(seen.rows)} GPUs: {counts}{proved}")
+
+
+def off(what: str) -> Finding:
+    """Return what there is to say of GPUs that are given away without a ledger."""
+    return Finding(
+        check="ledger",
+        level="warn",
+        what=what,
+        why="a pod that is removed by force may share its GPU with the next one, and nothing is counted for usage",
+        fix="take `lease.ledger=off` out of the settings: on is the default",
+    )
 
 
 def _of(key: str, row: Row) -> Iterator[Finding]:

@@ -186,7 +186,10 @@ async def _collect_service(
         exposed=_exposed(folder),
         database=_damage(folder),
         mps=mps.collect(folder),
-        lease=lease.collect(folder / config.lease_folder.name),
+        lease=lease.collect(
+            folder / config.lease_folder.name,
+            is_off=bool(listing.gpus) and not any(view.lease for view in listing.gpus),
+        ),
         secret=secret.collect(folder, kept),
         tenancy=await tenancy.collect(config),
         rules=await _audit(config, folder, own_folder) if os.geteuid() == 0 else None,
@@ -387,7 +390,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
         exposed=_exposed(config.state.folder),
         database=_damage(config.state.folder),
         mps=mps.collect(config.state.folder),
-        lease=lease.collect(config.lease_folder),
+        lease=lease.collect(config.lease_folder, is_off=config.lease.ledger == "off"),
         tenancy=await tenancy.collect(config),
         was_simulated=simulated.exists(),
     )

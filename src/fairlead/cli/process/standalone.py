@@ -138,7 +138,7 @@ async def run_service(
                     ),
                     tenancies=kept.trial,
                     credentials=kept.credentials,
-                    metering=leases.StoreMetering(store=store, pricing=pricing),
+                    metering=leases.StoreMetering(store=store, pricing=pricing, is_kept=config.lease.ledger == "on"),
                     ledger=ledgers.NodeLedger(folder=config.lease_folder),
                 ),
                 info=_service_info(config, node, owned.cdi_folder, public),

@@ -115,6 +115,8 @@ class Holdings:
         self._due: float | None = None
         self._problem = ""
         self._failing_since: float | None = None
+        self._has_answered = False
+        """Whether a kubelet answered the connection that stays; others may have heard it before."""
         self._begun = self._kept = 0
 
     def ask(self, *, after_s: float = 0.0) -> None:
@@ -177,7 +179,7 @@ class Holdings:
             if self.is_absent.value:
                 self._settled.set()
             return self._retries.next()
-        self._problem, self._failing_since = "", None
+        self._problem, self._failing_since, self._has_answered = "", None, True
         self._retries.reset()
         self.is_absent.set(False)
         return SLOW_S
@@ -186,7 +188,7 @@ class Holdings:
         """Log a failure once; a kubelet that begins beside us does not answer yet, and gets time first."""
         now = asyncio.get_running_loop().time()
         self._failing_since = now if self._failing_since is None else self._failing_since
-        is_starting = self.latest.value is None and now - self._failing_since < STARTING_S
+        is_starting = not self._has_answered and now - self._failing_since < STARTING_S
         if is_starting or error.reason == self._problem:
             return
         self._problem = error.reason

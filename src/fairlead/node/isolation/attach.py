@@ -258,9 +258,16 @@ async def _holders_gone(
     return tuple(ended)
 
 
+def _holder_in_words(one: openfiles.Holder) -> str:
+    first = ", its first process" if one.is_first else ""
+    doubt = f", {one.doubt}" if one.doubt and not one.devices else ""
+    return f"{one.name} (pid {one.pid}{first}{doubt})"
+
+
 def _in_use(found: Sequence[openfiles.Holder]) -> errors.Conflict:
-    who = ", ".join(f"{one.name} (pid {one.pid}{', its first process' if one.is_first else ''})" for one in found)
-    message = f"the device is open in {len(found)} processes of the container: {who}"
+    who = ", ".join(_holder_in_words(one) for one in found)
+    may_be = "" if all(one.devices for one in found) else ", or may be,"
+    message = f"the device is open{may_be} in {len(found)} processes of the container: {who}"
     hint = "let them close it, or use --force, which ends them"
     return errors.Conflict(message, reason="DeviceInUse", hint=hint, pids=[one.pid for one in found])
 

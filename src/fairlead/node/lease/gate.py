@@ -20,6 +20,7 @@ from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
+from fairlead.model.ids import DeviceID
 from fairlead.node.cdi import specfiles
 from fairlead.node.inventory import latest, monitor
 from fairlead.node.lease import cleaning as cleanings
@@ -88,7 +89,7 @@ class Gate:
         self.problems: latest.Latest[Mapping[str, tuple[str, str]]] = latest.Latest({})
         """Reason and message why a GPU must not be offered, by its key."""
         self._openers: dict[str, tuple[str, ...]] = {}
-        """Processes that had a GPU open when it was last looked at, by its key."""
+        """Processes that had a GPU open, or may have had, when it was last looked at, by its key."""
         self._leaving: set[str] = set()
         """GPUs that are being released: their CDI entries are gone, and the ledger is about to say so."""
 
@@ -147,6 +148,13 @@ class Gate:
                 break
             await asyncio.sleep(_NEWS_GAP_S)
         return living
+
+    def held(self, resource: str) -> frozenset[DeviceID]:
+        """Return the devices of a resource that pods have which live, whatever the kubelet lists."""
+        rows = [row for row in self.rows.value.values() if row.state is State.HELD]
+        living = self._holders.living(rows)
+        claims = (claim for row in rows for claim in row.claims if claim.resource == resource)
+        return frozenset(DeviceID(claim.device) for claim in claims if claim.device in living)
 
     def problem(self, device: Device) -> tuple[str, str] | None:
         """Return reason and message why a device must not be advertised as healthy, None where it may.
@@ -289,7 +297,7 @@ class Gate:
             seen = await self._holders.look(tuple(rows.values()), listed, asked=asked)
             steps = {key: self._plan(row, seen[key]) for key, row in rows.items()}
             due = [key for key, found in steps.items() if found]
-            self._openers = {**self._openers, **{key: one.openers for key, one in seen.items()}}
+            self._openers = {**self._openers, **{key: one.processes for key, one in seen.items()}}
             self._leaving = {key for key in due if steps[key][-1].after.state is State.RELEASING}
             try:
                 if self._leaving:
@@ -329,10 +337,10 @@ class Gate:
         return check.judge(self._holders.reading(key), is_reset=is_reset)
 
     async def _look(self, key: str) -> tuple[str, ...]:
-        """Return which processes have a GPU open now."""
+        """Return which processes have a GPU open now, or may have."""
         row = self._opened().rows.value.get(key) or Row(key=key)
         seen = await self._holders.look((row,), await self._holders.list_holdings(), asked=frozenset())
-        return seen[key].openers
+        return seen[key].processes
 
     async def _act(self, decide: ledgers.Decision) -> tuple[Change, ...]:
         ledger = self._opened()

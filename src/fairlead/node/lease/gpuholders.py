@@ -5,6 +5,11 @@ for a moment after the kubelet began. Pods of the store outlive that moment. A p
 was removed by force, or refused by a kubelet that began again: for seconds it may have no GPU open and still could, so
 it counts as much. A process of a pod that lives, and that the kubelet gave no GPU, is a monitor with privileges of its
 own; it is neither a tenant nor against a release.
+
+Some files of a process cannot be told from a GPU (`kernel.openfiles`): a doubt. It counts for the processes that could
+have been given the GPU: those that have its node in their /dev, those of the pods that had it, of pods in the same
+namespaces (volumes are shared there, so that a descriptor can be sent), and of pods that the store does not know. The
+doubts of others are not asked about, or one tenant's program could keep back every GPU.
 """
 
 from __future__ import annotations
@@ -110,6 +115,7 @@ class GPUHolders:
             row.key: Seen(
                 claims=claims.get(row.key, ()),
                 openers=tuple(found for one in openers if (found := self._in_words(row, one, listed))),
+                doubts=tuple(f"{one.name} (pid {one.pid}, {one.doubt})" for one in self._doubts(row, openers, listed)),
                 asked=asked,
                 living=self._living(row.claims, alive),
             )
@@ -119,12 +125,32 @@ class GPUHolders:
     def _in_words(self, row: Row, one: openfiles.Opener, listed: Listed) -> str:
         """Return which process has a GPU, or could still take it; "": it has nothing to do with it."""
         numbers = self._numbers.get(row.key, frozenset())
-        if numbers & set(one.devices) and not self._is_monitor(one, listed):
+        if numbers & set(one.devices) and not self._is_monitor(row, one, listed):
             return f"{one.name} (pid {one.pid})"
         uid = _pod_uid(one)
         if uid in {claim.uid for claim in row.claims} or numbers & set(one.reachable):
             return f"{one.name} (pid {one.pid}, of a pod that has ended)" if self._has_ended(uid) else ""
         return ""
+
+    def _doubts(self, row: Row, openers: Iterable[openfiles.Opener], listed: Listed) -> Iterable[openfiles.Opener]:
+        """Return the processes whose doubts are about a GPU that may be given back."""
+        if row.state not in _CLOSING:
+            return ()
+        doubtful = (one for one in openers if one.doubt and not self._in_words(row, one, listed))
+        return (one for one in doubtful if self._could_have(row, one, listed))
+
+    def _could_have(self, row: Row, one: openfiles.Opener, listed: Listed) -> bool:
+        """Return whether a process could have been given a GPU that has not been found open in it."""
+        if self._numbers.get(row.key, frozenset()) & set(one.reachable):
+            return not self._is_monitor(row, one, listed)
+        uid = _pod_uid(one)
+        if not uid:
+            return False
+        if self._pods is None or not self._pods.is_listed:
+            return True
+        pod = self._pods.find(uid)
+        namespaces = {claim.namespace for claim in row.claims}
+        return pod is None or pod.metadata.namespace in namespaces or uid in {claim.uid for claim in row.claims}
 
     def _has_ended(self, uid: str) -> bool:
         """Return whether a pod has ended as the store knows, which must have listed its pods."""
@@ -187,9 +213,11 @@ class GPUHolders:
             return frozenset(one.device for one in claims)
         return frozenset(one.device for one in claims if one.is_seen and (one.namespace, one.pod) in alive)
 
-    def _is_monitor(self, one: openfiles.Opener, listed: Listed) -> bool:
+    def _is_monitor(self, row: Row, one: openfiles.Opener, listed: Listed) -> bool:
+        """Return whether a process was given the GPU's node beside the kubelet: it did not need a tenant for it."""
         uid = _pod_uid(one)
-        if self._pods is None or not uid:
+        wanted = self._numbers.get(row.key, frozenset()) & {*one.devices, *one.reachable}
+        if self._pods is None or not uid or not wanted <= set(one.granted):
             return False
         pod = self._pods.find(uid)
         if pod is None or pod.status.phase in core.ENDED_PHASES:

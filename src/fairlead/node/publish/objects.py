@@ -112,6 +112,8 @@ class Publisher:
         self._node: core.Node | None = None
         self.quarantines: latest.Latest[Mapping[str, str]] = latest.Latest({})
         """Why administrators want GPUs of this node out of service, by UUID, as their objects say."""
+        self.uids: latest.Latest[Mapping[str, str]] = latest.Latest({})
+        """Uid of each object of this node, by name: one that was made again is another object."""
         self._devices: dict[str, GPUDevice] | None = None
         """This node's objects as last seen; None: not listed yet."""
         self._wanted: dict[str, planner.Wanted] = {}
@@ -178,6 +180,7 @@ class Publisher:
         snapshot, devices = self._snapshot, self._devices
         if devices is not None:
             self.quarantines.set(planner.find_quarantines(devices.values()))
+            self.uids.set({name: device.metadata.uid for name, device in devices.items()})
         if not snapshot.is_scanned or self._node is None or devices is None:
             return
         self._wanted = planner.plan_devices(

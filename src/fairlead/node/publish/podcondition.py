@@ -50,12 +50,15 @@ class PodConditions:
         holdings: podresources.Holdings,
         snapshots: latest.Latest[monitor.Snapshot],
         advertised: latest.Latest[tuple[advertise.Advertisement, ...]],
+        uids: latest.Latest[Mapping[str, str]],
     ) -> None:
-        """Take the sources; nothing is read or written before `run`."""
+        """Take the sources; nothing is read or written before `run`. Args: uids: of this node's GPUDevices, by name."""
         self._node, self._store, self._pods = node, store, pods
         self._holdings, self._snapshots, self._advertised = holdings, snapshots, advertised
         self._queue = WorkQueue("pod conditions", self._work)
-        self._written: dict[GPUUUID, tuple[Holder, ...]] = {}
+        self._uids = uids
+        self._written: dict[GPUUUID, tuple[str, tuple[Holder, ...]]] = {}
+        """The uid of a GPU's object and the holders that were written into it."""
         self._waits: dict[GPUUUID, Backoff] = {}
         pods.listen(self._pod_changed)
 
@@ -64,6 +67,7 @@ class PodConditions:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._queue.run(meter), name="pod conditions")
             tasks.create_task(self._follow_health(), name="conditions: health")
+            tasks.create_task(self._uids.follow(lambda _: self._check()), name="conditions: objects")
             async for _ in self._holdings.latest.changes():
                 self._check()
 
@@ -102,11 +106,20 @@ class PodConditions:
                 self._queue.add(f"{_POD}{pod.metadata.uid}")
         wanted = self._holders(holdings)
         for gpu in self._snapshots.value.known:
-            if self._written.get(gpu) != wanted.get(gpu, ()):
+            if not self._is_named(gpu, wanted.get(gpu, ())):
                 self._queue.add(f"{_GPU}{gpu}", after_s=_SOON_S)
 
     def _holders(self, holdings: tuple[attribution.Holding, ...]) -> Mapping[GPUUUID, tuple[Holder, ...]]:
         return podcondition.plan_holders(holdings, table=self._table(), pods=self._pods.all())
+
+    def _is_named(self, gpu: GPUUUID, wanted: tuple[Holder, ...]) -> bool:
+        """Return whether a GPU's object has these holders, as far as this agent wrote them into this very object."""
+        uid, written = self._written.get(gpu, ("", None))
+        return written == wanted and uid == self._uids.value.get(self._object(gpu), uid)
+
+    def _object(self, gpu: GPUUUID) -> str:
+        is_simulated = self._snapshots.value.inventory.is_simulated
+        return gpudevice.object_name(gpu, self._node, simulated=is_simulated)
 
     async def _work(self, key: str) -> float | None:
         holdings = self._holdings.latest.value
@@ -163,7 +176,7 @@ class PodConditions:
 
     async def _name_holders(self, gpu: GPUUUID, holdings: tuple[attribution.Holding, ...]) -> float | None:
         wanted = self._holders(holdings).get(gpu, ())
-        if self._written.get(gpu) == wanted:
+        if self._is_named(gpu, wanted):
             return None
 
         def name(found: GPUDevice) -> GPUDevice:
@@ -171,14 +184,12 @@ class PodConditions:
             status = msgspec.structs.replace(found.status, holders=wanted, held_by=held_by)
             return msgspec.structs.replace(found, status=status)
 
-        is_simulated = self._snapshots.value.inventory.is_simulated
-        target = gpudevice.object_name(gpu, self._node, simulated=is_simulated)
         try:
-            await retry.change_status(self._store, GPUDevice, target, name)
+            named = await retry.change_status(self._store, GPUDevice, self._object(gpu), name)
         except errors.NotFound:
             # Its object is made by `node.publish`, soon; where the kind is not installed, never.
             waits = self._waits.setdefault(gpu, Backoff(first_s=_FIRST_WAIT_S, last_s=_LAST_WAIT_S, jitter=0))
             return waits.next()
         self._waits.pop(gpu, None)
-        self._written[gpu] = wanted
+        self._written[gpu] = (named.metadata.uid, wanted)
         return None

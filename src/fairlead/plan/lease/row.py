@@ -100,7 +100,7 @@ class Facts:
     is_listed: bool = False
     """Whether a kubelet's list names a container that has it."""
     openers: tuple[str, ...] = ()
-    """Processes that have its device nodes open, or of pods that have ended and could open them, in words."""
+    """Processes that have its device nodes open, or may have, or of ended pods that could open them, in words."""
     is_orphan: bool = False
     """Whether a kubelet has had its time to name the pod of an Allocate, or asks for the same device again."""
     claims: tuple[Claim, ...] = ()

@@ -29,10 +29,18 @@ class Seen:
     claims: tuple[Claim, ...] = ()
     """Its devices in the kubelet's list, with their pods."""
     openers: tuple[str, ...] = ()
+    """Processes that have it open, or of ended pods that could open it, in words."""
+    doubts: tuple[str, ...] = ()
+    """Processes with files that may be it: no release goes past them, and none of them is a reason for quarantine."""
     asked: frozenset[str] = frozenset()
     """Devices that the kubelet asks for at this moment: it has forgotten who had them."""
     living: frozenset[str] = frozenset()
     """Devices whose pod the store still knows as alive."""
+
+    @property
+    def processes(self) -> tuple[str, ...]:
+        """Return what a release must wait for."""
+        return self.openers + self.doubts
 
 
 def plan_steps(
@@ -49,7 +57,7 @@ def plan_steps(
     Args: finding: what the checks say of its newest reading. A GPU that must wait for it stays dirty.
           is_instant: whether that is all there is to verify; else a verifier takes over where cleaning begins.
     """
-    facts = Facts(at=at, boot_id=boot_id, is_listed=bool(seen.claims), openers=seen.openers)
+    facts = Facts(at=at, boot_id=boot_id, is_listed=bool(seen.claims), openers=seen.processes)
     found: list[Change] = []
 
     def take(event: Event, **more: object) -> bool:

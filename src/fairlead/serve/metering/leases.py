@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from fairlead import errors
 from fairlead.plan.metering import price, usage
@@ -27,6 +27,9 @@ def pricing(settings: MeteringSettings) -> Pricing:
     return price.read(settings.prices, settings.currency)
 
 
+_NOTHING_YET: Final = "no GPU was held yet"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreMetering:
     """A `port.Metering` over a store."""
@@ -34,13 +37,15 @@ class StoreMetering:
     store: Store
     pricing: Pricing
     clock: Callable[[], float] = time.time
+    is_kept: bool = True
+    """Whether possessions are written down here; a service of a cluster takes it that its agents do."""
 
     async def measure(self, *, begin: int, end: int) -> Measured:
         """See `port.Metering.measure`."""
         leases = (await self.store.list(GPULease)).items
-        if not leases:
-            message = "no possession of a GPU is written down here: there is no GPULease"
-            hint = "agents write them with `lease.ledger=on`, from the next container on"
+        if not leases and not self.is_kept:
+            message = "no possession of a GPU is written down here: the ledger is off"
+            hint = "set `lease.ledger=on`, which is the default: usage counts from the next container on"
             raise errors.NotFound(message, reason="NoLeases", hint=hint)
         models = {one.metadata.name: one.spec.product for one in await self._all(GPUDevice)}
         tenancies = {baseline.namespace_name(one): one.metadata.name for one in await self._all(Tenancy)}
@@ -48,7 +53,7 @@ class StoreMetering:
         return Measured(
             charges=usage.charges((one for one in found.items if one.namespaces), begin=begin, end=end),
             unattributed=usage.held((one for one in found.items if not one.namespaces), begin=begin, end=end),
-            notes=found.notes,
+            notes=found.notes if leases else (_NOTHING_YET,),
             tenancies=tenancies,
         )
 

@@ -11,7 +11,15 @@ from typing import ClassVar
 
 import msgspec
 
+from fairlead.wire.kubernetes.core import EnvVar
 from fairlead.wire.kubernetes.meta import Condition, LabelSelector, ObjectMeta, Wire
+
+
+class TemplateContainer(Wire, frozen=True):
+    """A container's environment, as far as it is given in words."""
+
+    name: str = ""
+    env: tuple[EnvVar, ...] = ()
 
 
 class TemplateSpec(Wire, frozen=True):
@@ -19,6 +27,7 @@ class TemplateSpec(Wire, frozen=True):
 
     runtime_class_name: str = ""
     service_account_name: str = ""
+    containers: tuple[TemplateContainer, ...] = ()
 
 
 class Template(Wire, frozen=True):

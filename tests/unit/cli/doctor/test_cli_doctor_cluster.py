@@ -492,3 +492,14 @@ async def test_a_server_that_fails_when_it_is_asked_for_rights_is_quoted() -> No
 async def test_a_silent_server_is_all_that_is_said() -> None:
     seen = await cluster_facts.read_facts(memory.MemoryStore(), Server(silent=True), settings.Settings())
     assert seen.problem == "no answer (start it)"
+
+
+def test_agents_without_a_ledger_are_named() -> None:
+    one = agent()
+    for value, said in (("off", ["agents of fairlead/fairlead-agent keep no ledger"]), ("on", [])):
+        box = workload.TemplateContainer(name="agent", env=(core.EnvVar(name="FAIRLEAD_LEASE_LEDGER", value=value),))
+        spec = msgspec.structs.replace(one.spec.template.spec, containers=(box,))
+        template = msgspec.structs.replace(one.spec.template, spec=spec)
+        set_so = msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, template=template))
+        found = cluster_checks.check(dataclasses.replace(GOOD, agents=(set_so,)))
+        assert [item.what for item in found if item.check == "ledger"] == said

@@ -22,11 +22,23 @@ async def fill(folder: Path) -> None:
 
 
 def said(folder: Path) -> list[tuple[str, str]]:
-    return [(one.level, one.what) for one in lease.check(lease.collect(folder))]
+    return [(one.level, one.what) for one in lease.check(lease.collect(folder, is_off=False))]
 
 
 def test_a_machine_without_a_ledger_has_nothing_to_say(tmp_path: Path) -> None:
     assert said(tmp_path / "lease") == []
+
+
+def test_a_ledger_that_is_off_is_said_with_what_that_means(tmp_path: Path) -> None:
+    (found,) = lease.check(lease.collect(tmp_path / "lease", is_off=True))
+    assert (found.level, found.what) == ("warn", "the ledger is off")
+    assert "removed by force" in found.why
+    assert "lease.ledger=off" in found.fix
+
+
+def test_a_kernel_that_hides_descriptors_in_flight_is_said() -> None:
+    (found,) = lease.check(lease.Facts(shows_in_flight=False))
+    assert (found.level, "in flight" in found.what, "5.6" in found.fix) == ("warn", True, True)
 
 
 def test_a_gpu_in_quarantine_is_named_with_its_reason_and_the_others_are_counted(tmp_path: Path) -> None:

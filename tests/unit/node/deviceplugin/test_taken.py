@@ -40,7 +40,7 @@ class Beside:
         self.pods = pods.Pods("n0", self.store)
         self.pods.listen(lambda *_: self.heard.set())
         self.plugin = deviceplugin.Plugin(RESOURCE)
-        self.plugin.taken = taken.Taken(self.holdings, self.pods, clock=lambda: self.now)
+        self.taken = self.plugin.taken = taken.Taken(self.holdings, self.pods, clock=lambda: self.now)
         offered = tuple(devices.gpu(name) for name in NAMES)
         advertised = advertise.Advertisement(resource=RESOURCE, vendor=Vendor.NVIDIA, devices=offered)
         self.plugin.update(advertised, choose.Topology())
@@ -140,3 +140,30 @@ async def test_another_resources_devices_are_not_in_the_way() -> None:
         held = Holding(namespace="team", pod="a", container="main", resource="amd.com/gpu", ids=(DeviceID("GPU-0"),))
         beside.holdings.latest.set((held,))
         assert await beside.prefer(1) == ["GPU-0"]
+
+
+async def test_a_list_that_lost_a_living_pod_leads_no_other_to_what_it_has() -> None:
+    """As after the loss of the kubelet's checkpoint: it lists none of what running pods have, and offers all of it."""
+    beside = Beside()
+    async with beside.following():
+        await beside.has("a")
+        await beside.has("b")
+        beside.list(a="GPU-0", b="GPU-1")
+        beside.taken.note(beside.holdings.latest.value)
+        beside.list()
+        assert await beside.prefer(2) == ["GPU-2", "GPU-3"]
+        beside.list(b="GPU-2")  # made again, with another device
+        assert await beside.prefer(2) == ["GPU-1", "GPU-3"]
+        await beside.store.delete(core.Pod, "a", "team", grace_s=0)
+        async with asyncio.timeout(10):
+            while len(beside.pods.all()) > 1:
+                beside.heard.clear()
+                await beside.heard.wait()
+        assert await beside.prefer(2) == ["GPU-0", "GPU-1"]
+
+
+async def test_what_the_ledger_has_as_held_is_preferred_last() -> None:
+    beside = Beside()
+    async with beside.following():
+        beside.taken.of_ledger = lambda resource: [DeviceID("GPU-0")] if resource == RESOURCE else []
+        assert await beside.prefer(1) == ["GPU-1"]

@@ -417,7 +417,7 @@ async def test_a_gpu_is_given_to_nobody_while_a_process_of_an_ended_pod_could_op
         await node.give(0)
         await node.until_named(0)
         pod, other = [await store.get(core.Pod, name, "team") for name in ("a", "other")]
-        reachable = () if is_hidden else (("c", 195, 0),)
+        reachable: tuple[openfiles.Number, ...] = () if is_hidden else (("c", 195, 0),)
         node.outliving += [  # the other lives: a monitor with privileges
             opener(8, pod, reachable),
             opener(9, other, (("c", 195, 0),)),
@@ -471,6 +471,20 @@ async def test_w16_a_kubelet_that_asks_for_what_another_pod_has_is_refused(node:
                 await node.give(0, pod="b", is_recorded=False)
             assert caught.value.reason == change.HELD
             assert (node.state(0), node.row(0).epoch) == (State.HELD, epoch)
+
+
+async def test_what_pods_that_live_have_is_known_though_the_kubelet_lost_its_checkpoint(node: Node) -> None:
+    async with foreign(node, "a") as store:
+        await node.give(0)
+        await node.until_named(0)
+        node.forget(0)
+        assert node.gate.held(RESOURCE) == {UUIDS[0]}
+        assert node.gate.held("amd.com/gpu") == frozenset()
+        await store.delete(core.Pod, "a", "team", grace_s=0)
+        async with asyncio.timeout(20):
+            while node.gate.held(RESOURCE):
+                node.gate.poke()
+                await asyncio.sleep(0.005)
 
 
 async def test_w16_a_pod_whose_end_the_store_tells_a_moment_later_is_waited_for(

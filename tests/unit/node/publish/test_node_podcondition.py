@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,6 +48,7 @@ class Node:
             )
         )
         offered = advertise.Advertisement(resource=RESOURCE, vendor=Vendor.NVIDIA, devices=(devices.gpu(UUID),))
+        self.uids: latest.Latest[Mapping[str, str]] = latest.Latest({})
         self.advertised: latest.Latest[tuple[advertise.Advertisement, ...]] = latest.Latest((offered,))
 
     @contextlib.asynccontextmanager
@@ -60,6 +61,7 @@ class Node:
             holdings=self.holdings,
             snapshots=self.snapshots,
             advertised=self.advertised,
+            uids=self.uids,
         )
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(part.run()), tasks.create_task(followed.run())]
@@ -90,14 +92,15 @@ class Node:
         status = core.PodStatus(phase="Running", conditions=(ready,))
         return await self.store.update_status(msgspec.structs.replace(made, status=status))
 
-    async def make_device(self) -> None:
+    async def make_device(self) -> GPUDevice:
         spec = gpudevice.GPUDeviceSpec(
             node_name="node-1", index=0, minor=0, uuid=UUID, vendor="nvidia", product="X", memory="1", simulated=False
         )
         metadata = meta.ObjectMeta(name=gpudevice.object_name(UUID, "node-1", simulated=False))
         made = await self.store.create(GPUDevice(metadata=metadata, spec=spec))
         status = gpudevice.GPUDeviceStatus(health=gpudevice.HEALTHY)
-        await self.store.update_status(msgspec.structs.replace(made, status=status))
+        self.uids.set({made.metadata.name: made.metadata.uid})
+        return await self.store.update_status(msgspec.structs.replace(made, status=status))
 
     async def until_pod(self, name: str, check: Callable[[meta.Condition | None], bool]) -> core.Pod:
         async with asyncio.timeout(PATIENCE_S):
@@ -121,6 +124,17 @@ def mark(pod: core.Pod) -> meta.Condition | None:
 @pytest.fixture
 def node() -> Node:
     return Node()
+
+
+async def test_holders_are_named_in_an_object_that_was_made_again(node: Node) -> None:
+    await node.run("train")
+    node.hold("train")
+    first = await node.make_device()
+    async with node.agent():
+        await node.until_holders("train")
+        await node.store.delete(GPUDevice, first.metadata.name)
+        again = await node.make_device()
+        assert (await node.until_holders("train")).metadata.uid == again.metadata.uid != first.metadata.uid
 
 
 async def test_a_running_pod_is_marked_and_warned_and_unmarked_again(node: Node) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
-from fairlead.plan.pod import personwords, podstate
+from fairlead.plan.pod import personwords, podstate, userrule
 from fairlead.plan.schedule import reference, rules, waiting, workloads
 from fairlead.plan.schedule.group import gang, membership
 from fairlead.plan.schedule.shard import running
@@ -197,8 +197,7 @@ def _described(pod: core.Pod, census: Census, *, now: dt.datetime, only: str) ->
                 return Waiting(reason=SCHEDULER, message=message)
         elif name := _lacking(need, [info for _, info in taken]):
             short = _short(pod, name, need.requests[name], taken, census)
-            holders = tuple(_masked(one) if only and one.namespace != only else one for one in short.holders)
-            short = msgspec.structs.replace(short, holders=holders)
+            short = msgspec.structs.replace(short, holders=_told_to(only, short.holders))
             words = _sentence(short, pod.metadata.namespace, now=now, many=len(nodes) > 1)
             return msgspec.structs.replace(short, message=words)
     return Waiting(reason=OTHER, message=waiting.why(pod, nodes, census.pods, ours=ours, full=census.full))
@@ -315,9 +314,26 @@ def _short(
     )
 
 
-def _masked(one: Held) -> Held:
-    """Leave out the container's name: whose it is, is in the namespace."""
-    return msgspec.structs.replace(one, name="")
+def _told_to(only: str, holders: tuple[Held, ...]) -> tuple[Held, ...]:
+    """Return the holders as the containers of a namespace may know them; empty: all are theirs to know.
+
+    People who share a machine as its users know one another's names, and not what runs. Of other tenancies it is known
+    only how much they have, together: the same as `gpus` and the console say.
+    """
+    if not only:
+        return holders
+    told: list[Held] = []
+    others = 0
+    for one in holders:
+        if one.namespace == only:
+            told.append(one)
+        elif userrule.uid_of(only) is not None and userrule.uid_of(one.namespace) is not None:
+            told.append(msgspec.structs.replace(one, name=""))
+        else:
+            others += one.count
+    if others:
+        told.append(Held(namespace="", name="", count=others, since=None))
+    return tuple(sorted(told, key=lambda one: (-one.count, one.namespace, one.name)))
 
 
 def _holders(name: str, pods: Sequence[tuple[core.Pod, reference.PodInfo]]) -> tuple[Held, ...]:
@@ -357,6 +373,7 @@ def _sentence(found: Waiting, namespace: str, *, now: dt.datetime, many: bool) -
 
 def _held(one: Held, name: str, namespace: str, now: dt.datetime) -> str:
     who = one.name if one.namespace == namespace else "/".join(filter(None, (one.namespace, one.name)))
+    who = who or "others"
     since = f" ({duration((now - dt.datetime.fromisoformat(one.since)).total_seconds())})" if one.since else ""
     return f"{_amount(name, int(one.count * reference.UNIT), plain=True)} by {who}{since}"
 

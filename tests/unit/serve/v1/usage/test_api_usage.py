@@ -88,8 +88,18 @@ async def test_the_export_has_every_hour(world: World) -> None:
     assert {row["BillingCurrency"] for row in rows} == {"EUR"}
 
 
-async def test_without_any_lease_it_says_how_they_come_to_be_written(world: World) -> None:
+async def test_before_the_first_lease_usage_is_nothing(world: World) -> None:
     async with _client(world.services) as api:
+        answer = await api.get("/v1/usage")
+        file = await api.get("/v1/usage/focus")
+    assert (answer.status_code, answer.json()["items"], answer.json()["notes"]) == (200, [], ["no GPU was held yet"])
+    assert (file.status_code, len(file.text.splitlines())) == (200, 1)
+
+
+async def test_without_a_ledger_it_says_how_leases_come_to_be_written(world: World) -> None:
+    metering = StoreMetering(store=world.store, pricing=price.read("", "EUR"), is_kept=False)
+    services = replace(world.services, backend=replace(world.backend, metering=metering))
+    async with _client(services) as api:
         answer = await api.get("/v1/usage")
     assert (answer.status_code, answer.json()["reason"]) == (404, "NoLeases")
     assert "lease.ledger=on" in answer.json()["hint"]
