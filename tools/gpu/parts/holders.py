@@ -33,7 +33,7 @@ def run(context: contexts.Context, log: Log) -> None:
     try:
         said = child.stdout.readline().strip() if child.stdout else ""
         log.judge("holder", said == "holding", f"pid {child.pid} took 1 GiB")
-        numbers = [("c", os.major(number), os.minor(number)) for number in nodes.values()]
+        numbers: list[openfiles.Number] = [("c", os.major(one), os.minor(one)) for one in nodes.values()]
         found = openfiles.find_holders(child.pid, numbers)
         log.judge("found by its open files", child.pid in {one.pid for one in found}, f"{found}")
         told = _processes()
