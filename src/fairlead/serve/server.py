@@ -22,7 +22,7 @@ from uvicorn.protocols.http import h11_impl
 from uvicorn.protocols.websockets import websockets_sansio_impl
 
 from fairlead.kernel import heap, socketpeer
-from fairlead.serve import accepted, onelength, peer, sockets
+from fairlead.serve import accepted, bodies, onelength, peer, sockets
 
 _GRACE_S: Final = 2
 _PING_S = 20.0
@@ -165,7 +165,7 @@ async def _serve(
 ) -> None:
     connections = accepted.Connections(limits)
     config = uvicorn.Config(
-        onelength.ensure(app),
+        onelength.ensure(bodies.ensure(app)),
         ssl_context_factory=None if context is None else lambda _config, _default: context,
         http=type("Connection", (_Connection,), {"among": connections}),
         lifespan="off",
