@@ -1,9 +1,9 @@
 """Gives request bodies a budget of memory, before they cost any: what is read, and what is made of it.
 
-A body of 3 MB becomes some 200 MB of objects while it is judged, whatever the verdict. So the bytes that are being read
-have a limit, in all and for each caller, beyond which a caller is asked to come again; and of what has been read, so
-much at a time is handed to the application that its objects stay within bounds. Each caller has one such body in turn,
-so that many from one delay those of another by one at most. Small bodies and requests without one pass untouched.
+A body of 1.5 MB becomes some 60 MB of objects while it is judged, whatever the verdict. So the bytes that are being
+read have a limit, in all and for each caller, beyond which a caller is asked to come again; and of what has been read,
+so much at a time is handed to the application that its objects stay within bounds. Each caller has one such body in
+turn, so that many from one delay those of another by one at most. Small bodies and requests without one pass untouched.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from fairlead.serve.limits import address as addresses
 
 SMALL: Final = 16 << 10
 """Bytes of a body that need no turn: all connections of an address together make less of them than one large body."""
-LARGEST: Final = 4 << 20
-"""Bytes of the largest body; the application refuses what is larger, and is not given more."""
+LARGEST: Final = 3 << 19
+"""Bytes of the largest body, what etcd takes of one object; the application refuses what is larger."""
 _READ: Final = 64 << 20
-_READ_BY_ONE: Final = 12 << 20
-_IN_TURN: Final = LARGEST
+_READ_BY_ONE: Final = 8 * LARGEST
+_IN_TURN: Final = 2 * LARGEST
 """Bytes of bodies that are judged at once."""
 _TURN_S: Final = 5.0
 """A turn ends by then: a request that waits for a container keeps what it has made, and no other from its turn."""
@@ -116,7 +116,7 @@ def ensure(app: Any) -> Any:
             return
         caller = _caller(scope)
         if not budget.reserve(caller, size):
-            await _refuse(send)
+            await _refuse(receive, send)
             return
         try:
             body, is_whole = await _read(receive)
@@ -190,13 +190,19 @@ def _again(body: bytes, receive: Any) -> Any:
     return again
 
 
-async def _refuse(send: Any) -> None:
+async def _refuse(receive: Any, send: Any) -> None:
+    """Let a body pass without keeping any of it, so that the caller hears the answer, and ask it to come again."""
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return
+        if not message.get("more_body"):
+            break
     body = json.dumps(_BUSY).encode()
     headers = [
         (b"content-type", b"application/problem+json"),
         (b"content-length", str(len(body)).encode()),
         (b"retry-after", b"1"),
-        (b"connection", b"close"),
     ]
     await send({"type": "http.response.start", "status": 503, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -15,6 +15,7 @@ import litestar
 from litestar import di, exceptions, openapi, types
 
 from fairlead import errors
+from fairlead.serve import bodies
 from fairlead.serve.api import etag, eventstream, failure, patience
 
 DOCUMENT: Final = "/v1/openapi.json"
@@ -52,7 +53,7 @@ def create_app(
             operation_id_creator=lambda handler, *_: handler.handler_name,
         ),
         logging_config=None,
-        request_max_body_size=4 << 20,
+        request_max_body_size=bodies.LARGEST,
     )
     app.asgi_handler = _split_verbs(patience.attending(etag.conditional(app.asgi_handler)))
     return app
