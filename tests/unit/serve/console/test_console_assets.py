@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import random
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +16,7 @@ import pytest
 from fairlead import errors
 from fairlead.serve.console import app as console
 from fairlead.serve.console import static
+from fairlead.serve.console.draw import words
 from tests.unit.serve.world import World, application, in_process
 from tools import console_assets
 
@@ -61,3 +65,28 @@ def test_pages_and_scripts_name_no_other_host() -> None:
 def test_a_file_that_is_not_there_is_not_found() -> None:
     with pytest.raises(errors.NotFound):
         static.find("nix\0.js")
+
+
+_CUT = re.compile(r"^  const after = .*?(?=^  async function follow)", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_output_is_cleaned_as_the_server_does_it_and_in_time_that_grows_with_its_length() -> None:
+    (found,) = _CUT.findall((_ROOM / "static/console.js").read_text())
+    chance = random.Random(7)
+    parts = ["a", "b", "\r", "\n", "\x1b[31m", "\x07", "\x1b]0;t\x07", "\x1b[0", "\x1b]"]
+    texts = ["".join(chance.choices(parts, k=chance.randrange(12))) for _ in range(2000)]
+    long = ["x" * 400_000, "\r" * 400_000 + "x", "a\r" * 200_000, "\x1b]" * 200_000]
+    program = f"{found}; const texts = JSON.parse(require('fs').readFileSync(0, 'utf8'));"
+    program += "process.stdout.write(JSON.stringify(texts.map(plain)))"
+    done = subprocess.run(
+        ("node", "-e", program),
+        input=json.dumps([*texts, *long]),
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=True,
+    )
+    cleaned = json.loads(done.stdout)
+    assert cleaned[: len(texts)] == [words.output(text) for text in texts]
+    assert [len(text) for text in cleaned[len(texts) :]] == [400_000, 1, 0, 0]

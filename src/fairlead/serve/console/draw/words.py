@@ -71,6 +71,6 @@ def short(text: str, most: int = 13) -> str:
 
 def output(text: str) -> str:
     """Return a container's output without what only a terminal understands: colours, moves, lines written over."""
-    lines = _SEQUENCE.sub("", text).replace("\r\n", "\n").split("\n")
-    kept = "\n".join(line.rpartition("\r")[2] for line in lines)
+    *lines, last = _SEQUENCE.sub("", text).split("\n")
+    kept = "\n".join(line.rpartition("\r")[2] for line in (*(line.rstrip("\r") for line in lines), last))
     return "".join(one for one in kept if one in "\n\t" or (ord(one) >= 0x20 and one != "\x7f"))

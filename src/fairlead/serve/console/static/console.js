@@ -63,13 +63,20 @@
   wrap.addEventListener("change", () => log.classList.toggle("nowrap", !wrap.checked));
   const most = 400000;
 
-  // Take away what only a terminal understands, as the server does for what the page came with.
-  const plain = (text) =>
-    text
+  // Take away what only a terminal understands, as the server does for what the page came with. Each step looks at each
+  // letter once: a pattern that may begin anywhere and ends at a return would take the square of a long line's length.
+  const after = (line, isLast) => {
+    let end = line.length;
+    if (!isLast) while (end && line[end - 1] === "\r") end--;
+    return line.slice(line.lastIndexOf("\r", end - 1) + 1, end);
+  };
+  const plain = (text) => {
+    const lines = text
       .replace(/\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\x1b[@-Z\\-_]|\x1b\[[0-?]*[ -/]*[@-~]/g, "")
-      .replace(/\r+\n/g, "\n")
-      .replace(/[^\n]*\r(?!\n)/g, "")
-      .replace(/[\x00-\x08\x0b-\x1f\x7f]/g, "");
+      .split("\n");
+    const kept = lines.map((line, at) => after(line, at === lines.length - 1));
+    return kept.join("\n").replace(/[\x00-\x08\x0b-\x1f\x7f]/g, "");
+  };
 
   async function follow(address) {
     const answer = await fetch(address, { credentials: "same-origin" });
