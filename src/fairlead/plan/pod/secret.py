@@ -173,11 +173,11 @@ def environment(
     for one in item.env:
         ref = one.value_from.secret_key_ref if one.value_from is not None else None
         if ref is None:
-            value = expansion.expand(one.value, {**plain, **taken})
+            text = expansion.expand(one.value, {**plain, **taken})
             is_secret = expansion.references(one.value, taken)
             plain.pop(one.name, None)
             taken.pop(one.name, None)
-            (taken if is_secret else plain)[one.name] = value
+            (taken if is_secret else plain)[one.name] = text
             continue
         if _is_there(ref.name, held, namespace, optional=ref.optional):
             found = held[ref.name].get(ref.key)
