@@ -31,6 +31,7 @@ from fairlead.engine.port import EngineInfo
 from fairlead.model.gpu import Inventory
 from fairlead.node import agent
 from fairlead.plan.gpu.offer import advertise
+from fairlead.plan.pod import machine as placing
 from fairlead.serve import probes, server
 from fairlead.serve.backend import local
 from fairlead.serve.backend.containers import lifecycle
@@ -109,12 +110,12 @@ async def run_service(
             kept = tenancies.compose(config, store, engine, unverified=lambda name: _unverified(reports, name))
             controllers = (
                 controller.Scheduler(store, evicting, config.control, groups=(podgroup.PodGroup,), date=None),
-                podgc.PodGC(store, config.control),
+                podgc.PodGC(store, config.control, node=node),
                 kept.controller,
             )
             tasks.create_task(manager.run_controllers(store, controllers), name="controllers")
             await watching.wait()
-            living = lifecycle.LocalLifecycle(store=store)
+            living = lifecycle.LocalLifecycle(store=store, here=_here(config, node))
             # Before the API serves: a request for a restart must not meet one that is carried on.
             tasks.create_task(living.keep(), name="requests")
             door = dependencies.Services(
@@ -216,6 +217,10 @@ async def _public_door(config: settings.Settings) -> AsyncIterator[TLSListener |
         raise errors.Invalid(message, reason="DatabaseNotInstalled", hint=hint) from error
     async with tlslistener.opened(config) as found:
         yield found
+
+
+def _here(config: settings.Settings, node: str) -> placing.Here:
+    return placing.Here(node=node, scheduler=config.control.scheduler_name, resource=config.node.resource)
 
 
 def _service_info(

@@ -1,4 +1,8 @@
-"""Deletes ended pods (the oldest beyond a limit, and those whose TTL is over) and the events of deleted pods."""
+"""Deletes ended pods (the oldest beyond a limit, and those whose TTL is over) and the events of deleted pods.
+
+Ends pods that are bound to a node which is not this machine: no kubelet would ever report their end, and nothing could
+remove them.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,20 @@ import contextlib
 import time
 from collections.abc import Iterable
 
+import msgspec
+
 from fairlead import errors
 from fairlead.control.manager import Watch
+from fairlead.plan.pod import machine, podstate
 from fairlead.settings import ControlSettings
+from fairlead.store import retry
 from fairlead.store.port import Change, ChangeKind, Selector, Store
 from fairlead.wire.kubernetes import core
 
 _SWEEP = "ended-pods"
 _GONE = "gone:"
 _TTL = "ttl:"
+_ELSEWHERE = "elsewhere:"
 
 
 class PodGC:
@@ -22,10 +31,11 @@ class PodGC:
 
     name = "podgc"
 
-    def __init__(self, store: Store, settings: ControlSettings) -> None:
-        """Take the store and the limit."""
+    def __init__(self, store: Store, settings: ControlSettings, *, node: str = "") -> None:
+        """Take the store and the limit. Args: node: the only one there is; empty: others are not judged."""
         self._store = store
         self._settings = settings
+        self._node = node
         self._ended: dict[str, core.Pod] = {}
         self._seen: dict[str, float] = {}
         """When a pod with a TTL was first seen to have ended, by uid, on the monotonic clock."""
@@ -45,6 +55,8 @@ class PodGC:
             self._ended[pod.metadata.uid] = pod
             if (pod.spec.machine or core.MachineOptions()).ttl_seconds_after_finished is not None:
                 keys.append(f"{_TTL}{pod.metadata.uid}")
+        if machine.is_elsewhere(pod, self._node) and (not podstate.is_final(pod) or pod.metadata.deletion_timestamp):
+            keys.append(f"{_ELSEWHERE}{pod.metadata.namespace}/{pod.metadata.name}")
         if len(self._ended) > self._settings.finished_pods:
             keys.append(_SWEEP)
         return keys
@@ -56,6 +68,9 @@ class PodGC:
             return None
         if key.startswith(_TTL):
             return await self._remove_in_time(key.removeprefix(_TTL))
+        if key.startswith(_ELSEWHERE):
+            await self._end_elsewhere(*key.removeprefix(_ELSEWHERE).split("/", 1))
+            return None
         by_age = sorted(self._ended.values(), key=lambda pod: pod.metadata.creation_timestamp or "")
         for pod in by_age[: max(0, len(by_age) - self._settings.finished_pods)]:
             with contextlib.suppress(errors.NotFound, errors.Conflict):
@@ -74,6 +89,20 @@ class PodGC:
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await self._store.delete(core.Pod, pod.metadata.name, pod.metadata.namespace, uid=uid)
         return None
+
+    async def _end_elsewhere(self, namespace: str, name: str) -> None:
+        """End a pod whose node is not here, and remove it where that was asked for."""
+
+        def ended(pod: core.Pod) -> core.Pod | None:
+            if podstate.is_final(pod) or not machine.is_elsewhere(pod, self._node):
+                return None
+            message = f'its node "{pod.spec.node_name}" is not here: this machine is the node "{self._node}"'
+            return msgspec.structs.replace(pod, status=podstate.lost(pod, message))
+
+        with contextlib.suppress(errors.NotFound):
+            pod = await retry.change_status(self._store, core.Pod, name, ended, namespace=namespace)
+            if pod.metadata.deletion_timestamp and machine.is_elsewhere(pod, self._node):
+                await self._store.delete(core.Pod, name, namespace, grace_s=0, uid=pod.metadata.uid)
 
     async def _forget(self, uid: str) -> None:
         listing = await self._store.list(core.Event, Selector(fields={"involvedObject.uid": uid}))

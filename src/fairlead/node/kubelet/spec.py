@@ -18,7 +18,7 @@ from fairlead.model import cdikind
 from fairlead.model.gpu import Vendor
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.plan.cdi import capability, generate
-from fairlead.plan.pod import podsync, secret
+from fairlead.plan.pod import environment, podsync, secret
 from fairlead.plan.shim import foreignanswer
 from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import Tenancy
@@ -104,7 +104,7 @@ def cdi_names(
     Raises: Invalid (`CapabilityUnknown`); Unavailable (`AnswerUntranslatable`).
     """
     names = allocated_names(grants, defined)
-    text = next((one.value for one in item.env if one.name == capability.VARIABLE), None) if has_variants else None
+    text = environment.given(item).get(capability.VARIABLE) if has_variants else None
     if text is None:
         return names
     found: list[str] = []
@@ -138,13 +138,13 @@ def container_spec(
     """
     answer = merged_answer(grants)
     # The allocation alone decides about devices: what plugins say overrides what the pod's author wrote.
-    env = {**{one.name: one.value for one in item.env if one.value_from is None}, **dict(answer.envs)}
+    env = {**environment.given(item), **dict(answer.envs)}
     limits = item.resources.limits
     return ContainerSpec(
         name=engine_name(pod, item.name, attempt),
         image=item.image,
-        command=item.command,
-        args=item.args,
+        command=environment.expand_all(item.command, env),
+        args=environment.expand_all(item.args, env),
         env=env,
         labels=labels(pod, item.name, attempt, identity, grants),
         working_dir=item.working_dir or None,
@@ -183,7 +183,14 @@ def with_secrets(
     plain, taken = secret.environment(item, held, pod.metadata.namespace)
     given = dict(merged_answer(grants).envs)
     kept = {name: value for name, value in taken.items() if name not in given}
-    return dataclasses.replace(wanted, env={**plain, **given}, secret_env=kept)
+    env = {**plain, **given}
+    return dataclasses.replace(
+        wanted,
+        command=environment.expand_all(item.command, {**env, **kept}),
+        args=environment.expand_all(item.args, {**env, **kept}),
+        env=env,
+        secret_env=kept,
+    )
 
 
 def machine(pod: core.Pod) -> core.MachineOptions:

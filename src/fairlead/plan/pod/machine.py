@@ -1,11 +1,15 @@
-"""Judges what a pod asks of one machine beyond Kubernetes' fields, before it is stored."""
+"""Judges what a pod asks of one machine: where it is to run, and what is beyond Kubernetes' fields."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
+from fairlead import errors
 from fairlead.wire.kubernetes import core
 
 LIMITS: Final = (
@@ -16,7 +20,47 @@ LIMITS: Final = (
 _USER: Final = re.compile(r"[A-Za-z_0-9][A-Za-z0-9_.-]{0,31}\$?(:[A-Za-z_0-9][A-Za-z0-9_.-]{0,31}\$?)?")
 """useradd(8)'s rule, with capitals; a name never begins with what a command could take for an option."""
 _LARGEST: Final = 2**63 - 1
+_CLUSTERS_OWN: Final = "default-scheduler"
+"""What an API server writes where a manifest names no scheduler.  Source: k8s.io/api/core/v1, DefaultSchedulerName."""
 _WEEK_S: Final = 7 * 86400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """The machine that a pod is submitted to."""
+
+    node: str = ""
+    """Name of its node; empty: any is taken."""
+    scheduler: str = ""
+    """Name of its scheduler; empty: any is taken."""
+    resource: str = "nvidia.com/gpu"
+    """Its whole GPUs."""
+
+
+def placed(pod: core.Pod, here: Here) -> core.Pod:
+    """Return a pod that this machine's scheduler and kubelet will take up.
+
+    A manifest exported from a cluster has the cluster's own scheduler and finalizers, which nobody here would remove.
+    Raises: Invalid (`NodeNotHere`, `SchedulerNotHere`): nobody here would ever place or run it.
+    """
+    spec, name = pod.spec, pod.metadata.name or pod.metadata.generate_name
+    if here.node and spec.node_name not in {"", here.node}:
+        asked = errors.readable(spec.node_name)
+        message = f'Pod "{name}": spec.nodeName "{asked}" is not here: this machine is the node "{here.node}"'
+        raise errors.Invalid(message, reason="NodeNotHere", hint="leave spec.nodeName out, and it is placed here")
+    if here.scheduler and spec.scheduler_name not in {"", _CLUSTERS_OWN, here.scheduler}:
+        asked = errors.readable(spec.scheduler_name)
+        message = f'Pod "{name}": spec.schedulerName "{asked}": no such scheduler runs here, "{here.scheduler}" does'
+        raise errors.Invalid(message, reason="SchedulerNotHere", hint="leave spec.schedulerName out")
+    about = msgspec.structs.replace(pod.metadata, finalizers=())
+    if here.scheduler:
+        spec = msgspec.structs.replace(spec, scheduler_name=here.scheduler)
+    return msgspec.structs.replace(pod, metadata=about, spec=spec)
+
+
+def is_elsewhere(pod: core.Pod, node: str) -> bool:
+    """Return whether a pod is bound to a node that no kubelet of this machine serves: nothing would ever end it."""
+    return bool(node) and pod.spec.node_name not in {"", node}
 
 
 def is_user(text: str) -> bool:

@@ -150,3 +150,8 @@ def stopped(pod: core.Pod, grace_s: int | None) -> core.PodStatus:
         grace_s = before.grace_period_seconds
     asked = core.StopRequest(requested_at=meta.now(), grace_period_seconds=grace_s)
     return msgspec.structs.replace(pod.status, stop_request=asked)
+
+
+def lost(pod: core.Pod, message: str) -> core.PodStatus:
+    """Return the status of a pod whose node is gone: over, with what is known of its containers."""
+    return msgspec.structs.replace(pod.status, phase="Failed", reason="NodeNotHere", message=message)

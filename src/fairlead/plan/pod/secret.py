@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairlead import errors
+from fairlead.plan.pod import environment as expansion
 from fairlead.wire.kubernetes import core
 
 MISSING: Final = "CreateContainerConfigError"
@@ -159,6 +160,7 @@ def environment(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return a container's variables as its pod has them: those given by value, and those taken from Secrets.
 
+    A value that refers to a variable taken from a Secret is a secret too.
     Args:    held: the Secrets that are there, by name.   namespace: of the pod, for messages.
     Raises:  NotFound (`CreateContainerConfigError`): it has to wait; Invalid: a value is not a line of text.
     """
@@ -169,15 +171,18 @@ def environment(
         for key, value in held[whole.name].items():
             taken[source.prefix + key] = _line(value, key, f"{namespace}/{whole.name}")
     for one in item.env:
-        taken.pop(one.name, None)
         ref = one.value_from.secret_key_ref if one.value_from is not None else None
         if ref is None:
-            plain[one.name] = one.value
+            text = expansion.expand(one.value, {**plain, **taken})
+            is_secret = expansion.references(one.value, taken)
+            plain.pop(one.name, None)
+            taken.pop(one.name, None)
+            (taken if is_secret else plain)[one.name] = text
             continue
-        plain.pop(one.name, None)
         if _is_there(ref.name, held, namespace, optional=ref.optional):
             found = held[ref.name].get(ref.key)
             if found is not None:
+                plain.pop(one.name, None)
                 taken[one.name] = _line(found, ref.key, f"{namespace}/{ref.name}")
             elif not ref.optional:
                 raise _without_key(ref.key, ref.name, namespace)

@@ -19,7 +19,7 @@ from fairlead.model.gpu import GPU, Inventory
 from fairlead.model.sample import Sample
 from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.metering.price import Pricing
-from fairlead.plan.pod import podstate
+from fairlead.plan.pod import machine, podstate
 from fairlead.serve.backend import hardware, port, vgpus, volumes
 from fairlead.serve.backend.containers import devicechange, enginepods, lifecycle, podaccess
 from fairlead.serve.backend.faults import LocalFaults
@@ -94,7 +94,7 @@ def backend(
     Args:    faults: None where the silicon is real.   state_folder: where the store keeps its file, and volumes lie.
              living: what makes and ends pods; None: one of its own.   dial: how a container's port is reached.
     """
-    living = living or lifecycle.LocalLifecycle(store=store)
+    living = living or lifecycle.LocalLifecycle(store=store, here=machine.Here(node=node))
     images = LocalImages(engine=engine, kept=engine)
     return port.Backend(
         hardware=LocalHardware(

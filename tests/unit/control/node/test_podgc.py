@@ -47,9 +47,9 @@ async def _ended(
 
 
 @contextlib.asynccontextmanager
-async def _running(store: MemoryStore, keep: int) -> AsyncIterator[None]:
+async def _running(store: MemoryStore, keep: int, node: str = "") -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as tasks:
-        collector = PodGC(store, ControlSettings(finished_pods=keep))
+        collector = PodGC(store, ControlSettings(finished_pods=keep), node=node)
         task = tasks.create_task(manager.run_controllers(store, (collector,)))
         yield
         task.cancel()
@@ -61,6 +61,13 @@ async def _until_gone(store: MemoryStore, kind: type[core.Pod | core.Event], cou
         async for change in store.watch(kind, since="0"):
             gone += change.kind is ChangeKind.DELETED
             if gone == count:
+                return
+
+
+async def _until_ended(store: MemoryStore, name: str) -> None:
+    async with asyncio.timeout(50):
+        async for change in store.watch(core.Pod, since="0"):
+            if change.object.metadata.name == name and change.object.status.phase == "Failed":
                 return
 
 
@@ -130,3 +137,21 @@ async def test_ended_pods_that_would_go_by_themselves_later_count_towards_the_li
     async with _running(store, keep=1):
         await _until_gone(store, core.Pod, 3)
     assert await _names(store) == ["d"]
+
+
+async def test_a_pod_of_a_node_that_is_not_here_ends_and_can_be_removed() -> None:
+    store = _store()
+    for name in ("kept", "removed"):
+        await _ended(store, name, "Pending", node="gone")
+    await _ended(store, "ours", "Pending", node="here")
+    await store.delete(core.Pod, "removed", "default", grace_s=30)
+    async with _running(store, keep=9, node="here"):
+        await _until_gone(store, core.Pod, 1)
+        await _until_ended(store, "kept")
+    kept = await store.get(core.Pod, "kept", "default")
+    assert sorted(await _names(store)) == ["kept", "ours"]
+    assert kept.status.reason == "NodeNotHere"
+    assert '"gone" is not here' in kept.status.message
+    assert (await store.get(core.Pod, "ours", "default")).status.phase == "Pending"
+    await store.delete(core.Pod, "kept", "default", grace_s=10)
+    assert await _names(store) == ["ours"]

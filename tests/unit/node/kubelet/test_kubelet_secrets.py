@@ -85,6 +85,16 @@ def test_what_a_plugin_answers_goes_before_a_secret() -> None:
     assert (wanted.env, wanted.secret_env) == ({"TOKEN": "plugin's"}, {})
 
 
+def test_a_value_that_refers_to_a_secret_is_a_secret_and_arguments_have_it() -> None:
+    url = core.EnvVar(name="URL", value="db://u:$(TOKEN)@h")
+    item = msgspec.structs.replace(_taking(), env=(*_taking().env, url), args=("--url=$(URL)",))
+    pod, identity = _pod(item), spec.Identity(node="n", home="h")
+    made = spec.container_spec(pod, item, 0, identity=identity, grants=(), volumes={}, network_of=None)
+    wanted = spec.with_secrets(made, pod, item, grants=(), held={"db": {"password": b"x"}})
+    assert (wanted.env, wanted.secret_env) == ({}, {"TOKEN": "x", "URL": "db://u:x@h"})
+    assert wanted.args == ("--url=db://u:x@h",)
+
+
 def _files(**data: bytes) -> tuple[secret.File, ...]:
     return tuple(secret.File(path=name, data=value, mode=None) for name, value in data.items())
 

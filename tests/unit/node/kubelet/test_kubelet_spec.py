@@ -13,6 +13,7 @@ from fairlead import errors
 from fairlead.engine.port import Bind, ContainerSpec, NetworkMode, Port
 from fairlead.node.kubelet import spec
 from fairlead.node.kubelet.checkpoint import Grant
+from fairlead.serve.v1.containers import submission
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, meta, names
 from fairlead.wire.proto import deviceplugin_pb2 as pb
@@ -219,3 +220,29 @@ def test_a_pod_that_shares_the_nodes_network_and_memory_says_so_to_the_engine() 
 
     assert made.network is NetworkMode.HOST
     assert made.shares_host_ipc
+
+
+def test_references_in_command_arguments_and_variables_are_expanded() -> None:
+    env = [{"name": "SIZE", "value": "2"}, {"name": "TWICE", "value": "$(SIZE)$(SIZE)"}]
+    made = _made(
+        _pod(
+            {
+                "command": ["serve", "$(NONE)"],
+                "args": ["--size=$(SIZE)", "$$(SIZE)", "$(TWICE)", "$(GIVEN)"],
+                "env": env,
+            }
+        ),
+        _grant("example.com/nic", envs={"GIVEN": "g0"}),
+    )
+    assert (made.command, made.args) == (("serve", "$(NONE)"), ("--size=2", "$(SIZE)", "22", "g0"))
+    assert made.env == {"SIZE": "2", "TWICE": "22", "GIVEN": "g0"}
+
+
+def test_what_a_person_types_reaches_the_program_unchanged() -> None:
+    """`run IMAGE -- sh -c 'echo $$'` has no references: they are a manifest's alone."""
+    request = submission.ContainerRequest(
+        image="i", command=("sh",), args=("-c", "echo $$ $(A) $$(A)"), env={"A": "1", "B": "$(A)"}
+    )
+    made = _made(submission.pod_of(request, resource="nvidia.com/gpu", scheduler_name="fairlead"))
+    assert made.args == ("-c", "echo $$ $(A) $$(A)")
+    assert made.env == {"A": "1", "B": "$(A)"}

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead import errors
 from fairlead.plan.pod import machine
-from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes import core, meta
 
 _PORT = [{"containerPort": 80, "hostPort": 8080}]
 
@@ -49,3 +50,34 @@ def test_what_cannot_be_is_refused_by_name(spec: dict[str, Any], words: str) -> 
 )
 def test_what_an_engine_can_do_passes(spec: dict[str, Any]) -> None:
     assert _problems(**spec) == []
+
+
+_HERE = machine.Here(node="box", scheduler="fairlead")
+
+
+def _placed(finalizers: tuple[str, ...] = (), **spec: Any) -> core.Pod:
+    item = core.Container(name="c", image="i")
+    about = meta.ObjectMeta(name="p", finalizers=finalizers)
+    return machine.placed(core.Pod(metadata=about, spec=core.PodSpec(containers=(item,), **spec)), _HERE)
+
+
+@pytest.mark.parametrize("named", ["", "fairlead", "default-scheduler"])
+def test_a_manifest_without_a_scheduler_of_its_own_is_placed_here(named: str) -> None:
+    assert _placed(scheduler_name=named, node_name="box").spec.scheduler_name == "fairlead"
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"node_name": "gpu-node-7"}, 'spec.nodeName "gpu-node-7" is not here: this machine is the node "box"'),
+        ({"scheduler_name": "volcano"}, 'spec.schedulerName "volcano"'),
+    ],
+)
+def test_what_nobody_here_would_take_up_is_refused_by_field(spec: dict[str, Any], words: str) -> None:
+    with pytest.raises(errors.Invalid, match=words) as caught:
+        _placed(**spec)
+    assert "leave spec." in (caught.value.hint or "")
+
+
+def test_finalizers_that_nobody_here_removes_are_left_out() -> None:
+    assert _placed(finalizers=("batch.kubernetes.io/job-tracking",)).metadata.finalizers == ()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,9 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.model.step import TraceStep
-from fairlead.plan.pod import admission, podstate, priority, quota, tenantrule, userrule, volume
+from fairlead.plan.gpu.allocation import foreignrequest
+from fairlead.plan.pod import admission, machine, podstate, priority, quota, tenantrule, userrule, volume
+from fairlead.plan.schedule.fairshare import ledger, tree
 from fairlead.plan.tenancy import baseline, secret
 from fairlead.serve.backend import idempotency
 from fairlead.serve.backend.containers import pods
@@ -30,8 +33,10 @@ from fairlead.wire.kubernetes import core, meta, names
 from fairlead.wire.kubernetes.coordination import PriorityClass
 from fairlead.wire.kubernetes.devicechange import PodReplacementSpec
 from fairlead.wire.kubernetes.meta import Object
+from fairlead.wire.kubernetes.scheduling.queue import Queue
 
 T = TypeVar("T", bound=Object)
+_ANYWHERE: Final = machine.Here()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +44,7 @@ class LocalLifecycle:
     """A `port.ManifestLifecycle` whose kubelet knows our request for a stop and whose admission is ours."""
 
     store: AdmittingStore
+    here: machine.Here = _ANYWHERE
     replacements: Replacements = field(init=False)
     requests: idempotency.LocalRequests = field(init=False)
 
@@ -113,7 +119,12 @@ class LocalLifecycle:
         return await self.replacements.replace(old, spec)
 
     def leave_out(self, fields: Sequence[str]) -> tuple[str, ...]:
-        """See `port.ManifestLifecycle.leave_out`."""
+        """See `port.ManifestLifecycle.leave_out`.
+
+        Raises: Invalid: a container would run without the devices of a claim.
+        """
+        if refused := foreignrequest.claims_refusal(fields):
+            raise refused
         return tuple(f"{path} is not carried out on one machine" for path in fields)
 
     async def judge(
@@ -132,11 +143,14 @@ class LocalLifecycle:
         manifests: list[Mapping[str, Any] | None] = [None] * len(pods) if written is None else [*written]
         for pod, manifest in zip(pods, manifests, strict=True):
             await asyncio.sleep(0)  # a manifest has hundreds, and others ask meanwhile
-            admitted, rules = _admitted(pod, manifest, classes, is_tenants=makes_namespace, most_devices=most_devices)
+            wanted = self._taken_up(pod)
+            admitted, rules = _admitted(
+                wanted, manifest, classes, is_tenants=makes_namespace, most_devices=most_devices
+            )
             name = admitted.metadata.name
             if name and any(one.metadata.name == name for one in seen.list(core.Pod, admitted.metadata.namespace)):
                 raise _taken(admitted, errors.Conflict(name, reason="AlreadyExists"))
-            _check(seen, admitted, rules)
+            _check(seen, admitted, self._with_foreign(pod, rules))
             judged.append(admitted)
         return tuple(judged)
 
@@ -160,7 +174,18 @@ class LocalLifecycle:
     ) -> tuple[core.Pod, _Rules]:
         """Return the pod as it is stored, and what the transaction that stores it checks."""
         classes = (await self.store.list(PriorityClass)).items
-        return _admitted(pod, written, classes, is_tenants=is_tenants, most_devices=most_devices)
+        admitted, rules = _admitted(
+            self._taken_up(pod), written, classes, is_tenants=is_tenants, most_devices=most_devices
+        )
+        return admitted, self._with_foreign(pod, rules)
+
+    def _with_foreign(self, pod: core.Pod, rules: _Rules) -> _Rules:
+        """Return the rules of a pod with what it asks of GPUs by means that nobody here reads."""
+        return dataclasses.replace(rules, foreign=foreignrequest.refusal(pod, resource=self.here.resource))
+
+    def _taken_up(self, pod: core.Pod) -> core.Pod:
+        """Return a pod as this machine takes it up. Raises: Invalid: nobody here would place or run it."""
+        return machine.placed(pod, self.here)
 
     async def stop(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
         """See `port.Lifecycle.stop`: the object stays. A pod that no node has yet ends at once.
@@ -331,11 +356,13 @@ class _Rules:
     pod: Mapping[str, Any]
     bind: bool
     most_devices: int
+    foreign: errors.Invalid | None = None
+    """Why it is refused: it asks for GPUs by means that nobody here reads."""
 
 
 _READ: Final[tuple[type[Object], ...]] = (core.PersistentVolumeClaim, core.ResourceQuota, core.Pod)
 """Kinds of the pod's namespace that `_check` reads."""
-_READ_ALL: Final[tuple[type[Object], ...]] = (core.Namespace, Tenancy)
+_READ_ALL: Final[tuple[type[Object], ...]] = (core.Namespace, Queue, Tenancy)
 """Kinds of no namespace that `_check` reads."""
 
 
@@ -370,6 +397,9 @@ def _check(seen: Reader, pod: core.Pod, rules: _Rules) -> None:
             reason="TenantPodForbidden",
             hint="leave it out, or have the administrator run it in a namespace that is not a tenant's",
         )
+    if rules.foreign is not None:
+        raise rules.foreign
+    _check_queue(seen, pod)
     if problem := volume.missing(pod.spec, seen.list(core.PersistentVolumeClaim, namespace)):
         hint = "`fairlead volume create NAME` makes it; `run -v NAME:/PATH` does as well"
         raise errors.Invalid(f'{problem} in namespace "{namespace}"', reason="VolumeNotFound", hint=hint)
@@ -377,6 +407,22 @@ def _check(seen: Reader, pod: core.Pod, rules: _Rules) -> None:
     standing = userrule.quota(pod, rules.most_devices, quotas)
     if counted := [*quotas, *([standing] if standing else [])]:
         quota.check(pod, counted, seen.list(core.Pod, namespace))
+
+
+def _check_queue(seen: Reader, pod: core.Pod) -> None:
+    """Refuse a pod of a queue that it may not be in: it would wait until somebody made one. Raises: Invalid."""
+    if not (named := ledger.named_queue(pod)):
+        return
+    found, namespace = list[tree.Spec](), pod.metadata.namespace
+    for item in seen.list(Queue, ""):
+        with contextlib.suppress(errors.Invalid):  # that queue's own fault, which its status says
+            found.append(tree.spec_of(item))
+    if (problem := tree.Tree(found).find(namespace, named)[1]) and named not in {one.name for one in found}:
+        problem = f'queue "{errors.readable(named)}" is not there'
+    if problem:
+        usable = [one.name for one in found if not one.namespaces or namespace in one.namespaces]
+        hint = f"its namespace may use {', '.join(usable)}" if usable else "leave it out: no queue is kept here"
+        raise errors.Invalid(problem, reason="QueueUnknown", hint=hint)
 
 
 def _admitted(
@@ -407,10 +453,10 @@ def _claims(made: Sequence[str], places: Iterable[str]) -> Iterator[core.Persist
 
 def _with_local_claims(pod: core.Pod) -> core.Pod:
     """Return a pod whose claims the scheduler knows as folders of this machine."""
-    machine = pod.spec.machine or core.MachineOptions()
-    if machine.has_local_claims == bool(volume.claims(pod.spec)):
+    options = pod.spec.machine or core.MachineOptions()
+    if options.has_local_claims == bool(volume.claims(pod.spec)):
         return pod
-    here = msgspec.structs.replace(machine, has_local_claims=not machine.has_local_claims)
+    here = msgspec.structs.replace(options, has_local_claims=not options.has_local_claims)
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, machine=here))
 
 

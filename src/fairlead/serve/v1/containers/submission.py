@@ -13,6 +13,7 @@ from typing import Annotated, Final
 import msgspec
 
 from fairlead import errors
+from fairlead.plan.pod import environment
 from fairlead.plan.schedule.fairshare import ledger
 from fairlead.plan.schedule.group import membership
 from fairlead.wire.kubernetes import core, meta
@@ -203,9 +204,13 @@ def _container(request: ContainerRequest, base: str, image: str, resource: str) 
     return core.Container(
         name=base,
         image=image,
-        command=request.command,
-        args=request.args,
-        env=(*(core.EnvVar(name=name, value=value) for name, value in request.env.items()), *_secret_env(request)),
+        # A request's words reach the program as they are, as docker's do; a pod's would be expanded.
+        command=tuple(map(environment.literal, request.command)),
+        args=tuple(map(environment.literal, request.args)),
+        env=(
+            *(core.EnvVar(name=name, value=environment.literal(value)) for name, value in request.env.items()),
+            *_secret_env(request),
+        ),
         working_dir=request.workdir,
         resources=core.ResourceRequirements(limits=dict(_limits(request, resource))),
         volume_mounts=tuple(mount for _, mount in _volumes(request)),

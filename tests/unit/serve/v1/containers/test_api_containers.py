@@ -11,7 +11,8 @@ import pytest
 from fairlead import errors
 from fairlead.serve.backend.containers import enginepods, pods
 from fairlead.serve.closing import closing
-from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.scheduling.queue import Queue
 from tests.unit.serve.world import NODE, RESOURCE, World
 
 
@@ -144,6 +145,45 @@ async def test_what_a_manifest_asks_for_in_vain_is_said(api: httpx.AsyncClient) 
     wrong = await api.post("/v1/pods", content=text.replace("name: one", "name: two").replace("image:", "imgae:"))
     assert wrong.status_code == 422
     assert 'imgae: unknown field, did you mean "image"?' in wrong.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "reason", "words"),
+    [
+        ("name: one", "name: one, annotations: {gpu-fraction: '0.5'}", "GPUsAskedOtherwise", "gpu-fraction"),
+        ("name: one", "name: one, labels: {kai.scheduler/queue: none}", "QueueUnknown", 'queue "none" is not there'),
+        ("spec:", "spec:\n  nodeName: gpu-node-7", "NodeNotHere", "gpu-node-7"),
+        ("spec:", "spec:\n  resourceClaims: [{name: g}]", "GPUsAskedOtherwise", "spec.resourceClaims"),
+        ("image: demo", "image: demo, env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]", "", ""),
+        ("limits", "claims: [{name: g}], limits", "GPUsAskedOtherwise", "spec.containers[0].resources.claims"),
+    ],
+)
+async def test_what_nobody_here_would_carry_out_is_refused(
+    api: httpx.AsyncClient, was: str, becomes: str, reason: str, words: str
+) -> None:
+    """A container that asks for GPUs by number as well keeps its variable: the allocation decides."""
+    text = _MANIFEST.partition("---")[0].replace(was, becomes, 1)
+    for query in ("", "?dry_run=true"):
+        answer = (await api.post(f"/v1/pods{query}", content=text)).json()
+        assert answer.get("reason", "") == reason
+        assert words in answer.get("detail", "")
+        text = text.replace("name: one", "name: another", 1)
+
+
+async def test_gpus_asked_for_by_a_variable_are_refused_with_the_number(api: httpx.AsyncClient) -> None:
+    body = {"image": "demo", "name": "one", "env": {"NVIDIA_VISIBLE_DEVICES": "0,1"}}
+    refused = await api.post("/v1/containers", json=body)
+    assert (refused.status_code, refused.json()["reason"]) == (422, "GPUsAskedOtherwise")
+    assert "-g 2" in refused.json()["hint"]
+    assert (await api.post("/v1/containers", json={**body, "gpus": 1})).status_code == 201
+
+
+async def test_a_container_of_an_unknown_queue_is_refused(api: httpx.AsyncClient, world: World) -> None:
+    body = {"image": "demo", "queue": "nosuch"}
+    refused = await api.post("/v1/containers", json=body)
+    assert (refused.status_code, refused.json()["reason"]) == (422, "QueueUnknown")
+    await world.store.create(Queue(metadata=meta.ObjectMeta(name="nosuch")))
+    assert (await api.post("/v1/containers", json=body)).status_code == 201
 
 
 _MANIFEST = """
