@@ -125,7 +125,6 @@ REFUSED: Final[tuple[tuple[Pod, str], ...]] = (
         "io.katacontainers.config.hypervisor.path", "devices.crio.io", "cpu-load-balancing.crio.io",
         "io.kubernetes.cri-o.userns-mode", "io.kubernetes.cri.container-type", "io.containerd.runc.v2.group",
         "dev.gvisor.spec.mount.data.type", "io.podman.annotations.privileged",
-        "seccomp.security.alpha.kubernetes.io/pod",
     )),
 )  # fmt: skip
 """Pods, and words of their refusal."""

@@ -23,10 +23,13 @@ def test_an_ephemeral_container_is_judged_like_any(context: dict[str, Any], word
     assert any(words in problem for problem in tenantrule.problems(pod))
 
 
-def test_apparmor_is_not_turned_off_by_an_annotation() -> None:
-    # an API server makes the field of it before any policy sees the pod
-    (problem,) = tenantrule.problems(tenantpods.annotated("container.apparmor.security.beta.kubernetes.io/main"))
-    assert problem.startswith("annotation container.apparmor.security.beta.kubernetes.io/main asks an engine")
+@pytest.mark.parametrize(
+    "key", ["container.apparmor.security.beta.kubernetes.io/main", "seccomp.security.alpha.kubernetes.io/pod"]
+)
+def test_a_profile_is_not_turned_off_by_an_annotation(key: str) -> None:
+    # an API server makes the field of it, or judges it, before any policy sees the pod
+    (problem,) = tenantrule.problems(tenantpods.annotated(key))
+    assert problem.startswith(f"annotation {key} asks an engine")
 
 
 @pytest.mark.parametrize("pod", tenantpods.TAKEN)
