@@ -118,6 +118,12 @@ DECISIONS = Metric(
     text="pods looked at, by result: bound, refused (fits nowhere), lost (another scheduler was faster), failed",
     labels=("result",),
 )
+OVERLOOKED = Metric(
+    name="fairlead_scheduler_overlooked_pods_total",
+    text="pods that waited by a fault of the scheduler and were put back: fits (not tried for 10 s beside a node with "
+    "room), lost (in no place of the queue)",
+    labels=("kind",),
+)
 PENDING = Metric(name="fairlead_scheduler_pending_pods", text="pods of ours that wait for a node")
 DECISION = Metric(
     name="fairlead_scheduler_decision_duration_seconds", text="time to decide on one pod", buckets_s=_QUICK_S
@@ -166,6 +172,7 @@ METRICS: Final = (
     REGISTRATIONS,
     PART_FAILURES,
     DECISIONS,
+    OVERLOOKED,
     PENDING,
     FREE_DEVICES,
     LARGEST_POD,

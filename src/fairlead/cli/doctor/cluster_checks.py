@@ -338,11 +338,21 @@ def _waiting(seen: Facts, pod: core.Pod, asked: Mapping[str, int]) -> Finding:
     unseen = not said and created is not None and seen.now - created > _PATIENCE_S
     if unseen:
         said = f'no scheduler named "{pod.spec.scheduler_name}" has looked at it'
+    why = _why(seen, pod)
+    is_room_held = any(one.status.nominated_node_name for one in seen.pods or ())  # it is not in the nodes' amounts
+    if pod.spec.scheduler_name == seen.scheduler and not is_room_held and diagnosis.is_overlooked(pod, why, seen.now):
+        return Finding(
+            check="pods",
+            level="fail",
+            what=f"{about.namespace}/{about.name} waits for {wanted} beside room for it",
+            why=f"{why}; it was overlooked, which the scheduler counts in fairlead_scheduler_overlooked_pods_total",
+            fix="`fairlead scheduler --snapshot FILE`, then restart the scheduler; the file shows us the fault",
+        )
     return Finding(
         check="pods",
         level="fail" if unseen or (seen.nodes is not None and none) else "warn",
         what=f"{about.namespace}/{about.name} waits for {wanted}" + (f": {said}" if said else ""),
-        why=_why(seen, pod),
+        why=why,
         fix=f"`fairlead explain -n {about.namespace} {about.name}`; `fairlead gpus` shows who holds what",
     )
 

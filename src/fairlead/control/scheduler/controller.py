@@ -31,12 +31,15 @@ from fairlead.control.scheduler.eventrecorder import EventRecorder
 from fairlead.control.scheduler.gangplacer import Diagnosis, GangPlacer, LoopCalls, Placed
 from fairlead.control.scheduler.preemption import Ending, Preemptor
 from fairlead.control.scheduler.queuereport import QueueReport
+from fairlead.control.scheduler.wakeups import Wakeups
+from fairlead.control.scheduler.watchdog import Watchdog
 from fairlead.model.step import TraceStep
 from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cached.entry import Held
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.gang import Gang
 from fairlead.plan.schedule.preempt import movable
-from fairlead.plan.schedule.queue import Changes, Group, SchedulingQueue
+from fairlead.plan.schedule.queue import Group, SchedulingQueue
 from fairlead.plan.schedule.ranking import SLICE
 from fairlead.plan.schedule.rankings import PlainRankings, Rankings
 from fairlead.plan.schedule.reference import PodInfo
@@ -104,15 +107,15 @@ class Scheduler:
             shard=Shard(settings.shard_label, settings.shard),
         )
         known = (self._cache, works, self._queue)
-        self._preemptor = Preemptor(*known, (store, placement), time.time, settings)
+        self._preemptor = Preemptor(*known, (store, placement), date or time.time, settings)
         self._moves = Defragmenter(*known, self._preemptor, settings, (clock, date or time.time))
-        loop = LoopCalls(judge=self._judge, take_changes=self._take_changes, mark=self._mark, group=self._groups)
-        self._placer = GangPlacer(self._cache, loop)
+        self._watchdog = Watchdog(*known, meter, clock)
         self._report = QueueReport(store, works, clock)
         self._capacity = CapacityReport(meter, clock)
-        self._is_freed = True
-        """Whether parked pods are to be checked again: nodes changed, or a pod was bound."""
         self._rankings = PlainRankings(settings.policy) if rankings is None else rankings
+        self._wakeups = Wakeups(*known, self._preemptor, self._rankings)
+        loop = LoopCalls(judge=self._judge, absorb=self._wakeups.absorb, group=self._groups)
+        self._placer = GangPlacer(self._cache, loop)
         self._step = functools.partial(eventrecorder.step, self._rankings.policy)
         self._doubtful: dict[str, core.Pod] = {}
         """Pods by uid whose binding was sent and not answered."""
@@ -167,7 +170,8 @@ class Scheduler:
 
     def _times(self) -> tuple[float | None, ...]:
         """Return the seconds after which something is to be looked at."""
-        return self._queue.next_due_s(), self._cache.settles_in_s(), self._moves.due_s
+        times = self._queue.next_due_s(), self._cache.settles_in_s(), self._cache.expires_in_s()
+        return *times, self._moves.due_s, self._watchdog.due_s
 
     async def _resolve_doubts(self) -> None:
         for uid, pod in tuple(self._doubtful.items()):
@@ -187,43 +191,24 @@ class Scheduler:
         while self._broken is None:
             await self._take_changes()
             self._queue.release()
-            self._unpark()
             pod = self._queue.pop()
             self._meter.set(telemetry.PENDING, len(self._queue))
             if pod is None:
+                if await self._watch():
+                    continue
                 return
-            await self._look(pod, tasks)
+            try:
+                await self._look(pod, tasks)
+            finally:
+                self._queue.end_looks()
             self._release_part(pod, tasks)
             self._tell(tasks)
             await self._worked(_LOOK)
 
     async def _take_changes(self) -> None:
-        """Have changed nodes judged again, and wake the pods that may fit there now."""
-        if changes := self._cache.changes():
-            self._mark(changes)
-            for count in self._queue.wake(changes):
-                await self._worked(count)
-            self._workloads.set_nodes(self._cache.everywhere())
-            self._recall(changes)
-            self._is_freed = True
-
-    def _mark(self, changes: Changes) -> None:
-        self._rankings.take(self._cache.views, changes)
-
-    def _recall(self, changes: Iterable[str]) -> None:
-        """Have pods judged again that room is held for on a changed node: the room may be free now."""
-        changed = set(changes)
-        for uid, held in tuple(self._cache.held.items()):
-            if held.node in changed:
-                self._queue.recall(uid)
-
-    def _unpark(self) -> None:
-        """Take pods off parking that no group or queue holds back any more; of equal ones, the first."""
-        if self._is_freed:
-            self._is_freed = False
-            for key, uid in self._queue.parked():
-                if not self._workloads.refusal(uid)[0]:
-                    self._queue.unpark(key, uid)
+        """Wake the pods that may fit on nodes that changed."""
+        async for count in self._wakeups.take():
+            await self._worked(count)
 
     async def _worked(self, count: int) -> None:
         """Count judgements, and give the event loop its turn after a slice of them."""
@@ -248,12 +233,15 @@ class Scheduler:
         groups = self._groups(pods, key)
         group = self._queue.group_of(pod.metadata.uid)
         if not groups or group is None:
+            self._queue.block(pod.metadata.uid)
             return
         has_room = any(self._cache.find_held(one) for one in (pod, *pods))
-        if group.refusal is not None and not has_room:
+        if group.refusal is not None and not has_room and not self._queue.is_judged(pod.metadata.uid):
             if not group.is_woken:  # else it is judged again in a moment
                 self._refuse(pod, "Unschedulable", group.refusal.message, group.refusal)
         elif gang is not None:
+            for one in pods:
+                self._queue.take(one.metadata.uid)
             await self._look_at_gang(gang, pods, tasks)
         else:
             await self._look_at_one(pod, group, tasks)
@@ -262,6 +250,7 @@ class Scheduler:
         """Return whether something other than nodes keeps a pod waiting, and record the reason."""
         if found := holdback.own(self._cache, pod):
             self._cache.release(pod.metadata.uid)
+            self._queue.block(pod.metadata.uid)
             self._refuse(pod, *found)
             return True
         token, words = self._workloads.refusal(pod.metadata.uid)
@@ -290,15 +279,13 @@ class Scheduler:
         return found
 
     async def _look_at_one(self, pod: core.Pod, group: Group, tasks: asyncio.TaskGroup) -> None:
-        had_room = await self._let_go((pod,))
+        had = self._let_go((pod,))
         with telemetry.timed("pod placed", pod=pod.metadata.name) as timing:
             found, blockers = await self._judge(group.need)
             if found.node is None and (lent := self._preemptor.lend(pod)):
-                self._mark(self._cache.changes())
                 found, blockers = await self._judge(group.need)
                 for one in lent:
                     self._cache.hold_again(one)
-                self._mark(self._cache.changes())
         self._meter.observe(telemetry.DECISION, timing.duration_s)
         if found.node is None:
             self._queue.rest(group, found, blockers)
@@ -308,11 +295,10 @@ class Scheduler:
             self._queue.put(pod)  # a pod came meanwhile whose rules are about this one
             return
         if found.node is None:
-            words = self._make_room((pod,), tasks, had_room=had_room)
+            words = self._make_room((pod,), tasks, had)
             self._refuse(pod, "Unschedulable", f"{found.message}{words}", found, duration_s=timing.duration_s)
         elif (waits := volumebinding.unbound(self._cache, group.need, pod, found.node)) is not None:
             self._cache.hold(pod, found.node, for_s=volumebinding.BIND_S)
-            self._mark(self._cache.changes())
             words = volumebinding.words(group.need, found.node)
             self._refuse(pod, "WaitsForVolumes", words, found, duration_s=timing.duration_s)
             self._start(tasks, self._have_made(pod, waits, found.node), f"has volumes made for {pod.metadata.name}")
@@ -323,11 +309,11 @@ class Scheduler:
 
     async def _look_at_gang(self, gang: Gang, pods: tuple[core.Pod, ...], tasks: asyncio.TaskGroup) -> None:
         """Assume a place for each pod that the gang lacks, then bind them all; or take all of it back."""
-        had_room = await self._let_go(tuple(gang.waiting.values()))
+        had = self._let_go(tuple(gang.waiting.values()))
         with telemetry.timed("gang placed", pod=gang.name) as timing:
             placed = await self._placer.place(gang, pods)
         if placed.refusal is not None:
-            self._refuse_gang(gang, pods, placed.refusal, tasks, had_room=had_room)
+            self._refuse_gang(gang, pods, placed.refusal, tasks, had)
         if placed.waits:
             await self._hold_gang(placed, tasks)
             return
@@ -340,46 +326,48 @@ class Scheduler:
 
     async def _hold_gang(self, placed: Placed, tasks: asyncio.TaskGroup) -> None:
         """Hold room for every pod of a gang until the claims of all have their volumes; none is bound before."""
-        await self._placer.take_back(placed.found)
+        self._placer.take_back(placed.found)
         for pod, summary in placed.found:
             words = volumebinding.words(self._cache.need(pod), summary.node or "")
             self._cache.hold(pod, summary.node or "", for_s=volumebinding.BIND_S)
-            self._queue.leave_alone(pod.metadata.uid)
             self._refuse(pod, "WaitsForVolumes", words, summary)
-        self._mark(self._cache.changes())
         for pod, node, waits in placed.waits:
             self._start(tasks, self._have_made(pod, waits, node), f"has volumes made for {pod.metadata.name}")
 
     def _refuse_gang(
-        self, gang: Gang, pods: tuple[core.Pod, ...], why: Diagnosis, tasks: asyncio.TaskGroup, *, had_room: bool
+        self, gang: Gang, pods: tuple[core.Pod, ...], why: Diagnosis, tasks: asyncio.TaskGroup, had: tuple[Held, ...]
     ) -> None:
         refusal, blockers = why
         # Forgetting an assumption queues the pod again without its group of equal needs: groups are looked up anew.
         for group in {one.key: one for one in self._groups(pods, gang.key)}.values():
             self._queue.rest(group, refusal, blockers)
-        words = self._make_room(pods, tasks, had_room=had_room)
+        words = self._make_room(pods, tasks, had)
         for pod in pods:
             self._refuse(pod, "Unschedulable", f"{refusal.message}{words}", refusal)
 
-    async def _let_go(self, pods: tuple[core.Pod, ...]) -> bool:
-        """Take back the room held for pods that are judged now; returns whether there was any."""
+    def _let_go(self, pods: tuple[core.Pod, ...]) -> tuple[Held, ...]:
+        """Take back the room held for pods that are judged now; returns what it was."""
         released = [self._cache.release(self._cache.find_held(pod)) for pod in pods]
-        if had_room := any(one is not None for one in released):
-            self._mark(self._cache.changes())
-        return had_room
+        return tuple(one for one in released if one is not None)
 
-    def _make_room(self, pods: tuple[core.Pod, ...], tasks: asyncio.TaskGroup, *, had_room: bool) -> str:
-        """Have other pods end, or hold room, for pods that fit nowhere; returns a sentence for their message, or ""."""
-        found = self._preemptor.find(pods, had_room=had_room)
+    def _make_room(self, pods: tuple[core.Pod, ...], tasks: asyncio.TaskGroup, had: tuple[Held, ...]) -> str:
+        """Have other pods end, or hold room, for pods that fit nowhere; returns a sentence for their message, or "".
+
+        Args: had: the room that was held for them until now.
+        """
+        if barred := next((pod for pod in pods if self._queue.is_barred(pod.metadata.uid)), None):
+            # Others would end, or wait, for a pod that then is not bound: once for each of its tries.
+            whose = "it" if barred is pods[0] and len(pods) == 1 else barred.metadata.name
+            return f" No room is made for it: the binding of {whose} was refused, and it has not changed since."
+        found = self._preemptor.find(pods, had_room=any(not one.is_waited_for for one in had))
         plan, endings = found or (None, ())
         words = self._preemptor.take(pods, plan, endings) if plan is not None else ""
-        if not words and len(pods) == 1:
-            words = self._preemptor.reserve(pods[0])
+        if not words:
+            words = self._preemptor.reserve(pods, had)
         if not words:
             return ""
-        self._mark(self._cache.changes())
-        for pod in pods:
-            self._queue.stir(pod.metadata.uid, but=self._cache.held)
+        for pod in pods if not had else ():
+            self._queue.stir(pod.metadata.uid)
         for one in endings:
             self._start(tasks, self._end(one), f"ends {one.pod.metadata.name}")
         return f" {words[0].upper()}{words[1:]}."
@@ -389,6 +377,16 @@ class Scheduler:
         for one in self._preemptor.release_part(self._workloads.gang(pod.metadata.uid), pod):
             self._start(tasks, self._end(one), f"ends {one.pod.metadata.name}")
 
+    async def _watch(self) -> bool:
+        """Look, where it is time for that, for pods that were overlooked; returns whether it was time."""
+        if self._watchdog.due_s != 0:
+            return False
+        async for pod, words in self._watchdog.run(self._judge, self._rankings, self._news.is_set):
+            self._recorder.note(pod, self._step("Overlooked", words, None, duration_s=None))
+        for uid in self._preemptor.next_heads():
+            self._queue.retry(uid)
+        return True
+
     async def _move(self, tasks: asyncio.TaskGroup) -> None:
         """Have pods move elsewhere for larger ones, where it is time for that."""
         if self._moves.due_s != 0:
@@ -396,11 +394,10 @@ class Scheduler:
         await self._take_changes()
         for one in self._moves.endings():
             self._start(tasks, self._end(one), f"moves {one.pod.metadata.name}")
-        self._mark(self._cache.changes())
 
     def plan_moves(self) -> movable.Plan:
         """Return which pods could move now so that larger ones fit, and one more of the largest size; moves none."""
-        self._mark(self._cache.changes())
+        self._wakeups.absorb()
         return self._moves.plan(is_for_largest=True)
 
     async def _end(self, ending: Ending) -> None:
@@ -412,6 +409,7 @@ class Scheduler:
 
     async def _judge(self, need: PodInfo) -> Diagnosis:
         """Return where the need fits, and which filters refused; nothing has changed by then."""
+        self._wakeups.absorb()
         ranking = self._rankings.of(need)
         while True:
             for count in ranking.refresh(self._cache.views):
@@ -419,7 +417,7 @@ class Scheduler:
             if self._cache.is_current:
                 found = ranking.summary()
                 return found, frozenset() if found.fitting else ranking.blockers
-            await self._take_changes()
+            self._wakeups.absorb()
 
     async def _have_made(self, pod: core.Pod, waits: tuple[volumebinding.Choice, ...], node: str) -> None:
         try:
@@ -431,7 +429,6 @@ class Scheduler:
     # bindings
 
     async def _bind_beside(self, pod: core.Pod, node: str, step: TraceStep, tasks: asyncio.TaskGroup) -> None:
-        self._is_freed = True
         if not self._cache.is_assumed(pod.metadata.uid):
             self._cache.assume(pod, node)
         self._recorder.withdraw(pod.metadata.uid)
@@ -458,6 +455,7 @@ class Scheduler:
             # Only this pod is affected: it is delayed, and the pods behind it are placed without waiting.
             self._meter.add(telemetry.DECISIONS, "failed")
             self._cache.forget(uid)
+            self._queue.bar(uid)
             self._queue.delay(pod, first_s=RETRY_S, last_s=20 * RETRY_S)
             self._refuse(pod, "SchedulerError", error.message)
             name = pod.metadata.name

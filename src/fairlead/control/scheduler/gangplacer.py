@@ -16,7 +16,7 @@ from fairlead.control.scheduler import volumebinding
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.gang import Gang
-from fairlead.plan.schedule.queue import Changes, Group
+from fairlead.plan.schedule.queue import Group
 from fairlead.plan.schedule.reference import Domain, PodInfo
 from fairlead.plan.schedule.summary import Reason, Summary
 from fairlead.plan.schedule.volume import claims
@@ -36,8 +36,8 @@ class LoopCalls:
     """Functions of the scheduler's loop that the placer calls."""
 
     judge: Callable[[PodInfo], Awaitable[Diagnosis]]
-    take_changes: Callable[[], Awaitable[None]]
-    mark: Callable[[Changes], None]
+    absorb: Callable[[], None]
+    """Has nodes judged as they are now."""
     group: Callable[[Iterable[core.Pod], tuple[str, ...]], list[Group]]
     """Puts pods into the groups of their needs; none where one cannot be read."""
 
@@ -80,7 +80,7 @@ class GangPlacer:
         """Try the ways in which they may be placed, the best first, in each of the domains that would take them."""
         placed = Placed()
         for of in domain.ways(batch.asked, self._cache.places.levels):
-            await self._loop.take_changes()
+            self._loop.absorb()
             found = self._candidates(batch, of) if of else None
             if found is not None and not found.fitting:
                 placed = Placed(refusal=self._too_small(batch, found))
@@ -107,7 +107,7 @@ class GangPlacer:
             found += placed.found
             waits += placed.waits
             if not placed.found:
-                await self._undo(found, waits)
+                self._undo(found, waits)
                 return Placed(refusal=placed.refusal and self._among(batch, len(found), below, placed.refusal))
         return Placed(found=tuple(found), waits=tuple(waits))
 
@@ -133,19 +133,18 @@ class GangPlacer:
             found.append((pod, dataclasses.replace(summary, domain=domain.shown(batch.where))))
         if len(found) == len(pods) and all(self._cache.is_assumed(pod.metadata.uid) for pod, _ in found):
             return Placed(found=tuple(found), waits=tuple(waits))
-        await self._undo(found, waits)
+        self._undo(found, waits)
         return Placed(refusal=refusal)
 
-    async def _undo(self, found: Iterable[tuple[core.Pod, Summary]], waits: Iterable[Waits]) -> None:
+    def _undo(self, found: Iterable[tuple[core.Pod, Summary]], waits: Iterable[Waits]) -> None:
         for _, _, choices in waits:
             volumebinding.take_back(self._cache, choices)
-        await self.take_back(found)
+        self.take_back(found)
 
-    async def take_back(self, found: Iterable[tuple[core.Pod, Summary]]) -> None:
-        """Forget what was assumed; room that was only assumed to be taken wakes no pod."""
-        await self._loop.take_changes()
+    def take_back(self, found: Iterable[tuple[core.Pod, Summary]]) -> None:
+        """Forget what was assumed; the pods are being looked at still."""
         self._cache.take_back(pod.metadata.uid for pod, _ in found)
-        self._loop.mark(self._cache.changes())
+        self._loop.absorb()
 
     def _too_small(self, batch: _Batch, found: domain.Candidates) -> Diagnosis:
         why, nodes = "node(s) in no topology domain with room for the group", len(self._cache.views)

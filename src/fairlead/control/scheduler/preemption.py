@@ -18,11 +18,13 @@ from typing import Final
 import msgspec
 
 from fairlead import errors, telemetry
-from fairlead.plan.schedule import backfill
-from fairlead.plan.schedule.cache import Cache, Held
+from fairlead.plan.schedule import reference
+from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cached.entry import Held
 from fairlead.plan.schedule.group import domain
+from fairlead.plan.schedule.group import gang as gangs
 from fairlead.plan.schedule.group.gang import Gang
-from fairlead.plan.schedule.preempt import plan, rule
+from fairlead.plan.schedule.preempt import backfill, plan, rule
 from fairlead.plan.schedule.queue import SchedulingQueue
 from fairlead.plan.schedule.reference import Domain, PodInfo
 from fairlead.plan.schedule.workloads import Workloads
@@ -180,32 +182,71 @@ class Preemptor:
         where = ", ".join(dict.fromkeys(found.nodes))
         return f"room is being made on {where}: " + (f"{told} must end" if told else "it is free soon")
 
-    def reserve(self, pod: core.Pod) -> str:
-        """Hold room for its queue's first pod where its wait must be bounded; returns the words for it, "" for none."""
-        uid, now = pod.metadata.uid, self._clock()
-        if not self._heads.is_head(pod, self._workloads.queue_of(uid), self._waiting):
+    def note_nodes(self) -> None:
+        """Note that nodes came, went or are others: what fitted on none of them may now."""
+        self._heads.forget_hopeless()
+
+    def next_heads(self) -> Iterator[str]:
+        """Yield the uids of pods that are the first of their queues now, where the first before them went."""
+        yield from self._heads.vacant(self._waiting, self._workloads.queue_of)
+
+    def reserve(self, pods: Sequence[core.Pod], had: Sequence[Held]) -> str:
+        """Hold room for the first of a queue, a pod or a group, where its wait must be bounded.
+
+        Args:    pods: those that are placed at once.   had: the room that was held for them until now.
+        Returns: the words for it; "": none is held.
+        """
+        first, now = min(pods, key=gangs.turn), self._clock()
+        uid = first.metadata.uid
+        if self._is_good_still(pods, had):
+            for one in had:
+                self._cache.hold_again(one)
+            return _words(had)
+        if not self._heads.is_head(first, self._workloads.queue_of(uid), self._waiting):
             return ""
-        if (wait_s := self._heads.due_s(pod, now)) > 0 and not self._workloads.has_limits:
+        if (wait_s := self._heads.due_s(pods, now)) > 0 and not self._workloads.has_limits:
             self._later(uid, wait_s)  # without time limits no start can be computed: others may pass it until then
             return ""
-        placed = tuple(self._cache.placed())
-        there = rule.running(placed, self._workloads, ())
-        pods = {one.metadata.uid: one for one, _ in placed}
-        ends = {one.uid: backfill.ends_at(pods[one.uid]) for one in there}
-        kept = tuple(dataclasses.replace(one, is_fixed=True) for one in rule.held(self._cache, (uid,)))
-        start = backfill.earliest(self._cache.need(pod), self._cache.empty(), (*there, *kept), ends)
+        start = self._earliest(pods)
         if start is None:
+            self._heads.give_up(pods)
             return ""
-        if not self._heads.is_due(pod, start, now):
+        if not math.isfinite(start.at) and wait_s > 0:
             self._later(uid, wait_s)
             return ""
-        is_known = math.isfinite(start.at)
-        for_s = max(0.0, start.at - now) + SLACK_S if is_known else _UNKNOWN_S
-        self._cache.hold(pod, start.node, for_s=for_s, free_at=start.at)
-        if not is_known:
-            return f"room is held for it on {start.node}, which has waited long; no time is known, for want of limits"
-        at = dt.datetime.fromtimestamp(max(start.at, now), dt.UTC).strftime("%H:%M:%S")
-        return f"room is held for it on {start.node}, at the latest free at {at} UTC"
+        # A start that is past, since pods end already, is free in a moment.
+        free_at = max(start.at, now)
+        for_s = free_at - now + SLACK_S if math.isfinite(free_at) else _UNKNOWN_S
+        for pod, node in zip(pods, start.nodes, strict=True):
+            self._cache.hold(pod, node, for_s=for_s, free_at=free_at, is_waited_for=True)
+        return _words([self._cache.held[pod.metadata.uid] for pod in pods])
+
+    def _is_good_still(self, pods: Sequence[core.Pod], had: Sequence[Held]) -> bool:
+        """Return whether room that was found for pods may be held on: the same room, so that it fills up."""
+        if {one.pod.metadata.uid for one in had} != {pod.metadata.uid for pod in pods}:
+            return False
+        empty = self._cache.empty()
+        return all(
+            one.is_waited_for
+            and one.ends_at > self._cache.now
+            and one.node in empty
+            and reference.first_refusal(self._cache.need(one.pod), empty[one.node]) is None
+            for one in had
+        )
+
+    def _earliest(self, pods: Sequence[core.Pod]) -> backfill.Start | None:
+        """Return where pods fit first as others end, in each of the domains that would take them."""
+        placed = tuple(self._cache.placed())
+        there = rule.running(placed, self._workloads, ())
+        known = {one.metadata.uid: one for one, _ in placed}
+        ends = {one.uid: backfill.ends_at(known[one.uid]) for one in there}
+        uids = {pod.metadata.uid for pod in pods}
+        kept = tuple(dataclasses.replace(one, is_fixed=True) for one in rule.held(self._cache, uids))
+        needs = [self._cache.need(pod) for pod in pods]
+        found = (
+            backfill.earliest(one, self._cache.empty(), (*there, *kept), ends) for one in self._placements(pods, needs)
+        )
+        return min((one for one in found if one is not None), key=lambda one: one.at, default=None)
 
     def release_part(self, gang: Gang | None, pod: core.Pod) -> tuple[Ending, ...]:
         """Return the pods of a gang to end: bound in part, its rest found no room for `control.gang_part_s`.
@@ -278,6 +319,16 @@ class Preemptor:
             return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=conditions))
 
         await retry.change_status(self._store, core.Pod, about.name, marked, namespace=about.namespace)
+
+
+def _words(held: Sequence[Held]) -> str:
+    where = ", ".join(dict.fromkeys(one.node for one in held))
+    whom, have = ("it", "has") if len(held) == 1 else (f"all {len(held)} pods", "have")
+    free_at = max(one.free_at for one in held)
+    if not math.isfinite(free_at):
+        return f"room is held for {whom} on {where}, which {have} waited long; no time is known, for want of limits"
+    at = dt.datetime.fromtimestamp(free_at, dt.UTC).strftime("%H:%M:%S")
+    return f"room is held for {whom} on {where}, at the latest free at {at} UTC"
 
 
 def named(pods: Sequence[core.Pod], reader: core.Pod) -> list[str]:

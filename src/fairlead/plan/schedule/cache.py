@@ -13,13 +13,13 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from fairlead import errors, telemetry
-from fairlead.plan.schedule import peers, reference, rejection
+from fairlead.plan.schedule import peers, reference
+from fairlead.plan.schedule.cached import version
+from fairlead.plan.schedule.cached.entry import Assumed, Held, News
+from fairlead.plan.schedule.cached.rejections import Rejections
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.place import Places
 from fairlead.plan.schedule.queue import Changes, SchedulingQueue
@@ -35,27 +35,6 @@ from fairlead.wire.kubernetes.scheduling import storage
 
 ECHO_S: Final = 30.0
 """After this a confirmed binding that no watch has reported is dropped."""
-
-
-@dataclass(slots=True)
-class _Assumed:
-    """A binding that no watch has reported yet: the pod without it, and the node."""
-
-    pod: core.Pod
-    node: str
-    ends_at: float = math.inf
-    """Set once the store has confirmed it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """Room that a pod has on a node where others are still to end."""
-
-    pod: core.Pod
-    node: str
-    ends_at: float
-    free_at: float = math.inf
-    """When the room is there at the latest, Unix seconds; pods that are over by then may use it meanwhile."""
 
 
 class Cache:
@@ -78,7 +57,6 @@ class Cache:
               levels: of the network, as labels of nodes.   shard: nodes and pods that are ours to decide on.
         """
         self._pool = Pool(shard, clock)
-        self._date = date
         self._queue, self._is_ours, self._clock = queue, is_ours, clock
         self._workloads = workloads or Workloads()
         self.held: dict[str, Held] = {}
@@ -86,7 +64,7 @@ class Cache:
         self._pods: dict[str, core.Pod] = {}
         self._of_namespace: dict[str, dict[str, None]] = {}
         """By namespace: uids of its pods, in the order in which they came."""
-        self._assumed: dict[str, _Assumed] = {}
+        self._assumed: dict[str, Assumed] = {}
         self._nodes: dict[str, reference.NodeInfo] = {}
         """By name: with nothing on them."""
         self.places = Places(self._workloads.gangs, levels, self._nodes)
@@ -100,18 +78,14 @@ class Cache:
         self.claims = claims.Claims(self._users)
         self._claimers: dict[str, None] = {}
         """Uids of pods that wait and have claims."""
-        self._has_new_claims = False
-        """Whether the pods of `_claimers` are to be looked at again."""
+        self.news = News()
         self.namespaces: dict[str, Mapping[str, str]] = {}
         """Labels by namespace, of those that are known."""
         self.closed: dict[str, str] = {}
         """Namespaces of tenancies that are not ready, with the phase that each says."""
         self._last_read: tuple[core.Pod | None, reference.PodInfo] = (None, reference.PodInfo(requests={}))
         """The pod that was read last, and what it says."""
-        self._rejections: dict[str, dict[str, rejection.Rejection]] = {}
-        """By node and uid: pods that its kubelet refused."""
-        self._rejections_due: dict[str, float] = {}
-        """By node: when a shape is let go there again, Unix seconds."""
+        self._rejections = Rejections(date)
         self._touched: set[str] = set()
         self._terms = Counter[peers.Term]()
         """What pods that have a node say of others, with how many say it."""
@@ -125,24 +99,28 @@ class Cache:
         self._needs.clear()
         self._terms.clear()
         self.held.clear()
-        self._rejections.clear()
-        for name in tuple(self._rejections_due):
+        for name in self._rejections.forget_pods():
             self._refuse(name)
         self._workloads.clear()
         for one in self._assumed.values():
-            self._put(_bound(one.pod, one.node))
+            self._put(version.bound(one.pod, one.node))
 
     def forget_nodes(self) -> None:
         """Begin anew with nodes: a list follows."""
         self._touched.update(self._nodes)
         self._nodes.clear()
         self._pool.forget()
-        self._rejections_due.clear()
+        self._rejections.forget_nodes()
 
     def note_pod(self, pod: core.Pod, *, is_gone: bool = False) -> None:
         """Take in what the watch says."""
         uid = pod.metadata.uid
         known, assumed = self._pods.get(uid), self._assumed.get(uid)
+        if known is not None and not is_gone and version.is_echo(known, pod):
+            return
+        gang = self._workloads.gangs.of(uid)
+        if known is not None and not known.spec.node_name and not version.asks_same(known, pod):
+            self._queue.pardon(uid)
         if is_gone:
             self.release(uid)
             self._drop(uid)
@@ -152,15 +130,19 @@ class Cache:
             self._workloads.gangs.confirm(uid)
         elif assumed is not None:
             assumed.pod = pod
-            pod = _bound(pod, assumed.node)
+            pod = version.bound(pod, assumed.node)
         # An echo from before our own binding must not make its devices look free again.
         if not is_gone and (pod.spec.node_name or known is None or not known.spec.node_name):
             self._put(pod)
+        if gang is not None and self._workloads.gangs.of(uid) is not gang:
+            for one in tuple(gang.waiting):
+                self._queue.recall(one)  # what is placed at once is another: without it the others may fit
 
     def note_node(self, node: core.Node, *, is_gone: bool = False) -> None:
         """Take in what the watch says."""
         name = node.metadata.name
         self._touched.add(name)
+        self.news.is_freed = True
         self._nodes.pop(name, None)
         try:
             if self._pool.takes(node, is_gone=is_gone):
@@ -186,7 +168,7 @@ class Cache:
     def note_claim(self, item: claims.Object, *, is_gone: bool = False) -> None:
         """Take in what the watch says of a claim, a volume or a class; waiting pods with claims are looked at again."""
         self.claims.note(item, is_gone=is_gone)
-        self._has_new_claims = True
+        self.news.has_new_claims = True
         if isinstance(item, storage.CSINode):
             self._limit(item.metadata.name)
         elif self.claims.has_limits:
@@ -228,7 +210,7 @@ class Cache:
 
     def _users(self, namespace: str) -> Iterator[core.Pod]:
         pods = (self._pods[uid] for uid in self._of_namespace.get(namespace, ()))
-        return (pod for pod in pods if pod.spec.node_name and not _is_over(pod))
+        return (pod for pod in pods if pod.spec.node_name and not version.is_over(pod))
 
     def note_namespace(self, item: core.Namespace, *, is_gone: bool = False) -> None:
         """Take in what the watch says; its pods are judged anew where its labels or its tenancy's phase changed."""
@@ -251,19 +233,30 @@ class Cache:
 
     def note_written(self, written: core.Pod) -> None:
         """Believe our own write ahead of its echo, unless the watch was faster: the pod may be bound or gone by now."""
-        if self._waits(written.metadata.uid):
+        uid = written.metadata.uid
+        if not self._waits(uid):
+            return
+        if uid not in self._queue or not version.asks_same(self._pods[uid], written):
             self._put(written)
+            return
+        self._pods[uid] = written
+        self._workloads.put(written)
+        if uid in self.held:
+            self._workloads.reserve(uid, is_held=True)
+        self._queue.replace(written)
 
     def assume(self, pod: core.Pod, node: str) -> None:
         """Count a pod as bound before the store has confirmed it."""
         if self._waits(pod.metadata.uid):
-            self._assumed[pod.metadata.uid] = _Assumed(pod, node)
-            self._put(_bound(pod, node))
+            self.news.is_freed = True  # the next of those parked alike has its turn
+            self._assumed[pod.metadata.uid] = Assumed(pod, node)
+            self._put(version.bound(pod, node))
 
     def confirm(self, uid: str) -> None:
         """Note that the store has bound a pod; its watch will say so too."""
         if uid in self._assumed:
             self._assumed[uid].ends_at = self._clock() + ECHO_S
+            self.news.echoes_due = min(self.news.echoes_due, self._assumed[uid].ends_at)
             self._workloads.gangs.confirm(uid)
 
     def forget(self, uid: str) -> None:
@@ -273,10 +266,11 @@ class Cache:
 
     def take_back(self, uids: Iterable[str]) -> None:
         """Take assumptions back that no other pod was judged by: none that waits for a claim of theirs is looked at."""
-        has_news = self._has_new_claims
+        before = dataclasses.replace(self.news, left=set(self.news.left))
         for uid in uids:
             self.forget(uid)
-        self._has_new_claims = has_news
+            self._queue.take(uid)  # it is being looked at still
+        self.news = before
 
     def correct(self, uid: str, found: core.Pod | None) -> None:
         """Replace what was assumed by what the store has; None: the pod is gone."""
@@ -288,22 +282,16 @@ class Cache:
 
     def _refuse(self, name: str) -> None:
         """Have a node refuse what its kubelet refused lately."""
-        self._rejections_due.pop(name, None)
         node = self._nodes.get(name)
-        if node is None or self._date is None:
-            return
-        found, due = rejection.refused(self._rejections.get(name, {}).values(), self._date())
-        if found:
-            self._rejections_due[name] = due
-        if node.rejected != found:
+        if node is None:
+            self._rejections.close(name)
+        elif node.rejected != (found := self._rejections.on(name)):
             self._nodes[name] = dataclasses.replace(node, rejected=found)
             self._touched.add(name)
 
     def rejections_due_s(self) -> float | None:
         """Return the seconds until a node is open again to what its kubelet refused, None where none refuses."""
-        if not self._rejections_due or self._date is None:
-            return None
-        return max(0.0, min(self._rejections_due.values()) - self._date())
+        return self._rejections.due_s()
 
     def settles_in_s(self) -> float | None:
         """Return the seconds until a node that became ours is used, None where there is none."""
@@ -314,7 +302,7 @@ class Cache:
 
         Returns: whose room it was, and who waits with claims where any claim changed: they are to be looked at again.
         """
-        for name in [name for name in self._rejections_due if self.rejections_due_s() == 0.0]:
+        for name in self._rejections.due():
             self._refuse(name)
         for node in self._pool.settled():
             self.note_node(node)
@@ -324,15 +312,29 @@ class Cache:
             self.release(uid)
         for uid in [uid for uid, one in self._assumed.items() if one.ends_at <= now]:
             self.forget(uid)
-        news, self._has_new_claims = tuple(self._claimers) if self._has_new_claims else (), False
-        return (*over, *news)
+        self.news.echoes_due = min((one.ends_at for one in self._assumed.values()), default=math.inf)
+        return (*over, *(tuple(self._claimers) if self.news.take_new_claims() else ()))
 
-    def hold(self, pod: core.Pod, node: str, *, for_s: float, free_at: float = math.inf) -> None:
+    @property
+    def now(self) -> float:
+        """Monotonic seconds, as `Held.ends_at` counts them."""
+        return self._clock()
+
+    def expires_in_s(self) -> float | None:
+        """Return the seconds until `expire` may have something to do, None where nothing is to come."""
+        due_at = min((one.ends_at for one in self.held.values()), default=math.inf)
+        due_at = min(due_at, self.news.echoes_due)
+        return max(0.0, due_at - self._clock()) if math.isfinite(due_at) else None
+
+    def hold(
+        self, pod: core.Pod, node: str, *, for_s: float, free_at: float = math.inf, is_waited_for: bool = False
+    ) -> None:
         """Count a pod that waits as if it were on a node already, so that no other takes the room made there."""
         uid = pod.metadata.uid
         self.release(uid)
         if self._waits(uid):
-            self.held[uid] = Held(pod, node, self._clock() + for_s, free_at)
+            self.held[uid] = Held(pod, node, self._clock() + for_s, free_at, is_waited_for)
+            self._queue.hold(uid)
             self._needs.setdefault(node, {})[_held(uid)] = reference.pod_info(pod, self.namespaces)
             self._touched.add(node)
             self._workloads.reserve(uid, is_held=True)
@@ -355,11 +357,14 @@ class Cache:
             return ""
         if uid in self.held or not any(one.pod.metadata.uid not in self._pods for one in self.held.values()):
             return uid if uid in self.held else ""
-        return next((key for key, one in self.held.items() if key not in self._pods and _is_anew(pod, one.pod)), "")
+        return next(
+            (key for key, one in self.held.items() if key not in self._pods and version.is_anew(pod, one.pod)), ""
+        )
 
     def hold_again(self, held: Held) -> None:
         """Hold room that was let go for a moment."""
-        self.hold(held.pod, held.node, for_s=held.ends_at - self._clock(), free_at=held.free_at)
+        for_s, is_waited_for = held.ends_at - self._clock(), held.is_waited_for
+        self.hold(held.pod, held.node, for_s=for_s, free_at=held.free_at, is_waited_for=is_waited_for)
 
     def release(self, uid: str) -> Held | None:
         """Let go of the room that is held for a pod; returns what it was."""
@@ -367,12 +372,18 @@ class Cache:
         if found is not None:
             self._needs.get(found.node, {}).pop(_held(uid), None)
             self._touched.add(found.node)
+            self.news.is_freed = True
             self._workloads.reserve(uid, is_held=False)
+            self._queue.let_go(uid)
         return found
 
     def is_assumed(self, uid: str) -> bool:
         """Return whether a pod counts as bound, and the store has not refused it."""
         return uid in self._assumed
+
+    def is_placed(self, uid: str) -> bool:
+        """Return whether a pod has a node."""
+        return uid in self._pods and bool(self._pods[uid].spec.node_name)
 
     def placed(self) -> Iterator[tuple[core.Pod, reference.PodInfo]]:
         """Yield the pods that have a node, with what they take."""
@@ -445,21 +456,22 @@ class Cache:
     def _put(self, pod: core.Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
         known = self._pods.get(uid)
-        if node and known is not None and _is_same(known, pod):
+        if node and known is not None and version.is_same(known, pod):
             self._pods[uid] = pod  # a status: neither its node nor its requests changed
             return
         self._drop(uid)
-        if node or _is_over(pod) or pod.metadata.deletion_timestamp:
+        if node or version.is_over(pod) or pod.metadata.deletion_timestamp:
             self.release(uid)
         self._pods[uid] = pod
         self._of_namespace.setdefault(pod.metadata.namespace, {})[uid] = None
-        if not node and self._is_ours(pod) and not _is_over(pod) and not pod.metadata.deletion_timestamp:
+        if not node and self._is_ours(pod) and not version.is_over(pod) and not pod.metadata.deletion_timestamp:
             if self._pool.shard.owns_pod(pod):
                 self._have_wait(pod)
             else:
                 self._workloads.put_elsewhere(pod)
-        elif node and _is_over(pod):
-            self._note_rejection(pod)
+        elif node and version.is_over(pod):
+            if self._rejections.put(pod):
+                self._refuse(node)
         elif node:
             self._touched.add(node)
             try:
@@ -480,19 +492,7 @@ class Cache:
             self._workloads.reserve(uid, is_held=True)
         if claims.has_claims(pod):
             self._claimers[uid] = None
-        if not pod.spec.scheduling_gates:
-            self._queue.put(pod)
-
-    def _note_rejection(self, pod: core.Pod) -> None:
-        if self._date is None or pod.status.reason not in rejection.REASONS:
-            return
-        try:
-            need = reference.pod_info(pod)
-        except errors.Invalid:
-            return  # it was said when the pod was counted
-        if found := rejection.of_pod(pod, need.requests, self._date()):
-            self._rejections.setdefault(pod.spec.node_name, {})[pod.metadata.uid] = found
-            self._refuse(pod.spec.node_name)
+        self._queue.put(pod)
 
     def _drop(self, uid: str) -> None:
         self._queue.drop(uid)
@@ -501,9 +501,12 @@ class Cache:
         pod = self._pods.pop(uid, None)
         if pod is None:
             return
+        if pod.spec.node_name:
+            self.news.is_freed = True
+            self.news.left.add(pod.spec.node_name)
         if pod.spec.node_name and claims.has_claims(pod):
-            self._has_new_claims = True  # a claim of one pod alone may be free
-        if self._rejections.get(pod.spec.node_name, {}).pop(uid, None) is not None:
+            self.news.has_new_claims = True  # a claim of one pod alone may be free
+        if self._rejections.drop(pod):
             self._refuse(pod.spec.node_name)
         of_namespace = self._of_namespace[pod.metadata.namespace]
         del of_namespace[uid]
@@ -517,30 +520,5 @@ class Cache:
             self._touched.add(pod.spec.node_name)
 
 
-def _is_anew(pod: core.Pod, kept: core.Pod) -> bool:
-    """Return whether a pod has the controller of one that is to come, and asks for the same."""
-    owners = ([one.uid for one in each.metadata.owner_references if one.controller] for each in (pod, kept))
-    mine, theirs = owners
-    if not mine or mine != theirs:
-        return False
-    return reference.pod_info(pod).requests == reference.pod_info(kept).requests
-
-
 def _held(uid: str) -> str:
     return f"held:{uid}"
-
-
-def _bound(pod: core.Pod, node: str) -> core.Pod:
-    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
-
-
-def _is_over(pod: core.Pod) -> bool:
-    return pod.status.phase in core.ENDED_PHASES
-
-
-def _is_same(known: core.Pod, pod: core.Pod) -> bool:
-    """Return whether nothing changed that a decision reads."""
-    one, other = known.metadata, pod.metadata
-    if (one.labels, one.deletion_timestamp is None) != (other.labels, other.deletion_timestamp is None):
-        return False
-    return known.spec == pod.spec and _is_over(known) == _is_over(pod)

@@ -12,11 +12,16 @@ from typing import Final
 
 from fairlead.plan.pod import personwords
 from fairlead.plan.schedule import reference, rejection, rules
+from fairlead.plan.schedule.group import membership
 from fairlead.plan.schedule.summary import Reason
 from fairlead.plan.schedule.volume import claims
 from fairlead.plan.schedule.workloads import TENANCY_NOT_READY
 from fairlead.wire.kubernetes import core, meta
 
+OVERLOOKED_S: Final = 30.0
+"""After which a pod that fits was overlooked: a scheduler tries it within 10 s, and looks for such pods every 10 s."""
+ROOM: Final = "has room for it"
+"""What is said of a node that takes a pod which waits all the same."""
 _BY_LABELS: Final = "its rules select namespaces by labels, and its scheduler has not said yet what keeps it"
 
 
@@ -50,6 +55,20 @@ def why(
     return _now(pod, need, _full_nodes(nodes, pods) if full is None else full)
 
 
+def is_overlooked(pod: core.Pod, why: str, now: float) -> bool:
+    """Return whether a pod has been refused for `OVERLOOKED_S` although a node has room for it, by what `why` says.
+
+    A pod of a group, or one that its queue or its own claims hold back, has other reasons to wait.
+
+    Args: now: Unix seconds.
+    """
+    found = meta.find_condition(pod.status.conditions, "PodScheduled")
+    if found is None or found.reason != "Unschedulable" or membership.of_pod(pod) is not None:
+        return False
+    since = meta.timestamp(found.last_transition_time or None)
+    return ROOM in why and since is not None and now - since > OVERLOOKED_S
+
+
 def said(pod: core.Pod) -> str:
     """Return what the scheduler said of what nodes and pods do not show: refusals, claims, tenancies. Else ""."""
     found = meta.find_condition(pod.status.conditions, "PodScheduled")
@@ -78,7 +97,7 @@ def _now(pod: core.Pod, need: reference.PodInfo, full: Sequence[reference.NodeIn
         if any(reference.first_refusal(need, node) is None for node in fitting):
             return f"other pods keep it off every node that has room: {_full(now.reasons)}"
         return f"every node that it could run on is full: {_full(now.reasons)}"
-    return f'node {now.node} has room for it: scheduler "{pod.spec.scheduler_name}" has not placed it'
+    return f'node {now.node} {ROOM}: scheduler "{pod.spec.scheduler_name}" has not placed it'
 
 
 def _never(need: reference.PodInfo, nodes: Sequence[reference.NodeInfo], reasons: Sequence[Reason]) -> str:

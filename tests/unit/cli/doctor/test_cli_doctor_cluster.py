@@ -93,6 +93,18 @@ def pod(
     return core.Pod(metadata=about(name, namespace="team"), spec=spec, status=status or core.PodStatus(phase="Pending"))
 
 
+def refused(ago_s: float, *, node: str = "") -> core.PodStatus:
+    """Return what a scheduler says of a pod that it refused, and which room it holds for it."""
+    condition = meta.Condition(
+        type="PodScheduled",
+        status="False",
+        reason="Unschedulable",
+        message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
+        last_transition_time=meta.emit_time(NOW - ago_s),
+    )
+    return core.PodStatus(phase="Pending", conditions=(condition,), nominated_node_name=node)
+
+
 def holder(name: str, resource: str) -> gpudevice.Holder:
     return gpudevice.Holder(namespace="team", pod=name, container="main", resource=resource, devices=("GPU-0",))
 
@@ -277,6 +289,25 @@ def test_each_fault_is_found_and_says_why_and_what_next(
     mine = [item for item in bad if item.check == check]
     assert [(item.level, says in item.what) for item in mine] == [(level, True)], bad
     assert all(item.why and item.fix for item in bad)
+
+
+@pytest.mark.parametrize(
+    ("pods", "is_overlooked"),
+    [
+        ((pod("one", status=refused(31)),), True),
+        ((pod("one", status=refused(29)),), False),  # its scheduler may be about to try it
+        ((pod("one", status=refused(31)), pod("first", status=refused(1, node="a"))), False),  # the room is held
+        ((pod("one", gpus="3", status=refused(31)),), False),
+    ],
+)
+def test_a_pod_that_waits_beside_room_was_overlooked_and_the_next_step_is_said(
+    pods: tuple[core.Pod, ...], is_overlooked: bool
+) -> None:
+    roomy = core.NodeStatus(allocatable={RESOURCE: "2", "pods": "110"}, conditions=node().status.conditions)
+    seen = changed(nodes=(msgspec.structs.replace(node(), status=roomy),), pods=(*pods, AGENT_POD))
+    found = [item for item in cluster_checks.check(seen) if "beside room for it" in item.what]
+    assert [item.level for item in found] == ["fail"] * is_overlooked
+    assert all("team/one" in item.what and "fairlead scheduler --snapshot" in item.fix for item in found)
 
 
 def test_gpus_and_pods_are_looked_for_under_the_names_that_gpus_are_offered_by() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.control.scheduler import snapshot
+from fairlead.control.scheduler.controller import Scheduler
 from fairlead.plan.schedule.engine.rankings import EngineRankings
 from fairlead.settings import ControlSettings
 from fairlead.wire.kubernetes import core, meta, names
@@ -152,3 +154,35 @@ async def test_what_is_no_snapshot_is_refused_with_the_place(body: bytes, said: 
     with pytest.raises(errors.Invalid) as refused:
         await snapshot.replay(snapshot.parse(body), ControlSettings())
     assert said in refused.value.message
+
+
+@pytest.mark.parametrize("policy", ["packed"])
+async def test_a_replay_ends_though_no_pod_that_must_end_ever_does(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gangs whose victims stay, as in every replay: each pod is looked at a few times, not for ever."""
+    looks, look = list[str](), Scheduler._look
+
+    async def counted(self: Scheduler, pod: core.Pod, tasks: asyncio.TaskGroup) -> None:
+        looks.append(pod.metadata.name)
+        assert len(looks) < 10 * len(waiting), "a pod is looked at again and again"
+        await look(self, pod, tasks)
+
+    plane = Plane()
+    for number in range(4):
+        await plane.add_node(f"n{number}", 8)
+    for number in range(30):
+        await plane.add_pod(f"low-{number}", 1, priority=0)
+    async with plane.running():
+        await plane.until_bound(f"low-{number}" for number in range(30))
+    for number in range(6):
+        await plane.add_gang(f"gang-{number}", 12, 1, priority=10 + number)
+    for number in range(40):
+        await plane.add_pod(f"small-{number}", 1 + number % 8, priority=number % 3)
+    waiting = [pod for pod in (await plane.store.list(core.Pod)).items if not pod.spec.node_name]
+    control = ControlSettings(policy=policy, head_wait_s=1)
+    taken = await snapshot.take(plane.store, control, "2036-11-22T14:00:00Z")
+    monkeypatch.setattr(Scheduler, "_look", counted)
+    found = await snapshot.replay(taken, control, EngineRankings(policy))
+    assert len(found) == len(waiting)
+    assert all(one.node or one.step is not None for one in found)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.plan.schedule.queue import SchedulingQueue
-from fairlead.plan.schedule.reference import UNIT, PodInfo
+from fairlead.plan.schedule.reference import UNIT, NodeInfo, PodInfo
 from fairlead.plan.schedule.summary import Summary
 from fairlead.wire.kubernetes import core, meta
 
@@ -70,24 +70,71 @@ def test_a_group_that_rests_is_looked_at_for_one_pod_or_after_a_time(clock: Cloc
     queue.rest(group, Summary(nodes=1, fitting=0, best=(), reasons=()), frozenset())
     queue.look_after("b", 5.0)
     queue.look_after("nobody", 5.0)
+    queue.end_looks()
     queue.recall("nobody")
     assert taken(queue) == []
-    queue.recall("a")
-    assert (taken(queue), group.refusal) == (["a"], None)
+    queue.retry("a")
+    assert (taken(queue), queue.is_judged("a"), group.refusal is None) == (["a"], True, False)
+    queue.end_looks()
     clock.now = 5.0
     queue.release()
     assert taken(queue) == ["b"]
+    queue.end_looks()
+    queue.recall("a")
+    assert (taken(queue), group.refusal) == (["a", "b"], None)
 
 
 def test_room_that_is_made_for_one_pod_stirs_its_group_but_not_those_that_have_room(clock: Clock) -> None:
     queue = filled(clock, "a", "b", "c")
     for name in taken(queue):
         group = queue.group(pod(name), NEED)
-    queue.stir("a", but=())
-    assert taken(queue) == []  # it does not rest
     queue.rest(group, Summary(nodes=1, fitting=0, best=(), reasons=()), frozenset())
-    queue.stir("a", but={"a"})
+    queue.end_looks()
+    queue.hold("a")
+    queue.stir("a")
     assert taken(queue) == ["b", "c"]
+    assert queue.is_judged("b")
+    queue.end_looks()
+    queue.let_go("a")
+    assert taken(queue) == ["a"]
+
+
+@pytest.mark.parametrize("event", ["put", "recall", "retry", "replace"])
+def test_what_is_done_for_a_pod_while_it_is_looked_at_has_it_looked_at_again(clock: Clock, event: str) -> None:
+    queue = filled(clock, "a")
+    assert taken(queue) == ["a"]
+    group = queue.group(pod("a"), NEED)
+    getattr(queue, event)("a" if event in ("recall", "retry") else pod("a"))
+    queue.rest(group, Summary(nodes=1, fitting=0, best=(), reasons=()), frozenset())
+    queue.end_looks()
+    assert taken(queue) == ["a"]
+    queue.end_looks()
+    assert taken(queue) == []
+
+
+def test_a_pod_at_rest_that_comes_to_ask_for_something_else_is_looked_at(clock: Clock) -> None:
+    queue = filled(clock, "a")
+    assert taken(queue) == ["a"]
+    queue.rest(queue.group(pod("a"), NEED), Summary(nodes=1, fitting=0, best=(), reasons=()), frozenset())
+    queue.end_looks()
+    queue.group(pod("a"), PodInfo(requests={"nvidia.com/gpu": 2 * UNIT}))
+    assert taken(queue) == ["a"]
+
+
+def test_a_time_that_was_set_for_a_group_holds_though_one_of_it_went_in(clock: Clock) -> None:
+    queue = filled(clock, "a", "b")
+    for name in taken(queue):
+        group = queue.group(pod(name), NEED)
+    for _ in range(3):
+        queue.rest(group, Summary(nodes=1, fitting=0, best=(), reasons=()), frozenset())
+    queue.end_looks()
+    room = NodeInfo(name="n", is_ready=True, allocatable={"nvidia.com/gpu": UNIT, "pods": UNIT})
+    tuple(queue.wake({"n": (NodeInfo(name="n", is_ready=True, allocatable={}), room)}))
+    group.refusals = 0  # as when a binding of it succeeds
+    assert queue.problems() == {}
+    clock.now += 10.0
+    queue.release()
+    assert taken(queue) == ["a", "b"]
 
 
 def test_a_pod_that_is_gone_is_not_delayed(clock: Clock) -> None:

@@ -195,7 +195,7 @@ class Ledger:
 
         Args: uids: of pods that are placed together.
         """
-        together: dict[str, dict[str, int]] = {}
+        together, allocated = dict[str, dict[str, int]](), self.allocated
         for uid in uids:
             entry = self._entries.get(uid)
             if entry is None:
@@ -203,10 +203,17 @@ class Ledger:
             if entry.problem:
                 return entry.problem
             self._add(together.setdefault(entry.queue, {}), entry.needs, 1)
-        return next((why for queue, needs in together.items() if (why := self._refusal(queue, needs))), "")
+            if entry.is_placed:  # room is held for it: what it asks for counts already
+                allocated = self._without(entry, allocated)
+        return next((why for queue, needs in together.items() if (why := self._refusal(queue, needs, allocated))), "")
 
-    def _refusal(self, queue: str, needs: Amounts) -> str:
-        allocated = self.allocated
+    def _without(self, entry: _Entry, allocated: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+        found = {**allocated, **{name: dict(allocated[name]) for name in self.tree.path(entry.queue)}}
+        for name in self.tree.path(entry.queue):
+            self._add(found[name], entry.needs, -1)
+        return found
+
+    def _refusal(self, queue: str, needs: Amounts, allocated: Mapping[str, Amounts]) -> str:
         if over := self.tree.over_limit(queue, needs, allocated):
             name, resource = over
             has, most = allocated[name].get(resource, 0), self.tree.specs[name].limit[resource]

@@ -67,6 +67,8 @@ class Terms:
     """By budget, how many pods may end."""
     still: Callable[[Running, Sequence[Running]], bool] = lambda _one, _gone: True
     """Whether a pod may end once those before it have gone."""
+    is_repeatable: bool = False
+    """Whether who must end on a node depends on that node alone, so that it is kept for pods that ask alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +85,15 @@ class State:
 
     def __init__(self, nodes: Mapping[str, NodeInfo], running: Iterable[Running]) -> None:
         """Take the nodes with nothing on them, and who is there."""
-        self.nodes = nodes
+        self.nodes, self.names = nodes, sorted(nodes)
         self.there: dict[str, dict[str, Running]] = {name: {} for name in nodes}
         for one in running:
             if one.node in self.there:
                 self.there[one.node][one.uid] = one
         self._whole: dict[str, NodeInfo] = {}
         """By name: nodes with all that are on them, as far as they were asked for."""
+        self.known: dict[tuple[object, ...], dict[str, tuple[Running, ...] | None]] = {}
+        """By need and name: who must end there, where that depends on the node alone (`Terms.is_repeatable`)."""
 
     def view(self, name: str, without: Collection[str] = ()) -> NodeInfo:
         """Return a node with those on it, some left out by uid."""
@@ -110,12 +114,17 @@ class State:
         """Let pods end."""
         for one in gone:
             self.there[one.node].pop(one.uid, None)
-            self._whole.pop(one.node, None)
+            self._forget(one.node)
 
     def add(self, one: Running) -> None:
         """Put a pod on its node."""
         self.there[one.node][one.uid] = one
-        self._whole.pop(one.node, None)
+        self._forget(one.node)
+
+    def _forget(self, name: str) -> None:
+        self._whole.pop(name, None)
+        for answers in self.known.values():
+            answers.pop(name, None)
 
 
 def find(asked: Sequence[PodInfo], state: State, terms: Terms) -> Plan | None:
@@ -133,7 +142,7 @@ def find(asked: Sequence[PodInfo], state: State, terms: Terms) -> Plan | None:
         ended |= {one.uid: one for one in gone}
         nodes.append(node)
         uid = f"asked:{number}"
-        state.add(Running(uid=uid, namespace="", name="", node=node, need=need, priority=1 << 40))
+        state.add(Running(uid=uid, namespace="", name="", node=node, need=need, priority=1 << 40, is_fixed=True))
     return Plan(nodes=tuple(nodes), ended=tuple(sorted(ended.values(), key=lambda one: (one.namespace, one.name))))
 
 
@@ -141,8 +150,11 @@ def _place(
     need: PodInfo, state: State, terms: Terms, before: Mapping[str, Running]
 ) -> tuple[str, tuple[Running, ...]] | None:
     found: list[tuple[Any, str, tuple[Running, ...]]] = []
-    for name in sorted(state.nodes):
-        gone = _cheapest(need, name, state, terms, before)
+    known = state.known.setdefault(need.key(), {}) if terms.is_repeatable else None
+    for name in state.names:
+        gone = known[name] if known is not None and name in known else _cheapest(need, name, state, terms, before)
+        if known is not None:
+            known[name] = gone
         if gone is None:
             continue
         found.append((terms.cost(gone), name, gone))

@@ -13,6 +13,7 @@ import pytest
 from fairlead import errors
 from fairlead.control import manager
 from fairlead.control.scheduler.controller import RETRY_S, UNRECORDED_S, Scheduler
+from fairlead.plan.schedule import cache, overlooked
 from fairlead.plan.schedule.queue import FIRST_WAIT_S
 from fairlead.settings import ControlSettings
 from fairlead.store import tracerecorder
@@ -320,7 +321,7 @@ async def test_a_refused_binding_is_said_on_the_pod_tried_later_and_holds_nobody
     _feed(scheduler, ChangeKind.ADDED, await store.get(core.Node, "node"))
     for name in ("one", "two"):
         _feed(scheduler, ChangeKind.ADDED, await store.create(_pod(name)))
-    assert await scheduler.reconcile("") == RETRY_S
+    assert await scheduler.reconcile("") == overlooked.EVERY_S
     one = await store.get(core.Pod, "one", "default")
     assert [(item.reason, item.message) for item in one.status.conditions] == [("SchedulerError", "a webhook says no")]
     two = await store.get(core.Pod, "two", "default")
@@ -329,7 +330,7 @@ async def test_a_refused_binding_is_said_on_the_pod_tried_later_and_holds_nobody
     await scheduler.reconcile("")
     assert not _is_bound(await store.get(core.Pod, "one", "default"))
     clock.now += RETRY_S
-    assert await scheduler.reconcile("") is None
+    assert await scheduler.reconcile("") == cache.ECHO_S
     assert _is_bound(await store.get(core.Pod, "one", "default"))
 
 

@@ -16,7 +16,7 @@ import pytest
 from fairlead import errors
 from fairlead.control import manager
 from fairlead.control.scheduler.controller import BINDERS, Scheduler
-from fairlead.plan.schedule import queue, ranking, reference
+from fairlead.plan.schedule import overlooked, queue, ranking, reference
 from fairlead.settings import ControlSettings
 from fairlead.store import lease, tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
@@ -305,7 +305,7 @@ async def test_a_refusal_does_not_speak_for_long_of_nodes_that_were() -> None:
     store = MemoryStore()
     scheduler = Scheduler(store, EmbeddedPlacement(store), ControlSettings(), clock=lambda: now)
     _feed(scheduler, await store.create(_pod("early", gpus=9)))
-    assert await scheduler.reconcile("") == queue.REST_S
+    assert await scheduler.reconcile("") == overlooked.EVERY_S
     _feed(scheduler, await store.get(core.Pod, "early", "default"), ChangeKind.MODIFIED)
     _feed(scheduler, _node(0))
     assert await scheduler.reconcile("") == queue.AGED_S
