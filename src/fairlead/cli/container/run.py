@@ -19,7 +19,7 @@ from typing import Any, Final
 import click
 
 from fairlead import errors, files
-from fairlead.cli.container import explain, logs, runflags, signals, stop, wait
+from fairlead.cli.container import explain, gpuoption, logs, runflags, signals, stop, wait
 from fairlead.cli.core import client as api
 from fairlead.cli.core import invocation, options, output, plaintext, progress
 from fairlead.cli.core.client import Client
@@ -88,7 +88,7 @@ Examples:
 @click.option("-l", "--label", multiple=True, metavar="KEY=VALUE", help="label")
 @click.option("--cpus", help="CPUs at most, 1.5 or 500m")
 @click.option("-m", "--memory", metavar="SIZE", help="memory at most, 512m or 4Gi")
-@click.option("--entrypoint", help="replaces the image's entrypoint")
+@click.option("--entrypoint", help="replaces the image's entrypoint; empty: none")
 @click.option("--hostname", default="", metavar="NAME", help="name the container sees as its own  [default: its name]")
 @click.option("-w", "--workdir", default="", help="working folder in the container")
 @click.option("-u", "--user", default="", metavar="USER[:GROUP]", help="by number, or by name in the image")
@@ -185,14 +185,12 @@ def _removal(client: Client, *, remove: bool, detach: bool) -> int | None:
 
 
 def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str, str]) -> ContainerView:
-    entrypoint: str | None = given["entrypoint"]
     request = ContainerRequest(
         image=runflags.image(image),
         name=runflags.name(given["name"]),
         namespace=given["namespace"],
-        command=(entrypoint,) if entrypoint else (),
-        args=options.words(given["command"]),
-        env=options.environment(given["env"], given["env_files"], own),
+        **runflags.entrypoint(given["entrypoint"], options.words(given["command"])),
+        env={**gpuoption.variables(given["gpus"]), **options.environment(given["env"], given["env_files"], own)},
         secrets=runflags.secrets(given["secret"]),
         labels=options.pairs(given["label"], "--label"),
         queue=given["queue"],
