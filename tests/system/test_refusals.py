@@ -11,7 +11,7 @@ pytestmark = pytest.mark.podman
 
 
 def test_nine_of_eight_waits_with_a_reason_and_starts_when_it_may(service: Home) -> None:
-    service.ok("run", "-d", "-g", "9", "--name", "nine", service.image, "--", "true")
+    service.ok("run", "-d", "--wait", "-g", "9", "--name", "nine", service.image, "--", "true")
     service.until(lambda: "too few GPUs free" in service.ok("explain", "nine").out, what="the reason is shown")
     assert service.show("nine")["state"] == "pending"
     service.rm("nine")

@@ -19,14 +19,13 @@ from typing import Any, Final
 import click
 
 from fairlead import errors, files
-from fairlead.cli.container import explain, logs, runflags, signals, stop, wait
+from fairlead.cli.container import explain, gpuoption, hopeless, logs, runflags, signals, stop, wait
 from fairlead.cli.core import client as api
 from fairlead.cli.core import invocation, options, output, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.terminal import streams
 from fairlead.client import calls
 from fairlead.serve.v1.containers import view
-from fairlead.serve.v1.containers.life.waiting import NEVER, Waiting
 from fairlead.serve.v1.containers.submission import ContainerRequest
 from fairlead.serve.v1.containers.view import ContainerList, ContainerView
 
@@ -88,7 +87,7 @@ Examples:
 @click.option("-l", "--label", multiple=True, metavar="KEY=VALUE", help="label")
 @click.option("--cpus", help="CPUs at most, 1.5 or 500m")
 @click.option("-m", "--memory", metavar="SIZE", help="memory at most, 512m or 4Gi")
-@click.option("--entrypoint", help="replaces the image's entrypoint")
+@click.option("--entrypoint", help="replaces the image's entrypoint; empty: none")
 @click.option("--hostname", default="", metavar="NAME", help="name the container sees as its own  [default: its name]")
 @click.option("-w", "--workdir", default="", help="working folder in the container")
 @click.option("-u", "--user", default="", metavar="USER[:GROUP]", help="by number, or by name in the image")
@@ -128,6 +127,7 @@ Examples:
 )
 @click.option("-i", "--interactive", "stdin", is_flag=True, help="pass standard input on")
 @click.option("-t", "--tty", is_flag=True, help="give the process a terminal")
+@click.option("--wait", "for_ever", is_flag=True, help="wait also for what no node has: one may get it")
 @click.option("--sig-proxy/--no-sig-proxy", default=True, help="pass signals on to the process  [default: yes]")
 @click.option("--rm", "remove", is_flag=True, help="remove the container once it has ended")
 @click.option("--dry-run", is_flag=True, help="check everything and say why it would wait; run nothing")
@@ -160,13 +160,14 @@ def _followed(
     client: Client, shown: Sequence[ContainerView], given: Mapping[str, Any], *, detach: bool, remove: bool
 ) -> int:
     """Follow one container to its end, or name those that run on; return the exit code."""
+    for_ever = given["for_ever"] or bool(client.cluster)  # a cluster may get the node that is lacking
     if detach or len(shown) != 1:
+        if not for_ever:
+            hopeless.end(client, shown)
         for item in shown:
             plaintext.echo(item.name)
-            if item.gpus and is_hopeless((found := client.explain(item.name, item.namespace)).waiting):
-                warn_hopeless(item.name, found.summary)
         return 0
-    how = How(stdin=given["stdin"], tty=given["tty"], sig_proxy=given["sig_proxy"])
+    how = How(stdin=given["stdin"], tty=given["tty"], sig_proxy=given["sig_proxy"], for_ever=for_ever)
     code = follow(client, shown[0].name, shown[0].namespace, how, remove=remove)
     if code == _NO_PROGRAM and given["command"][:1] and given["command"][0].startswith("-"):
         plaintext.echo(f'  hint: options of run come before the image, "{given["command"][0]}" came after it', err=True)
@@ -185,14 +186,12 @@ def _removal(client: Client, *, remove: bool, detach: bool) -> int | None:
 
 
 def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str, str]) -> ContainerView:
-    entrypoint: str | None = given["entrypoint"]
     request = ContainerRequest(
         image=runflags.image(image),
         name=runflags.name(given["name"]),
         namespace=given["namespace"],
-        command=(entrypoint,) if entrypoint else (),
-        args=options.words(given["command"]),
-        env=options.environment(given["env"], given["env_files"], own),
+        **runflags.entrypoint(given["entrypoint"], options.words(given["command"])),
+        env={**gpuoption.variables(given["gpus"]), **options.environment(given["env"], given["env_files"], own)},
         secrets=runflags.secrets(given["secret"]),
         labels=options.pairs(given["label"], "--label"),
         queue=given["queue"],
@@ -263,6 +262,8 @@ class How:
     stdin: bool = False
     tty: bool = False
     sig_proxy: bool = True
+    for_ever: bool = True
+    """It is waited for what no node has, too."""
 
 
 def follow(client: Client, name: str, namespace: str, how: How | None = None, *, remove: bool = False) -> int:
@@ -272,7 +273,7 @@ def follow(client: Client, name: str, namespace: str, how: How | None = None, *,
     """
     how = how or How()
     try:
-        shown = await_start(client, name, namespace)
+        shown = await_start(client, name, namespace, for_ever=how.for_ever)
     except KeyboardInterrupt:
         return _detach(client, name, namespace)
     try:
@@ -324,8 +325,12 @@ def _await_end(client: Client, name: str, namespace: str) -> ContainerView:
             return shown
 
 
-def await_start(client: Client, name: str, namespace: str) -> ContainerView:
-    """Return once the process has started (or never will), saying meanwhile what is waited for."""
+def await_start(client: Client, name: str, namespace: str, *, for_ever: bool = True) -> ContainerView:
+    """Return once the process has started (or never will), saying meanwhile what is waited for.
+
+    Args:    for_ever: also where no node has what it asks for.
+    Raises:  Insufficient: no node has it; the container is removed.
+    """
     with progress.Progress() as waiting:
         started = time.monotonic()
         why, is_warned = "", False
@@ -336,22 +341,13 @@ def await_start(client: Client, name: str, namespace: str) -> ContainerView:
             if time.monotonic() - started >= _EXPLAIN_AFTER_S:
                 found = client.explain(name, namespace)
                 why = found.summary
-                if not is_warned and is_hopeless(found.waiting):
+                if not is_warned and hopeless.never_fits(found.waiting):
                     is_warned = True
                     waiting.clear()
-                    warn_hopeless(name, why)
+                    if not for_ever:
+                        hopeless.end(client, [shown])
+                    hopeless.warn(name, why)
             waiting.show(explain.waiting_line(shown, why), short=why)
-
-
-def is_hopeless(found: Waiting | None) -> bool:
-    """Return whether a container waits for what no node has."""
-    return found is not None and found.reason == NEVER
-
-
-def warn_hopeless(name: str, why: str) -> None:
-    """Say on standard error that waiting will not help, and what to do."""
-    plaintext.echo(f"{name}: {why}", err=True)
-    plaintext.echo(f"  hint: `fairlead rm {name}` takes it back; `fairlead nodes` shows what there is", err=True)
 
 
 def _report(shown: ContainerView) -> int:

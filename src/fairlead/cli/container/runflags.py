@@ -15,6 +15,7 @@ from typing import Any, Final
 import click
 
 from fairlead import errors
+from fairlead.cli.container import gpuoption
 from fairlead.cli.core import options, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.plan.mig import table
@@ -123,14 +124,16 @@ def replicas(given: Mapping[str, Any], *, detach: bool) -> list[dict[str, Any]]:
 def devices(values: Sequence[str], client: Client) -> dict[str, Any]:
     """Return the fields `gpus` and `resources` of `-g 2`, `-g all` and `-g nvidia.com/mig-1g.10gb=1`.
 
-    Raises: Invalid (`GPUsByName`): GPUs are asked for by name.
+    Raises: Invalid (`GPUsByName`): GPUs are asked for by name; Invalid: as `gpuoption.parse`.
     """
     fields: dict[str, Any] = {"gpus": 0, "resources": {}}
-    for item in values:
+    for word in values:
+        docker = gpuoption.parse(word)
+        item = word if docker is None else docker.count
         resource, equals, count = item.partition("=")
         if item == "all":
             fields["gpus"] = _every_gpu(client)
-        elif "," in item or resource.strip("\"'") == "device" or item.startswith("GPU-"):
+        elif "," in item or item.startswith(("GPU-", "MIG-")):
             wanted = len(count.split(",")) if equals else len(item.split(","))
             shown = item.strip("\"'")
             message = f'GPUs are asked for by number, not by name: "{shown}"'
@@ -148,6 +151,21 @@ def devices(values: Sequence[str], client: Client) -> dict[str, Any]:
         fields["gpus"] = 0
         plaintext.echo(f"-g means {other} here: GPUs are offered as shares, not whole", err=True)
     return fields
+
+
+def entrypoint(word: str | None, command: Sequence[str]) -> dict[str, Any]:
+    """Return the fields `command` and `args` of `--entrypoint WORD IMAGE COMMAND...`; an empty word is none at all.
+
+    Raises: Invalid (`CommandRequired`): then nothing is left to run.
+    """
+    if word:
+        return {"command": (word,), "args": tuple(command)}
+    if word is None:
+        return {"command": (), "args": tuple(command)}
+    if not command:
+        message = '--entrypoint "" takes the image\'s entrypoint and command away, and no command is given'
+        raise errors.Invalid(message, reason="CommandRequired", hint='fairlead run --entrypoint "" IMAGE -- COMMAND')
+    return {"command": tuple(command), "args": ()}
 
 
 def gpu_part(given: Mapping[str, Any], client: Client) -> dict[str, int]:

@@ -130,7 +130,10 @@ class Kubelet:
         info = await self._images.info()
         root = self._settings.silicon.root
         self._machine = await asyncio.to_thread(
-            nodestatus.machine_capacity, root, max_pods=self._settings.kubelet.max_pods
+            nodestatus.machine_capacity,
+            root,
+            max_pods=self._settings.kubelet.max_pods,
+            disk=self._settings.state.folder,
         )
         self._info = await asyncio.to_thread(nodestatus.describe, root, info)
         await self._list_engine()

@@ -17,17 +17,24 @@ from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core, meta
 
 
-def machine_capacity(root: Path, *, max_pods: int) -> dict[str, str]:
-    """Return cpu, memory and pods as quantities. Raises: Unavailable (`MachineUnreadable`).
+def machine_capacity(root: Path, *, max_pods: int, disk: Path = Path("/")) -> dict[str, str]:
+    """Return cpu, memory, ephemeral-storage and pods as quantities. Raises: Unavailable (`MachineUnreadable`).
 
-    Source: /proc/meminfo; sched_getaffinity.
+    Args:    disk: a folder of the file system that containers write to.
+    Source:  /proc/meminfo; sched_getaffinity; statvfs.
     """
     lines = _read(root, "proc/meminfo").splitlines()
     words = next((line.split() for line in lines if line.startswith("MemTotal:")), [])
     total = next(iter(words[1:2]), "")
     if not total.isdecimal():
         raise _unreadable(f"{root / 'proc/meminfo'} does not say MemTotal")
-    return {"cpu": str(len(os.sched_getaffinity(0))), "memory": f"{total}Ki", "pods": str(max_pods)}
+    found = os.statvfs(disk)
+    return {
+        "cpu": str(len(os.sched_getaffinity(0))),
+        "memory": f"{total}Ki",
+        "ephemeral-storage": f"{found.f_blocks * found.f_frsize // 1024}Ki",
+        "pods": str(max_pods),
+    }
 
 
 def _read(root: Path, place: str) -> str:
@@ -87,7 +94,7 @@ async def publish(
 ) -> None:
     """Bring the Node object to what is true now; writes only what changed, and nothing that others write is undone.
 
-    Args:    machine: cpu, memory, pods.   devices: (capacity, allocatable) by extended resource.
+    Args:    machine: cpu, memory, ephemeral-storage, pods.   devices: (capacity, allocatable) by extended resource.
     """
     capacity = {**machine, **{resource: str(count) for resource, (count, _) in devices.items()}}
     allocatable = {**machine, **{resource: str(count) for resource, (_, count) in devices.items()}}

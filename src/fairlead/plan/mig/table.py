@@ -2,7 +2,9 @@
 
 NVML is the truth wherever it answers; these tables serve `fairlead mig plan --model` and a driver too old to name its
 profiles. All parts of seven compute slices place instances alike; what differs are the names and the memory.
-Source: NVIDIA MIG User Guide, "Supported MIG Profiles"; go-nvml, GPU instance profile ids.
+Source: NVIDIA MIG User Guide, "Supported MIG Profiles"; go-nvml, GPU instance profile ids; mig-parted, device filters
+of deployments/container/nvidia-mig-manager.yaml; `nvidia-smi mig -lgip` of an RTX PRO 6000, as Bottlerocket's kit and
+GKE's device plugin record it.
 """
 
 from __future__ import annotations
@@ -42,12 +44,13 @@ _FOUR: Final = (
 )
 _GRAPHICS: Final = (
     _Row(id=14, slices=1, size=1, starts=(0, 1, 2, 3), limit=4),
-    _Row(id=47, slices=1, size=1, starts=(0, 1, 2, 3), limit=4),
     _Row(id=21, slices=1, size=1, starts=(0, 1, 2, 3), limit=1, media=True),
-    _Row(id=65, slices=1, size=1, starts=(0, 1, 2, 3), limit=4),
+    _Row(id=47, slices=1, size=1, starts=(0, 1, 2, 3), limit=4),
+    _Row(id=65, slices=1, size=1, starts=(0, 1, 2, 3), limit=1, media=True),
+    _Row(id=67, slices=1, size=1, starts=(0, 1, 2, 3), limit=4),
     _Row(id=5, slices=2, size=2, starts=(0, 2), limit=2),
     _Row(id=35, slices=2, size=2, starts=(0, 2), limit=2),
-    _Row(id=6, slices=2, size=2, starts=(0, 2), limit=1, media=True),
+    _Row(id=64, slices=2, size=2, starts=(0, 2), limit=1, media=True),
     _Row(id=66, slices=2, size=2, starts=(0, 2), limit=2),
     _Row(id=0, slices=4, size=4, starts=(0,), limit=1),
     _Row(id=32, slices=4, size=4, starts=(0,), limit=1),
@@ -88,12 +91,14 @@ def _profiles(shape: tuple[_Row, ...], names: tuple[str, ...]) -> tuple[MIGProfi
 
 
 MODELS: Final[Mapping[str, Model]] = {
-    "a100-40": _seven("NVIDIA A100 40GB", (0x20B0, 0x20F1), 5, 10, 10, 20, 20, 40),
-    "a100-80": _seven("NVIDIA A100 80GB", (0x20B2, 0x20B5), 10, 20, 20, 40, 40, 80),
-    "h100-80": _seven("NVIDIA H100 80GB", (0x2330, 0x2331), 10, 20, 20, 40, 40, 80),
-    "h100-94": _seven("NVIDIA H100 NVL", (0x2321,), 12, 24, 24, 47, 47, 94),
+    "a100-40": _seven("NVIDIA A100 40GB", (0x20B0, 0x20B1, 0x20F1, 0x20F6), 5, 10, 10, 20, 20, 40),
+    "a100-80": _seven("NVIDIA A100 80GB", (0x20B2, 0x20B5, 0x20F3, 0x20F5), 10, 20, 20, 40, 40, 80),
+    "h100-80": _seven("NVIDIA H100 80GB", (0x2330, 0x2331, 0x2322, 0x2324), 10, 20, 20, 40, 40, 80),
+    "h100-94": _seven("NVIDIA H100 NVL", (0x2321, 0x233A), 12, 24, 24, 47, 47, 94),
+    "h100-96": _seven("NVIDIA H100 96GB", (0x233D,), 12, 24, 24, 48, 48, 96),
+    "gh200-96": _seven("NVIDIA GH200 480GB", (0x2342,), 12, 24, 24, 48, 48, 96),
     "h200-141": _seven("NVIDIA H200", (0x2335, 0x233B), 18, 35, 35, 71, 71, 141),
-    "gh200-144": _seven("NVIDIA GH200 144G", (), 18, 36, 36, 72, 72, 144),
+    "gh200-144": _seven("NVIDIA GH200 144G", (0x2348,), 18, 36, 36, 72, 72, 144),
     "b200-180": _seven("NVIDIA B200", (0x2901,), 23, 45, 45, 90, 90, 180),
     "gb200-186": _seven("NVIDIA GB200", (0x2941,), 23, 47, 47, 93, 93, 186),
     "b300-269": _seven("NVIDIA B300", (0x3182,), 34, 67, 67, 135, 135, 269),
@@ -105,11 +110,11 @@ MODELS: Final[Mapping[str, Model]] = {
     ),
     "rtxpro6000-96": Model(
         title="NVIDIA RTX PRO 6000 Blackwell",
-        device_ids=(0x2BB5,),
+        device_ids=(0x2BB1, 0x2BB4, 0x2BB5),
         profiles=_profiles(
             _GRAPHICS,
             (
-                *("1g.24gb", "1g.24gb+gfx", "1g.24gb+me.all", "1g.24gb-me"),
+                *("1g.24gb", "1g.24gb+me", "1g.24gb+gfx", "1g.24gb+me.all", "1g.24gb-me"),
                 *("2g.48gb", "2g.48gb+gfx", "2g.48gb+me.all", "2g.48gb-me"),
                 *("4g.96gb", "4g.96gb+gfx"),
             ),

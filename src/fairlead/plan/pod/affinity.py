@@ -35,6 +35,21 @@ def is_allowed(
     return required is None or any(_meets(term, name, labels) for term in required.node_selector_terms)
 
 
+def missed(
+    node_selector: Mapping[str, str], wanted: core.NodeAffinity, *, name: str, labels: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return what a node lacks of the selector and of the first required term, each as a label and what it has."""
+    lacked = [(f"{key}={value}", key) for key, value in node_selector.items() if labels.get(key) != value]
+    required = wanted.required_during_scheduling_ignored_during_execution
+    if required is not None and not any(_meets(term, name, labels) for term in required.node_selector_terms):
+        for term in required.node_selector_terms[:1]:
+            unmet = [item for item in term.match_expressions if not _holds(item, labels)]
+            unmet += [item for item in term.match_fields if not _holds(item, {_NAME: name})]
+            lacked += [(" ".join((item.key, item.operator, *item.values)), item.key) for item in unmet]
+    has = {**labels, _NAME: name}
+    return tuple(f"{asked} (it has {f'{key}={has[key]}' if key in has else f'no {key}'})" for asked, key in lacked)
+
+
 def weight(wanted: core.NodeAffinity, *, name: str, labels: Mapping[str, str]) -> int:
     """Return the sum of the weights of the preferences that a node meets."""
     preferences = wanted.preferred_during_scheduling_ignored_during_execution

@@ -186,18 +186,26 @@ def test_wait_gives_up_in_time(service: Service) -> None:
 
 
 def test_explain_says_why_nothing_fits(service: Service) -> None:
-    service.fairlead("run", "-d", "--name", "a", "-g", "9", "demo")
+    service.fairlead("run", "-d", "--wait", "--name", "a", "-g", "9", "demo")
     service.fairlead("wait", "a", "--state", "started", "--timeout", "0.2")
     lines = service.fairlead("explain", "a").stdout.splitlines()
     assert lines[0] == "a is pending: will never fit: 9 asked, this machine has 4"
     assert lines[1].split() == ["one", "does", "not", "fit", "4", "free"]
 
 
-def test_what_never_fits_is_said_when_it_is_asked_for(service: Service) -> None:
-    result = service.fairlead("run", "-d", "--name", "a", "-g", "9", "demo")
+@pytest.mark.parametrize("asked", [("-g", "9"), ("-d", "-g", "9")])
+def test_what_never_fits_ends_at_once_with_the_reason(service: Service, asked: tuple[str, ...]) -> None:
+    result = service.fairlead("run", "--name", "a", *asked, "demo")
+    assert (result.stdout, result.exit_code) == ("", 5), result.stderr
+    assert "a will never fit: " in result.stderr
+    assert "run --wait" in result.stderr
+    assert service.fairlead("ps", "-aq").stdout == ""
+
+
+def test_what_never_fits_is_waited_for_where_that_is_asked(service: Service) -> None:
+    result = service.fairlead("run", "-d", "--wait", "--name", "a", "-g", "9", "demo")
     assert (result.stdout, result.exit_code) == ("a\n", 0)
-    assert result.stderr.splitlines()[0] == "a: will never fit: 9 asked, this machine has 4"
-    assert "fairlead rm a" in result.stderr
+    assert service.fairlead("ps", "-aq").stdout != ""
 
 
 def test_who_waits_is_listed_with_its_place_and_why(service: Service) -> None:

@@ -53,7 +53,7 @@ def _spoiled(value: Any, kind: Any) -> Any:
 def lying(service: Service, monkeypatch: pytest.MonkeyPatch) -> Service:
     """A service with a container that ran, one that waits, and lies in every answer."""
     assert service.fairlead("run", "--name", "ran", "-g", "1", "demo").exit_code == 0
-    assert service.fairlead("run", "-d", "--name", "waits", "-g", "9", "demo").exit_code == 0
+    assert service.fairlead("run", "-d", "--wait", "--name", "waits", "-g", "9", "demo").exit_code == 0
     about = meta.ObjectMeta(name="four", namespace="default")
     spec = core.ResourceQuotaSpec(hard={"pods": "40"})
     made = service.world.store.create(core.ResourceQuota(metadata=about, spec=spec))

@@ -76,7 +76,7 @@ def test_a_sentence_goes_on_below_and_loses_no_word(width: int) -> None:
 
 
 def test_an_event_is_read_whole_at_80_columns(service: Service) -> None:
-    service.fairlead("run", "-d", "--name", "a-container-with-a-long-name", "-g", "9", "demo", "sleep", "60")
+    service.fairlead("run", "-d", "--wait", "--name", "a-container-with-a-long-name", "-g", "9", "demo", "sleep", "60")
     service.env["COLUMNS"] = "80"
     said = service.fairlead("events")
     assert "…" not in said.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ from fairlead import errors
 from fairlead.engine.port import EngineInfo
 from fairlead.node.kubelet import nodestatus
 from fairlead.store.embedded.memory import MemoryStore
-from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes import core, meta, quantity
 
 T = TypeVar("T", bound=meta.Object)
 
@@ -24,6 +25,12 @@ def test_a_root_with_gpus_alone_leaves_memory_and_boot_to_the_machine(tmp_path: 
     assert nodestatus.machine_capacity(tmp_path, max_pods=110) == host
     found = nodestatus.describe(tmp_path, _ENGINE)
     assert found.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def test_a_node_has_the_disk_that_containers_write_to(tmp_path: Path) -> None:
+    """Every node of Kubernetes has ephemeral-storage: a manifest that asks for some must not wait for ever."""
+    found = nodestatus.machine_capacity(Path("/"), max_pods=1, disk=tmp_path)["ephemeral-storage"]
+    assert quantity.parse_whole(found) == os.statvfs(tmp_path).f_blocks * os.statvfs(tmp_path).f_frsize
 
 
 def test_a_root_that_has_them_is_believed(tmp_path: Path) -> None:

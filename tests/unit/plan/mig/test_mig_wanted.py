@@ -123,3 +123,31 @@ def test_a_goal_for_the_mode_alone_keeps_the_devices_that_stand() -> None:
     on, off = (wanted.WantedGPU(is_enabled=state, devices={"1g.10gb": 1}) for state in (True, False))
     assert wanted.modes_only([standing], {uuid: on})[uuid].devices == {"3g.40gb": 1}
     assert wanted.modes_only([standing], {uuid: off})[uuid].devices == {}
+
+
+def test_rtx_pro_6000_has_the_drivers_profiles_and_numbers() -> None:
+    """As `nvidia-smi mig -lgip` lists them."""
+    found = {one.name: (one.id, one.limit, one.takes_media) for one in table.MODELS["rtxpro6000-96"].profiles}
+    assert found == {
+        "1g.24gb": (14, 4, False),
+        "1g.24gb+me": (21, 1, True),
+        "1g.24gb+gfx": (47, 4, False),
+        "1g.24gb+me.all": (65, 1, True),
+        "1g.24gb-me": (67, 4, False),
+        "2g.48gb": (5, 2, False),
+        "2g.48gb+gfx": (35, 2, False),
+        "2g.48gb+me.all": (64, 1, True),
+        "2g.48gb-me": (66, 2, False),
+        "4g.96gb": (0, 1, False),
+        "4g.96gb+gfx": (32, 1, False),
+    }
+
+
+@pytest.mark.parametrize(
+    ("device", "model"), [(0x2348, "gh200-144"), (0x2342, "gh200-96"), (0x233D, "h100-96"), (0x2BB1, "rtxpro6000-96")]
+)
+def test_each_board_that_has_mig_is_known_by_its_id(device: int, model: str) -> None:
+    assert table.find_model(device) is table.MODELS[model]
+    every = [number for one in table.MODELS.values() for number in one.device_ids]
+    assert len(every) == len(set(every))
+    assert all(one.device_ids for one in table.MODELS.values())

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
-from fairlead.plan.pod import personwords, podstate, userrule
+from fairlead.plan.pod import affinity, personwords, podstate, userrule
 from fairlead.plan.schedule import reference, rules, waiting, workloads
 from fairlead.plan.schedule.group import gang, membership
 from fairlead.plan.schedule.shard import running
@@ -200,7 +200,15 @@ def _described(pod: core.Pod, census: Census, *, now: dt.datetime, only: str) ->
             short = msgspec.structs.replace(short, holders=_told_to(only, short.holders))
             words = _sentence(short, pod.metadata.namespace, now=now, many=len(nodes) > 1)
             return msgspec.structs.replace(short, message=words)
-    return Waiting(reason=OTHER, message=waiting.why(pod, nodes, census.pods, ours=ours, full=census.full))
+    words = waiting.why(pod, nodes, census.pods, ours=ours, full=census.full)
+    return Waiting(reason=OTHER, message=f"{words}{_missed(need, whole)}")
+
+
+def _missed(need: reference.PodInfo, whole: Sequence[reference.NodeInfo]) -> str:
+    """Return which labels no node has as they are asked for, of the node that lacks fewest; empty: they are not why."""
+    each = [affinity.missed(need.node_selector, need.affinity, name=one.name, labels=one.labels) for one in whole]
+    fewest = min(each, key=len, default=())
+    return f"; asked for: {', '.join(fewest)}" if fewest else ""
 
 
 def _told(pod: core.Pod) -> Waiting | None:

@@ -299,3 +299,13 @@ def test_the_diagnosis_of_a_divided_cluster_is_of_the_pods_pool() -> None:
     assert waitview.why(pod, census).endswith(f'the largest node has 2 (of the nodes with {_LABEL} "a")')
     lost = _in_pool(_pod("me", 4), "x")
     assert waitview.why(lost, census).startswith(f'no scheduler runs for pods of {_LABEL} "x"')
+
+
+def test_a_label_that_no_node_has_is_named_with_what_it_has() -> None:
+    node = _node()
+    node = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, labels={"gpu": "h100"}))
+    words = _words(_pod("a", nodeSelector={"gpu": "a100", "zone": "x"}), [node], [])
+    assert "gpu=a100 (it has gpu=h100), zone=x (it has no zone)" in words
+    term = {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["a100", "l40"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    assert "gpu In a100 l40 (it has gpu=h100)" in _words(_pod("b", affinity={"nodeAffinity": required}), [node], [])
