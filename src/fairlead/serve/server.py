@@ -23,10 +23,12 @@ from uvicorn.protocols.http import h11_impl
 from uvicorn.protocols.websockets import websockets_sansio_impl
 
 from fairlead.kernel import heap, socketpeer
-from fairlead.serve import onelength, peer, sockets
+from fairlead.serve import onelength, peer, sockets, stopping
 from fairlead.serve.limits import address as addresses
 
 _GRACE_S: Final = 2
+_CHANGES_S: Final = 1.5
+"""How long requests that change something go on; uvicorn cancels what is left after `_GRACE_S`, and logs each."""
 _PING_S = 20.0
 
 
@@ -173,8 +175,9 @@ async def _serve(
     limits: sockets.Limits = sockets.LIMITS,
     context: ssl.SSLContext | None = None,
 ) -> None:
+    requests = stopping.Stopping(onelength.ensure(app))
     config = uvicorn.Config(
-        onelength.ensure(app),
+        requests,
         ssl_context_factory=None if context is None else lambda _config, _default: context,
         http=type("Connection", (_Connection,), {"limits": limits, "open_by": Counter()}),
         lifespan="off",
@@ -195,6 +198,9 @@ async def _serve(
         try:
             await asyncio.shield(serving)
         except asyncio.CancelledError:
+            requests.begin()
+            last = asyncio.get_running_loop().call_later(_CHANGES_S, requests.end)
             server.should_exit = True
             await serving
+            last.cancel()
             raise
