@@ -149,6 +149,7 @@ class ClientOptions(TypedDict, total=False):
     tenancy: str | None
     namespace: str | None
     retries: int
+    patience_s: float
 
 
 class ListOptions(TypedDict, total=False):

@@ -28,6 +28,7 @@ class Client:
             vouch for its certificate.   context: where you are logged in, by name, in place of an address.
             tenancy, namespace: meant where a call names none; at most one of them.
             retries: how often a request that broke off or was refused for its rate is sent again.
+            patience_s: how long a service that has answered before is waited for while it is restarted.
     Raises: Invalid: these do not go together; NotFound: there is no such context or tenancy.
     """
 
@@ -41,10 +42,11 @@ class Client:
         tenancy: str | None = None,
         namespace: str | None = None,
         retries: int = 3,
+        patience_s: float = calls.PATIENCE_S,
     ) -> None:
         """Choose the service; it is connected to with the first request."""
         self.transport = place.carrier(url, key=key, fingerprint=fingerprint, context=context)
-        self.calls = calls.Calls(self.transport, retries=retries)
+        self.calls = calls.Calls(self.transport, retries=retries, patience_s=patience_s)
         self._tenancy, self._namespace = tenancy, namespace
         if tenancy is not None and namespace is not None:
             raise _ambiguous(tenancy, namespace)
@@ -203,7 +205,7 @@ class Client:
         if not follow:
             yield from self.calls.call("GET", "/v1/events", answers.EventList).items
             return
-        for line in self.calls.lines("GET", "/v1/events", params={"follow": "true"}):
+        for line in self.calls.followed("/v1/events", params={"follow": "true"}):
             yield msgspec.convert(line, answers.EventView)
 
     def status(self) -> answers.Status:

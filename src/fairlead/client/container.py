@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ import msgspec
 from fairlead import errors
 from fairlead.client import answers, calls, record
 from fairlead.client.session import copying, forward, process
+from fairlead.client.session import follow as following
 from fairlead.client.session.logs import Logs
 
 _GONE: Final = "gone"
@@ -117,6 +119,7 @@ class Container:
     ) -> Logs:
         """Return what it wrote, standard error among it: lines to iterate over.
 
+        Where it is followed a restart of the service is waited for, and no line is lost or repeated by it.
         Args:   follow: wait for the start and go on to the end.   tail: only the last lines.   since: only what was
                 written since.   timestamps: begin each line with its time.   container: which one of a group.
         Raises: nothing before it is read; then NotFound, Conflict (`ContainerNotStarted`).
@@ -129,7 +132,15 @@ class Container:
             "timestamps": str(timestamps).lower(),
             "container": container or None,
         }
-        return Logs(lambda: self._calls.stream("GET", f"{self._path}/logs", params=params), self.name)
+        path = f"{self._path}/logs"
+        if not follow:
+            return Logs(lambda: self._calls.stream("GET", path, params=params), self.name)
+        return Logs(lambda: contextlib.closing(self._followed(path, params)), self.name)
+
+    def _followed(self, path: str, params: Mapping[str, object]) -> Generator[bytes, None, None]:
+        """Yield what it writes, both streams together, across restarts of the service."""
+        for _, piece in following.output(self._calls, path, params):
+            yield piece
 
     def exec(
         self,

@@ -20,6 +20,12 @@ class Notice(bytes):
     __slots__ = ()
 
 
+class Mark(bytes):
+    """The position of the last whole line before it, behind which a reader can go on later."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogQuery:
     """Selects the part of a container's output to read."""

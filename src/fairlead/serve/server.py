@@ -22,9 +22,11 @@ from uvicorn.protocols.http import h11_impl
 from uvicorn.protocols.websockets import websockets_sansio_impl
 
 from fairlead.kernel import heap, socketpeer
-from fairlead.serve import accepted, bodies, onelength, peer, sockets
+from fairlead.serve import accepted, bodies, onelength, peer, sockets, stopping
 
 _GRACE_S: Final = 2
+_CHANGES_S: Final = 1.5
+"""How long requests that change something go on; uvicorn cancels what is left after `_GRACE_S`, and logs each."""
 _PING_S = 20.0
 _LARGEST_MESSAGE: Final = 1 << 20
 """Bytes of one WebSocket message; clients send pieces of 64 KiB."""
@@ -164,8 +166,9 @@ async def _serve(
     context: ssl.SSLContext | None = None,
 ) -> None:
     connections = accepted.Connections(limits)
+    requests = stopping.Stopping(onelength.ensure(bodies.ensure(app)))
     config = uvicorn.Config(
-        onelength.ensure(bodies.ensure(app)),
+        requests,
         ssl_context_factory=None if context is None else lambda _config, _default: context,
         http=type("Connection", (_Connection,), {"among": connections}),
         lifespan="off",
@@ -189,6 +192,9 @@ async def _serve(
         try:
             await asyncio.shield(serving)
         except asyncio.CancelledError:
+            requests.begin()
+            last = asyncio.get_running_loop().call_later(_CHANGES_S, requests.end)
             server.should_exit = True
             await serving
+            last.cancel()
             raise

@@ -23,10 +23,39 @@ class Service:
     world: World
     loop: asyncio.AbstractEventLoop
     env: dict[str, str]
+    server: _Server
+
+    def stop(self) -> None:
+        """Stop the server, as SIGTERM does; the machine goes on."""
+        asyncio.run_coroutine_threadsafe(self.server.stop(), self.loop).result(60)
+
+    def start(self) -> None:
+        """Start the server again."""
+        asyncio.run_coroutine_threadsafe(self.server.start(), self.loop).result(60)
 
     def fairlead(self, *argv: str, stdin: str | bytes | None = None) -> click.testing.Result:
         """Run one command line in this process, on the real socket."""
         return fairlead(*argv, env=self.env, stdin=stdin)
+
+
+class _Server:
+    """The server of one world, which can be started more than once."""
+
+    def __init__(self, world: World, tasks: asyncio.TaskGroup) -> None:
+        self._world, self._tasks = world, tasks
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        listening = asyncio.Event()
+        path = self._world.services.info.socket
+        served = server.serve_unix(application(self._world.services), path, ready=listening)
+        self._task = self._tasks.create_task(served)
+        await listening.wait()
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
 
 
 def fairlead(*argv: str, env: dict[str, str] | None = None, stdin: str | bytes | None = None) -> click.testing.Result:
@@ -51,16 +80,15 @@ def serving(folder: Path, prepare: Callable[[World], None] = lambda _world: None
         world = World(folder)
         prepare(world)
         path = world.services.info.socket
-        listening, ending = asyncio.Event(), asyncio.Event()
-        loop = asyncio.get_running_loop()
+        ending, loop = asyncio.Event(), asyncio.get_running_loop()
         async with world.running(), asyncio.TaskGroup() as group:
-            task = group.create_task(server.serve_unix(application(world.services), path, ready=listening))
-            await listening.wait()
-            holder.append(Service(world, loop, {"FAIRLEAD_URL": f"http+unix://{path}"}))
+            served = _Server(world, group)
+            await served.start()
+            holder.append(Service(world, loop, {"FAIRLEAD_URL": f"http+unix://{path}"}, served))
             stop.append(lambda: loop.call_soon_threadsafe(ending.set))
             ready.set()
             await ending.wait()
-            task.cancel()
+            await served.stop()
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()

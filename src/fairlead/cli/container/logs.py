@@ -11,7 +11,7 @@ import queue
 import re
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,14 +21,10 @@ from fairlead import errors
 from fairlead.cli.core import client as api
 from fairlead.cli.core import options
 from fairlead.cli.core.client import Client
+from fairlead.client.session import follow
 from fairlead.serve.v1.containers import view
 from fairlead.wire.text import timestamp
 
-_HEAD: Final = 8
-_OUTPUT: Final = 1
-_ERRORS: Final = 2
-NOTICES: Final = 3
-"""The stream of docker's format for words of the service's own."""
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _SPAN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _ALL: Final = "all"
@@ -79,7 +75,6 @@ def logs(client: Client, /, *, name: str, namespace: str, tail: str | None, cont
         "timestamps": str(given["timestamps"]).lower(),
         "since": given["since"],
         "until": given["until"],
-        "split": "true",
         "notices": "true",
     }
     names = [container] if container else _names(client, name, namespace)
@@ -109,43 +104,16 @@ def _names(client: Client, name: str, namespace: str) -> list[str]:
 def copy(client: Client, name: str, container: str, query: dict[str, Any]) -> int:
     """Copy the output of one container to ours, each stream to its own; return how many bytes it was."""
     count = 0
-    with _opened(client, name, container, query) as pieces:
-        for stream, piece in demultiplexed(pieces):
-            target = sys.stdout.buffer if stream == _OUTPUT else sys.stderr.buffer
-            target.write(b"fairlead: " + piece if stream == NOTICES else piece)
-            target.flush()
-            count += len(piece)
+    for stream, piece in _output(client, name, container, query):
+        target = sys.stdout.buffer if stream == follow.OUTPUT else sys.stderr.buffer
+        target.write(b"fairlead: " + piece if stream == follow.NOTICES else piece)
+        target.flush()
+        count += len(piece)
     return count
 
 
-def _opened(
-    client: Client, name: str, container: str, query: dict[str, Any]
-) -> contextlib.AbstractContextManager[Iterator[bytes]]:
-    params = {**query, "container": container or None}
-    return client.stream("GET", f"{api.container_path(name)}/logs", params=params)
-
-
-def demultiplexed(pieces: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield what the frames of docker's multiplexed stream hold, with the number of the stream.
-
-    A frame that is still coming is yielded as far as it has come, but a notice whole.
-    """
-    rest = b""
-    stream, left = 0, 0
-    for piece in pieces:
-        rest += piece
-        while rest:
-            if not left:
-                if len(rest) < _HEAD:
-                    break
-                stream, left = rest[0], int.from_bytes(rest[4:_HEAD], "big")
-                rest = rest[_HEAD:]
-                continue
-            if stream == NOTICES and len(rest) < left:
-                break
-            data, rest = rest[:left], rest[left:]
-            left -= len(data)
-            yield stream, data
+def _output(client: Client, name: str, container: str, query: dict[str, Any]) -> Iterator[tuple[int, bytes]]:
+    return follow.output(client, f"{api.container_path(name)}/logs", {**query, "container": container or None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,19 +155,18 @@ def copy_all(client: Client, name: str, names: list[str], query: dict[str, Any])
 def _read(client: Client, name: str, container: str, query: dict[str, Any], lines: queue.Queue[_Line]) -> None:
     """Put whole lines of one container into the queue; a line that never ends is put as it is at its end."""
     error: errors.FairleadError | None = None
-    rest = {_OUTPUT: b"", _ERRORS: b"", NOTICES: b""}
+    rest = {follow.OUTPUT: b"", follow.ERRORS: b"", follow.NOTICES: b""}
     try:
-        with _opened(client, name, container, query) as pieces:
-            for stream, piece in demultiplexed(pieces):
-                *whole, rest[stream] = (rest[stream] + piece).split(b"\n")
-                for line in whole:
-                    text = b"fairlead: " + line if stream == NOTICES else line
-                    lines.put(_Line(container, text + b"\n", is_error=stream != _OUTPUT))
+        for stream, piece in _output(client, name, container, query):
+            *whole, rest[stream] = (rest[stream] + piece).split(b"\n")
+            for line in whole:
+                text = b"fairlead: " + line if stream == follow.NOTICES else line
+                lines.put(_Line(container, text + b"\n", is_error=stream != follow.OUTPUT))
     except errors.FairleadError as failed:
         error = failed
     for stream, line in rest.items():
         if line:
-            lines.put(_Line(container, line + b"\n", is_error=stream != _OUTPUT))
+            lines.put(_Line(container, line + b"\n", is_error=stream != follow.OUTPUT))
     lines.put(_Line(container, None, error=error))
 
 

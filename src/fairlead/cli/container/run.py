@@ -295,7 +295,7 @@ def _carry(client: Client, shown: ContainerView, how: How) -> int:
         return _report(shown)
     if (how.stdin or how.tty) and _attach(client, name, namespace, how):
         return _report(_await_end(client, name, namespace))
-    query = {"namespace": namespace, "follow": "true", "once": "true", "split": "true"}
+    query = {"namespace": namespace, "follow": "true", "once": "true"}
     parts = [part.name for part in shown.containers]
     if len(parts) > 1:
         logs.copy_all(client, name, parts, query)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fairlead import errors
+from fairlead.cli.core import plaintext
 from fairlead.client import calls, httptransport, transport
 from fairlead.client.calls import container_path
 from fairlead.serve.v1.containers import view
@@ -32,6 +33,7 @@ class Client(calls.Calls):
         self.cluster = cluster
         self.refusal = ""
         """Why nothing is changed through this client; empty: it may be."""
+        self.on_away = _say
 
     def check_change(self) -> None:
         """Raises RequestError (`ClusterNotNamed`) where nothing may be changed through this client."""
@@ -82,6 +84,10 @@ class Client(calls.Calls):
     def status(self) -> statusview.Status:
         """Return how the service is."""
         return self.call("GET", "/v1/status", statusview.Status)
+
+
+def _say(message: str) -> None:
+    plaintext.echo(f"fairlead: {message}", err=True)
 
 
 def at(url: str, login: Context | None = None) -> Client:

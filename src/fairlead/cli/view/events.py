@@ -36,7 +36,7 @@ def events(client: Client, *, object_: str, follow: bool, form: str) -> None:
         found = client.call("GET", "/v1/events", EventList, params=params).items
         output.show_listing(found, _EVENT_COLUMNS, form=form, name=lambda item: item.object)
         return
-    for line in client.lines("GET", "/v1/events", params=params):
+    for line in client.followed("/v1/events", params=params):
         _show_event(msgspec.convert(line, EventView), form)
 
 

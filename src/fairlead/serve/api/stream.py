@@ -12,19 +12,19 @@ from typing import Any, Final
 import msgspec
 
 from fairlead import errors
-from fairlead.model.output import ErrorOutput, Notice
+from fairlead.model.output import ErrorOutput, Mark, Notice
 from fairlead.serve.closing import closing
 from fairlead.wire.fairlead import problem
 
 LINES: Final = "application/x-ndjson"
-_NUMBERS: Final[Mapping[type[bytes], int]] = {ErrorOutput: 2, Notice: 3}
+_NUMBERS: Final[Mapping[type[bytes], int]] = {ErrorOutput: 2, Notice: 3, Mark: 4}
 _OUTPUT: Final = 1
 
 
 async def multiplexed(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Put docker's header before each piece: the stream's number, three zeros, the length in four bytes.
 
-    A notice has the number 3, which docker keeps for the system's own words (stdcopy, Systemerr).
+    A notice has the number 3, which docker keeps for the system's own words (stdcopy, Systemerr), a mark 4.
     Source: Docker Engine API, ContainerAttach, "Stream format".
     """
     async with closing(pieces) as items:

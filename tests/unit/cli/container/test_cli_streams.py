@@ -12,6 +12,7 @@ import time
 import pytest
 
 from fairlead.cli.container import logs
+from fairlead.client.session import follow
 from tests.unit.cli.liveservice import Service
 
 
@@ -116,7 +117,7 @@ def test_frames_are_read_however_they_are_cut() -> None:
     whole = b"\x01\0\0\0\0\0\0\x03out\x02\0\0\0\0\0\0\x04fail\x01\0\0\0\0\0\0\x00\x01\0\0\0\0\0\0\x01!"
     pieces = [whole[at : at + 1] for at in range(len(whole))]
     found: dict[int, bytes] = {1: b"", 2: b""}
-    for stream, data in logs.demultiplexed(pieces):
+    for stream, data in follow.demultiplexed(pieces):
         found[stream] += data
     assert found == {1: b"out!", 2: b"fail"}
 
@@ -124,7 +125,7 @@ def test_frames_are_read_however_they_are_cut() -> None:
 def test_a_notice_is_read_whole() -> None:
     whole = b"\x03\0\0\0\0\0\0\x05again\x01\0\0\0\0\0\0\x01!"
     pieces = [whole[at : at + 1] for at in range(len(whole))]
-    assert list(logs.demultiplexed(pieces)) == [(3, b"again"), (1, b"!")]
+    assert list(follow.demultiplexed(pieces)) == [(3, b"again"), (1, b"!")]
 
 
 def test_followed_output_goes_on_after_a_restart_which_is_said_beside_it(service: Service) -> None:

@@ -48,6 +48,8 @@ class _Excerpt:
     options: LogOptions
     split: bool
     notices: bool
+    marks: bool
+    after: logevents.Position | None
 
 
 def _excerpt(
@@ -61,9 +63,14 @@ def _excerpt(
     notices: Annotated[
         bool, params.QueryParameter(description="with split: frames of stream 3 say that it was started again")
     ] = False,
+    marks: Annotated[
+        bool, params.QueryParameter(description="with split: frames of stream 4 hold the position of the line before")
+    ] = False,
+    after: Annotated[str, params.QueryParameter(description="with marks: only what is behind that position")] = "",
 ) -> _Excerpt:
     begin, end = _seconds("since", since), _seconds("until", until)
-    return _Excerpt(LogOptions(tail=tail, timestamps=timestamps, since=begin, until=end), split, notices)
+    options = LogOptions(tail=tail, timestamps=timestamps, since=begin, until=end)
+    return _Excerpt(options, split, notices, marks and split, logevents.read(after, "after") if marks else None)
 
 
 def _seconds(name: str, text: str) -> float | None:
@@ -221,11 +228,16 @@ async def read_logs(
     if follows.is_wanted:
         return _log_events(services, pod, container_name(pod, container), excerpt.options, follows.last)
     options = replace(excerpt.options, holds_back=once)
-    wanted = logs.Wanted(container=container_name(pod, container), options=options, once=once)
+    if excerpt.marks:
+        options = logevents.behind(options, excerpt.after)
+    goes_on = excerpt.after is not None
+    wanted = logs.Wanted(container=container_name(pod, container), options=options, once=once, goes_on=goes_on)
     if follow:
         pieces = logs.follow(services.store, services.backend.logs, pod, wanted)
     else:
         pieces = await logs.latest(services.backend.logs, pod, wanted)
+    if excerpt.marks:
+        pieces = logevents.marked(pieces, excerpt.after, keeps_times=excerpt.options.timestamps)
     if not (excerpt.split and excerpt.notices):
         pieces = logs.without_notices(pieces)
     return response.Stream(
@@ -238,9 +250,7 @@ def _log_events(
 ) -> litestar.Response[Any]:
     """Return a container's output as events, behind the one that was read last."""
     position = None if last == eventstream.END else logevents.read(last)
-    stamped = replace(options, timestamps=True)
-    if position is not None:
-        stamped = replace(stamped, since=position.since, tail=None)
+    stamped = logevents.behind(options, position)
     wanted = logs.Wanted(container=container, options=stamped, goes_on=position is not None)
 
     def begun() -> AsyncIterator[eventstream.Message]:
