@@ -42,6 +42,7 @@ def test_a_queue_with_others_below_it_stays(service: Service) -> None:
 
 
 def test_replicas_carry_group_and_queue_and_their_number(service: Service) -> None:
+    assert service.fairlead("queue", "create", "team").exit_code == 0
     done = service.fairlead("run", "-d", "--name", "train", "--replicas", "3", "--gang", "--queue", "team", "demo")
     assert done.stdout.split() == ["train-0", "train-1", "train-2"]
     (shown,) = json.loads(service.fairlead("inspect", "train-1").stdout)
