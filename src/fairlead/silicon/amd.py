@@ -3,11 +3,18 @@
 There is no library to ask and nothing that hangs for long, so one scan is one pass over files in a thread. XGMI links
 come from KFD's topology, everything else from the PCI tree. A GPU whose attributes cannot be read is unreadable; the
 others are not touched by it. AMD reports no events this way: watchers wait, and rescans notice.
+
+A board that is divided into compute partitions (DPX, QPX, CPX) has one PCI function and a node of KFD's topology for
+each partition; the first has its DRM nodes below the PCI device, each other one below a platform device of its own
+(`amdgpu_xcp.N`, `amdgpu_xcp_N`). Each partition is a GPU here: `0000:05:00.0`, `0000:05:00.0.1`, …
+Source: Linux amdgpu_xcp_drv.c; kfd_topology.c (location_id, its bits 31:28 number the partition; mem_banks).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +41,10 @@ class _Node:
     """gfx_target_version, major * 10000 + minor * 100 + stepping; 0 where it is absent."""
     xgmi: tuple[int, ...]
     """Numbers of the nodes at the far ends of XGMI links, one a link."""
+    place: tuple[int, int] = (0, 0)
+    """PCI domain, and bus, device and function in 16 bits."""
+    memory_bytes: int = 0
+    """Of the partition; 0: the topology does not tell."""
 
 
 def _addresses(root: Path) -> list[str]:
@@ -52,11 +63,12 @@ def scan(root: Path) -> Inventory:
     if not addresses:
         return Inventory()
     nodes = {node.render_minor: node for node in _kfd_nodes(root)}
-    gpus, unreadable = [], []
-    for index, address in enumerate(addresses):
+    gpus, unreadable = list[GPU](), list[UnreadableGPU]()
+    for address in addresses:
+        index = len(gpus) + len(unreadable)
         gpu = _read(root, address, index, nodes)
         if isinstance(gpu, GPU):
-            gpus.append(gpu)
+            gpus += _partitions(root, gpu, _of_board(address, nodes))
         else:
             unreadable.append(gpu)
     return Inventory(
@@ -99,6 +111,41 @@ def _read(root: Path, address: str, index: int, nodes: dict[int, _Node]) -> GPU 
         device_nodes=tuple(pci.list_drm_nodes(root, address)),
         health=_health(folder),
     )
+
+
+def _of_board(address: str, nodes: Mapping[int, _Node]) -> list[_Node]:
+    """Return the topology's nodes of one board: one, or one for each compute partition."""
+    domain, bus, rest = pci.normalise(address).split(":")
+    device, function = rest.split(".")
+    place = (int(domain, 16), int(bus, 16) << 8 | int(device, 16) << 3 | int(function, 16))
+    return sorted((node for node in nodes.values() if node.place == place), key=lambda node: node.render_minor)
+
+
+def _partitions(root: Path, board: GPU, nodes: Sequence[_Node]) -> Iterator[GPU]:
+    """Yield a board as its partitions, the first under the board's own name; one that is not divided as it is."""
+    if len(nodes) < 2:
+        yield board
+        return
+    mode = pci.read_text(pci.folder(root, board.pci_bus_id) / "current_compute_partition") or "partition"
+    for number, node in enumerate(nodes):
+        uuid = board.uuid if not number else GPUUUID(f"{board.uuid}.{number}")
+        yield dataclasses.replace(
+            board,
+            uuid=uuid,
+            index=board.index + number,
+            minor=node.render_minor,
+            name=f"{board.name} {mode}",
+            memory_bytes=node.memory_bytes or board.memory_bytes // len(nodes),
+            compute_capability=_gfx(node),
+            device_nodes=tuple(_drm_nodes(root, node.render_minor)),
+            # What the board has of memory in use is not one partition's.
+            health=dataclasses.replace(board.health, memory_used_bytes=None),
+        )
+
+
+def _drm_nodes(root: Path, minor: int) -> list[str]:
+    """Return `/dev/dri/…` paths of the device that has a render node, as `pci.list_drm_nodes` does."""
+    return pci.list_nodes(root, (root / f"sys/class/drm/renderD{minor}").resolve().parent)
 
 
 def _gfx(node: _Node | None) -> tuple[int, int] | None:
@@ -154,6 +201,10 @@ def _kfd_nodes(root: Path) -> list[_Node]:
                     render_minor=properties["drm_render_minor"],
                     gfx_version=properties.get("gfx_target_version", 0),
                     xgmi=tuple(_xgmi(path)),
+                    place=(properties.get("domain", 0), properties.get("location_id", 0) & 0xFFFF),
+                    memory_bytes=sum(
+                        _properties(bank).get("size_in_bytes", 0) for bank in path.glob("mem_banks/*/properties")
+                    ),
                 )
             )
     return found
@@ -176,6 +227,8 @@ def _link(root: Path, a: GPU, b: GPU, nodes: dict[int, _Node]) -> Link:
         lanes = max(one.xgmi.count(other.number), other.xgmi.count(one.number))
         if lanes:
             return Link(a=a.uuid, b=b.uuid, kind=LinkKind.XGMI, lanes=lanes)
+    if a.pci_bus_id == b.pci_bus_id:
+        return Link(a=a.uuid, b=b.uuid, kind=LinkKind.SAME_BOARD)
     return Link(a=a.uuid, b=b.uuid, kind=pci.link_kind(root, a.pci_bus_id, b.pci_bus_id))
 
 
@@ -185,7 +238,9 @@ def scan_driver(root: Path) -> DriverFiles | None:
     is_loaded = (root / "sys/module/amdgpu").is_dir()
     if not addresses and not is_loaded:
         return None
-    paths = [root / "dev/kfd", *(root / n.lstrip("/") for a in addresses for n in pci.list_drm_nodes(root, a))]
+    drawn = [path for address in addresses for path in pci.list_drm_nodes(root, address)]
+    drawn += [path for node in _kfd_nodes(root) for path in _drm_nodes(root, node.render_minor)] if addresses else []
+    paths = [root / "dev/kfd", *(root / path.lstrip("/") for path in dict.fromkeys(drawn))]
     nodes = [node for path in paths if (node := devnode.read_node(root, path)) is not None]
     problems = []
     if addresses and not any(node.path == "/dev/kfd" for node in nodes):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -55,6 +56,44 @@ async def test_amd_gpus_are_joined_as_kfd_says(tmp_path: Path) -> None:
     links = (await hardware.open_amd(tmp_path).scan()).links
     assert [link.kind for link in links].count(LinkKind.XGMI) == 3
     assert {link.kind for link in links if link.b == "0000:35:00.0"} == {LinkKind.SYSTEM, LinkKind.SAME_NODE}
+
+
+def _divided(root: Path, address: str, separator: str, first: int) -> None:
+    """Divide one board into two compute partitions, the second one below a platform device."""
+    minor = int(next((root / "sys/bus/pci/devices" / address / "drm").glob("renderD*")).name.removeprefix("renderD"))
+    (root / "sys/bus/pci/devices" / address / "current_compute_partition").write_text("DPX\n")
+    drm = root / f"sys/devices/platform/amdgpu_xcp{separator}0/drm"
+    drm.mkdir(parents=True)
+    (root / "sys/class/drm").mkdir(parents=True, exist_ok=True)
+    for name, number in ((f"card{first - 100}", first - 100), (f"renderD{first}", first)):
+        (drm / name).mkdir()
+        (root / "sys/class/drm" / name).symlink_to(f"../../devices/platform/amdgpu_xcp{separator}0/drm/{name}")
+        os.mknod(root / "dev/dri" / name, 0o666 | stat.S_IFCHR, os.makedev(226, number))
+    bus = int(address.split(":")[1], 16)
+    for number, (render, partition) in enumerate(((minor, 0), (first, 1))):
+        node = root / f"sys/class/kfd/kfd/topology/nodes/{20 + number}"
+        (node / "mem_banks/0").mkdir(parents=True)
+        (node / "mem_banks/0/properties").write_text(f"size_in_bytes {96 << 30}\n")
+        place = bus << 8 | partition << 28
+        text = f"simd_count 608\ndrm_render_minor {render}\ngfx_target_version 90402\nlocation_id {place}\ndomain 0\n"
+        (node / "properties").write_text(text)
+
+
+@pytest.mark.parametrize("separator", [".", "_"])
+async def test_each_compute_partition_of_an_amd_board_is_a_gpu(tmp_path: Path, separator: str) -> None:
+    addresses = trees.build_amd(tmp_path)
+    _divided(tmp_path, addresses[0], separator, 180)
+    silicon = hardware.open_amd(tmp_path)
+    inventory = await silicon.scan()
+    first, second, third = inventory.gpus[:3]
+    assert [gpu.uuid for gpu in inventory.gpus] == [addresses[0], f"{addresses[0]}.1", *addresses[1:]]
+    assert [gpu.index for gpu in inventory.gpus] == list(range(len(inventory.gpus)))
+    assert (second.pci_bus_id, second.minor, second.memory_bytes) == (addresses[0], 180, 96 << 30)
+    assert second.device_nodes == ("/dev/dri/card80", "/dev/dri/renderD180")
+    assert (first.name, third.name) == ("AMD Instinct MI300X DPX", "AMD Instinct MI300X")
+    assert next(link.kind for link in inventory.links if link.b == second.uuid) is LinkKind.SAME_BOARD
+    (files,) = await silicon.scan_driver()
+    assert {"/dev/dri/renderD180", "/dev/dri/renderD128"} <= {node.path for node in files.nodes}
 
 
 async def test_an_amd_gpu_without_memory_is_unreadable_alone(tmp_path: Path) -> None:

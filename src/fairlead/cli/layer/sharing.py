@@ -139,15 +139,18 @@ def _divided(item: GPUView) -> SharedGPU:
 def _limits(item: GPUView) -> str:
     """Return what one replica may use, in words."""
     if item.resource == MPS_CORE:
-        return f"as asked for, of {item.gpu.memory_bytes // _GIB} GiB and 100% of the threads"
+        memory = f"{item.gpu.memory_bytes // _GIB} GiB and " if item.gpu.memory_bytes else ""
+        return f"as asked for, of {memory}100% of the threads"
     return _of_share(item, 1)
 
 
 def _of_share(item: GPUView, count: int) -> str:
     if item.sharing != "mps" or not item.replicas:
         return "none: neither memory nor time is limited"
-    memory = item.gpu.memory_bytes // item.replicas // _MIB * count
-    return f"{memory} MiB, {100 // item.replicas * count}% of the threads"
+    threads = f"{100 // item.replicas * count}% of the threads"
+    if not item.gpu.memory_bytes:
+        return f"{threads}; memory is not limited: the driver does not tell how much there is"
+    return f"{item.gpu.memory_bytes // item.replicas // _MIB * count} MiB, {threads}"
 
 
 def _shares(item: GPUView) -> tuple[Share, ...]:

@@ -267,6 +267,8 @@ def hook_entry(hook: Hook, mounts: Iterable[cdi.Mount], version: str) -> cdi.Hoo
 
 def _by_path(gpu: GPU, paths: Iterable[str]) -> dict[str, str]:
     """Return udev's second name of each DRM node, by PCI address; in the container it is a node as well."""
+    if gpu.uuid.startswith(f"{gpu.pci_bus_id}."):
+        return {}  # a partition beyond a board's first, whose nodes udev does not name by the board's address
     ends = {"card": "card", "renderD": "render"}
     return {
         path: f"/dev/dri/by-path/pci-{gpu.pci_bus_id}-{end}"

@@ -61,7 +61,9 @@ def make_table(gpus: Iterable[GPU], advertised: Iterable[Device] = ()) -> Table:
     for gpu in gpus:
         here = Part(gpu=gpu.uuid)
         vendor = gpu.vendor.value
-        words = [gpu.uuid.lower(), f"pci {gpu.pci_bus_id.lower()}", f"index {vendor} {gpu.index}"]
+        words = [gpu.uuid.lower(), f"index {vendor} {gpu.index}"]
+        if not gpu.uuid.startswith(f"{gpu.pci_bus_id}."):  # of a board's partitions the first has its address
+            words.append(f"pci {gpu.pci_bus_id.lower()}")
         if gpu.vendor is Vendor.NVIDIA:
             words.append(f"minor {gpu.minor}")
         found.update(dict.fromkeys(words, (here,)))

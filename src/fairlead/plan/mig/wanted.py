@@ -36,7 +36,7 @@ def plan_wanted(name: str, file: migparted.Config, gpus: Sequence[Partition]) ->
     """Return what each GPU should be under a configuration; GPUs that it does not speak for are left out.
 
     Raises: NotFound: the file has no such configuration.   Invalid: two entries want different things of one GPU, or
-            what a GPU cannot do.
+            what a GPU cannot do; (`MIGConfigConcernsNone`): it speaks for no GPU of a machine that has some.
     """
     entries = file.find(name)
     if entries is None:
@@ -56,7 +56,21 @@ def plan_wanted(name: str, file: migparted.Config, gpus: Sequence[Partition]) ->
         if gpu.gpu in found and not gpu.problem:
             _assert_possible(name, gpu, found[gpu.gpu])
     _assert_indexes(name, entries, gpus)
+    if gpus and not found:
+        raise _concerns_none(name, entries, gpus)
     return found
+
+
+def _concerns_none(name: str, entries: Sequence[migparted.Entry], gpus: Sequence[Partition]) -> errors.Invalid:
+    """Return why success would have done nothing: what the entries choose by, and what there is."""
+    filters = sorted({one for entry in entries for one in entry.filters})
+    here = sorted({f"{gpu.device_filter} ({gpu.name})" for gpu in gpus})
+    why = "it has no entries" if not entries else "its lists of devices are empty"
+    if filters:
+        why = f"its device-filter takes {', '.join(filters)}, and this machine has {', '.join(here)}"
+    message = f'MIG configuration "{name}" speaks for no GPU here: {why}'
+    hint = f"add an entry for {', '.join(sorted({gpu.device_filter for gpu in gpus}))}, or choose another configuration"
+    return errors.Invalid(message, reason="MIGConfigConcernsNone", hint=hint)
 
 
 def _assert_indexes(name: str, entries: Iterable[migparted.Entry], gpus: Sequence[Partition]) -> None:

@@ -83,13 +83,15 @@ class Part:
     resources: tuple[tuple[str, int], ...]
     """Extended resources to ask for, and how many of each."""
     memory_bytes: int
+    """0: the driver does not tell how much memory the GPU has."""
     percent: int
 
     def __str__(self) -> str:
         """Return it for a person."""
         asked = ", ".join(f"{name}={count}" for name, count in self.resources)
         limit = "nothing limits it" if self.isolation == NONE else f"isolated by {self.isolation.upper()}"
-        return f"{asked}: {_shown(self.memory_bytes)} and {self.percent}% of a GPU, {limit}"
+        memory = f"{_shown(self.memory_bytes)} and " if self.memory_bytes else ""
+        return f"{asked}: {memory}{self.percent}% of a GPU, {limit}"
 
 
 def find_part(wanted: Wanted, nodes: Iterable[Node]) -> Part:
@@ -97,7 +99,7 @@ def find_part(wanted: Wanted, nodes: Iterable[Node]) -> Part:
 
     Raises: Invalid (`FractionInvalid`): more than a GPU, or nothing, is asked for.   Insufficient
             (`IsolationAbsent`): no node offers such isolation; (`FractionTooLarge`): none of what is offered so is
-            large enough.
+            large enough; (`MemoryUnknown`): nobody knows how large it is.
     """
     if not (wanted.memory_bytes or wanted.percent) or not 0 <= wanted.percent <= 100 or wanted.memory_bytes < 0:
         message = f"{wanted.percent}% and {wanted.memory_bytes} bytes are not a part of a GPU"
@@ -108,6 +110,10 @@ def find_part(wanted: Wanted, nodes: Iterable[Node]) -> Part:
     if not offered:
         raise _absent(wanted, {one.isolation for one in found})
     enough = [one for one in offered if one.memory_bytes >= wanted.memory_bytes and one.percent >= wanted.percent]
+    if not enough and wanted.memory_bytes and not any(one.memory_bytes for one in offered):
+        message = f"{wanted} cannot be promised: the driver does not tell how much memory these GPUs have"
+        hint = "ask by --gpu-compute alone, or for a whole GPU: -g 1"
+        raise errors.Insufficient(message, reason="MemoryUnknown", hint=hint)
     if not enough:
         largest = max(offered, key=_size)
         message = f"{wanted} is more than any part that is offered; the largest is {largest}"
@@ -147,7 +153,11 @@ def _by_amount(one: SharedGPU, wanted: Wanted) -> Iterator[Part]:
     """Yield what covers the request on a GPU that is given by amounts; the whole of it where nothing does."""
     gib = one.gpu.memory_bytes // _GIB
     least = -(-100 // mps.clients_limit(one.gpu))
-    if not gib:
+    if not gib:  # the driver does not tell it: compute alone can be promised
+        percent = max(least, wanted.percent)
+        yield Part(
+            isolation=replicate.MPS, resources=((pluginconfig.MPS_CORE, percent),), memory_bytes=0, percent=percent
+        )
         return
     memory = -(-wanted.memory_bytes // _GIB) or max(1, gib * wanted.percent // 100)
     percent = wanted.percent or min(100, -(-memory * 100 // gib))

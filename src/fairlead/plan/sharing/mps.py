@@ -94,7 +94,8 @@ def _by_share(
     counts = count_replicas(ad)
     clients = {
         uuid: MPSClient(
-            memory_mib=gpus[uuid].memory_bytes // count // _MIB,
+            # Where the driver tells no size, a limit of 0 MiB would refuse every allocation.
+            memory_mib=gpus[uuid].memory_bytes // count // _MIB or None,
             percent=100 // count,
             pipe=folders[uuid][0],
             shm=folders[uuid][1],

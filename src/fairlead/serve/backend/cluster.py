@@ -206,7 +206,7 @@ def gpu_of(device: GPUDevice) -> GPU:
         minor=spec.minor,
         pci_bus_id=spec.pci_bus_id,
         name=spec.product,
-        memory_bytes=int(quantity.parse_quantity(spec.memory)),
+        memory_bytes=int(quantity.parse_quantity(spec.memory or "0")),
         serial=spec.serial or None,
         compute_capability=(capability[0], capability[1]) if len(capability) == 2 else None,
         brand=spec.brand or None,

@@ -72,7 +72,11 @@ def driver_of(root: Path, address: str) -> str | None:
 
 def list_drm_nodes(root: Path, address: str) -> list[str]:
     """Return `/dev/dri/…` paths of the device that are there, in order: card, then render node."""
-    base = folder(root, address) / "drm"
+    return list_nodes(root, folder(root, address) / "drm")
+
+
+def list_nodes(root: Path, base: Path) -> list[str]:
+    """Return the same of the folder in sysfs that names the nodes."""
     names = sorted(path.name for path in base.iterdir()) if base.is_dir() else []
     wanted = [name for name in names if name.startswith(("card", "renderD"))]
     return [f"/dev/dri/{name}" for name in wanted if (root / "dev/dri" / name).exists()]

@@ -57,8 +57,8 @@ def _sample(gpu: GPU) -> Sample:
         utilization_percent=health.utilization_percent,
         temperature_c=health.temperature_c,
         power_mw=health.power_mw,
-        memory_total_bytes=gpu.memory_bytes,
+        memory_total_bytes=gpu.memory_bytes or None,
         memory_used_bytes=used,
-        memory_free_bytes=None if used is None else gpu.memory_bytes - used,
+        memory_free_bytes=None if used is None or not gpu.memory_bytes else gpu.memory_bytes - used,
         ecc_double_bit=health.ecc_uncorrected,
     )

@@ -151,3 +151,23 @@ def test_each_board_that_has_mig_is_known_by_its_id(device: int, model: str) -> 
     every = [number for one in table.MODELS.values() for number in one.device_ids]
     assert len(every) == len(set(every))
     assert all(one.device_ids for one in table.MODELS.values())
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ((migparted.Entry(filters=("0x2BB410DE",), is_enabled=True, devices={"1g.24gb": 4}),), "0x2BB410DE"),
+        ((), "it has no entries"),
+        ((migparted.Entry(indexes=(), is_enabled=False),), "its lists of devices are empty"),
+    ],
+)
+def test_a_configuration_that_concerns_no_gpu_here_is_not_a_success(
+    entries: tuple[migparted.Entry, ...], words: str
+) -> None:
+    with pytest.raises(errors.Invalid, match=words) as caught:
+        wanted.plan_wanted("c", config(*entries), [gpu(0)])
+    assert caught.value.reason == "MIGConfigConcernsNone"
+    assert "0x233010DE" in (caught.value.hint or "")
+    beside = (*entries, migparted.Entry(filters=("0x233010DE",), is_enabled=False))
+    assert wanted.plan_wanted("c", config(*beside), [gpu(0)]).keys() == {"GPU-0"}
+    assert wanted.plan_wanted("c", config(*entries), []) == {}

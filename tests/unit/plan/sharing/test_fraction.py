@@ -163,3 +163,18 @@ def test_nothing_and_more_than_everything_are_not_parts() -> None:
     for percent in (0, 101):
         with pytest.raises(errors.Invalid):
             find(AMOUNTS, percent=percent)
+
+
+@pytest.mark.parametrize(
+    ("resource", "replicas", "resources"), [("nvidia.com/gpu", 4, {"nvidia.com/gpu": 1}), (CORE, 0, {CORE: 20})]
+)
+def test_of_a_gpu_whose_memory_is_not_told_compute_alone_is_promised(
+    resource: str, replicas: int, resources: dict[str, int]
+) -> None:
+    untold = node(shared(resource, "mps", replicas, dataclasses.replace(BARE, memory_bytes=0)))
+    part = find(untold, percent=20)
+    assert dict(part.resources) == resources
+    assert "GiB" not in str(part)
+    with pytest.raises(errors.Insufficient, match="driver does not tell") as caught:
+        find(untold, memory=8)
+    assert "--gpu-compute" in (caught.value.hint or "")

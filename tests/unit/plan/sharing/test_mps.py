@@ -156,3 +156,11 @@ sharing:
     texts = {one.path: one.text for one in fields.explain(pluginreader.parse(text, source="f"))}
     assert texts["sharing.timeSlicing"] == "sharing.mps is given too, and counts alone"
     assert "25 % of the threads and 1/4 of the memory" in texts["sharing.mps.resources[0]"]
+
+
+def test_memory_that_the_driver_does_not_tell_is_not_limited_to_nothing() -> None:
+    untold = (dataclasses.replace(gpu(0), memory_bytes=0),)
+    given = allocate(ALL % "", "GPU-0::1", gpus=untold)
+    assert dict(given.envs) == {"CUDA_MPS_PIPE_DIRECTORY": "/mps/pipe", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25"}
+    [daemon] = mps.plan_daemons(offers(ALL % "failRequestsGreaterThanOne: true,", untold).values()).values()
+    assert daemon.memory_mib is None

@@ -98,7 +98,7 @@ def _whole(spec: gpudevice.GPUDeviceSpec) -> amounts.Part | None:
     if spec.resource != amounts.RESOURCE:
         return None
     try:
-        return spec.replicas, int(quantity.parse_quantity(spec.memory) // _GIB)
+        return spec.replicas, int(quantity.parse_quantity(spec.memory or "0") // _GIB)
     except errors.Invalid:
         return None  # what an agent wrote that cannot be read is not known
 
