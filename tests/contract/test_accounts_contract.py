@@ -182,7 +182,7 @@ async def test_a_key_and_a_session_are_read_once_while_nobody_writes(tmp_path: P
         accounts = stores.open_accounts(database, now=clock)
         await _ann(accounts)
         key = _parsed((await accounts.keys.create(_wish())).key)
-        token = sessions.parse((await accounts.sessions.open("ann", key=key.id)).text)
+        token = sessions.parse((await accounts.sessions.open("ann", key=key.id, address="192.0.2.1")).text)
         assert token is not None
         for _ in range(2):  # the first use is written, and the second reads what was written
             await accounts.keys.authenticate(key)
@@ -206,7 +206,7 @@ async def test_what_anybody_changes_holds_from_the_next_request_on(
         other = stores.open_accounts(second if is_other else database, now=clock)
         await _ann(accounts)
         one, two = [_parsed((await accounts.keys.create(_wish())).key) for _ in range(2)]
-        token = sessions.parse((await accounts.sessions.open("ann", key=one.id)).text)
+        token = sessions.parse((await accounts.sessions.open("ann", key=one.id, address="192.0.2.1")).text)
         assert token is not None
         for _ in range(3):
             for key in (one, two):

@@ -22,6 +22,7 @@ from fairlead.serve.accounts.audit import Place
 from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.accounts.recording import Recording, Refusals
 from fairlead.serve.api import failure
+from fairlead.serve.limits import address as addresses
 from fairlead.serve.limits import gate as limits
 from fairlead.serve.v1 import permissions
 from fairlead.wire.fairlead import problem
@@ -53,7 +54,7 @@ def create_app(inner: App, accounts: Accounts, *, gate: limits.Gate, refusals: R
             (home,) = principal.memberships
             recording.home = Place(tenancy=home.tenancy, uid=home.uid)
         scope["state"][permissions.PRINCIPAL] = principal
-        told = _headed(standing.headers, told)
+        told = _accepted(scope, _headed(standing.headers, told))
         with contextlib.ExitStack() as counted:
             try:
                 if principal is not roles.ANONYMOUS:
@@ -110,8 +111,10 @@ async def _admitted(
         recording.tell(key=token.id)
     id_, digest = (token.id, token.digest) if token else ("", "")
     gate.check_address(address, id_, digest)
+    shown, confirming = _shown(scope), _taken(scope, sessions.CONFIRM_HEADER.encode())
     try:
         principal = await _identify(accounts, token, is_key=is_key, is_open=permissions.is_open(scope))
+        principal = await _bound(accounts, principal, scope, shown, confirming)
     except errors.Unauthenticated:
         gate.refused(address, id_, digest)
         raise
@@ -136,9 +139,50 @@ def _credential(scope: Any) -> tuple[keys.Key | None, bool]:
     is_socket, host = scope["type"] == "websocket", (_values(scope, b"host") or ("",))[0]
     origin = _values(scope, b"origin")
     sessions.check_origin(origin[0] if origin else None, host, is_required=is_socket)
-    if not is_socket and not is_open and token is not None:
-        sessions.check_csrf(scope["method"], next(iter(_values(scope, sessions.CSRF_HEADER.encode())), None), token)
     return token, False
+
+
+def _shown(scope: Any) -> str | None:
+    """Take the token of a session's pages out of a request; None: it shows none."""
+    if scope["type"] != "websocket":
+        return next(iter(_taken(scope, sessions.CSRF_HEADER.encode())), None)
+    offered = list(scope.get("subprotocols") or ())
+    scope["subprotocols"] = [one for one in offered if one == sessions.SUBPROTOCOL]
+    _taken(scope, b"sec-websocket-protocol")
+    return sessions.shown_by(offered)
+
+
+async def _bound(
+    accounts: Accounts, principal: roles.Principal, scope: Any, shown: str | None, confirming: tuple[str, ...]
+) -> roles.Principal:
+    """Hold a session to its browser; return it with the key beside it. Raises: Unauthenticated; Denied."""
+    if (one := principal.session) is None:
+        return principal
+    if permissions.is_open(scope):
+        return principal if one.address == addresses.of_scope(scope) else roles.ANONYMOUS
+    sessions.check_address(one, addresses.of_scope(scope))
+    if sessions.changes(scope["type"], scope.get("method", "")):
+        sessions.check_page(one, shown)
+    if not confirming:
+        return principal
+    key = keys.parse(confirming[0].strip())
+    if key is None:
+        message = f"{sessions.CONFIRM_HEADER} is not an API key"
+        raise errors.Unauthenticated(message, reason="KeyMalformed", hint="one begins with flk_")
+    return sessions.confirmed(principal, await accounts.keys.authenticate(key))
+
+
+def _accepted(scope: Any, send: Send) -> Send:
+    """Choose the subprotocol that a browser offered beside its token: without a choice it would hang up."""
+    if scope["type"] != "websocket" or sessions.SUBPROTOCOL not in (scope.get("subprotocols") or ()):
+        return send
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "websocket.accept":
+            message["subprotocol"] = sessions.SUBPROTOCOL
+        await send(message)
+
+    return sent
 
 
 async def _identify(accounts: Accounts, token: keys.Key | None, *, is_key: bool, is_open: bool) -> roles.Principal:

@@ -31,6 +31,7 @@ _HEADERS: Final = {
     "origin": "https://test",
     "x-forwarded-for": "203.0.113.9",
     "x-csrf-token": "x",
+    "x-confirm-key": "x",
     "x-request-id": "x",
     "content-type": "application/json",
     "if-match": "x",

@@ -68,6 +68,8 @@ class KeySpec:
     lifetime_s: float | None
     """None: it never expires."""
     note: str = ""
+    until: float | None = None
+    """Unix seconds: the end of the key that makes it, which it may not outlive. None: that one has no end."""
 
 
 class People(Protocol):
@@ -109,7 +111,7 @@ class Keys(Protocol):
         ...
 
     async def create(self, spec: KeySpec) -> NewKey:
-        """Make a key. Raises: NotFound (`AccountUnknown`)."""
+        """Make a key. Raises: NotFound (`AccountUnknown`); Denied (`KeyOutlives`): it would outlive its maker."""
         ...
 
     async def list(self, account: str | None) -> tuple[KeyView, ...]:
@@ -120,10 +122,18 @@ class Keys(Protocol):
         """End a key at once; idempotent. Args: account: whose it must be. Raises: NotFound (`KeyUnknown`)."""
         ...
 
-    async def rotate(self, id_: str, account: str | None, *, overlap_s: float, within: Collection[Scope]) -> NewKey:
+    async def rotate(
+        self,
+        id_: str,
+        account: str | None,
+        *,
+        overlap_s: float,
+        within: Collection[Scope],
+        until: float | None = None,
+    ) -> NewKey:
         """Make a key like an old one, which ends after an overlap.
 
-        Args:    within: scopes that the asker has.
+        Args:    within: scopes that the asker has.   until: the asker's own end; the new key ends by then.
         Raises:  NotFound (`KeyUnknown`); Conflict (`KeyEnded`): it is expired or revoked; Denied (`ScopeMissing`).
         """
         ...

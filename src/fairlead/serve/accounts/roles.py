@@ -110,14 +110,23 @@ class Membership:
     role: Role
 
 
+FRESH_S: Final = 300.0
+"""How long a login by an identity provider counts as one for the action at hand."""
+
+
 @frozen
 class Browser:
     """The session that a request came with, in place of a key."""
 
     id: str
-    csrf_token: str
-    """What its pages show with each change."""
+    page_digest: str
+    """SHA-256 of what its pages show with each change."""
+    address: str
+    """Network of the browser that began it."""
+    began_at: float
     expires_at: str
+    is_confirmed: bool = False
+    """A key of the account came with the request as well."""
 
 
 @frozen
@@ -132,6 +141,22 @@ class Principal:
     """Id of the key, also of the one that a session stands for; empty: there is none."""
     scopes: frozenset[Scope]
     session: Browser | None = None
+    ends_at: float | None = None
+    """Unix seconds; after it the key, or the session, is worth nothing. None: it has no end."""
+
+    def check_minting(self, now: float) -> None:
+        """Refuse to make what outlives a session, by the session alone.
+
+        The cookie may have been taken; who has the key, or has just come from the identity provider, is the account.
+        Raises: Denied (`ConfirmationRequired`).
+        """
+        one = self.session
+        if one is None or one.is_confirmed or (not self.key and now - one.began_at <= FRESH_S):
+            return
+        message = "a browser's session alone makes no keys and no accounts"
+        again = "log in by the identity provider again, and do it within five minutes"
+        hint = "send a key of yours as X-Confirm-Key" if self.key else f"{again}, or send a key of yours"
+        raise errors.Denied(message, reason="ConfirmationRequired", hint=hint)
 
     def may(self, action: Action, role: Role | None = None) -> bool:
         """Return whether the account may do it, in a tenancy where it has this role (None: outside of any)."""

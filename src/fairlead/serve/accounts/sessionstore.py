@@ -37,9 +37,9 @@ class StoredSessions:
     known: Unchanged[store.Known]
     now: Callable[[], float] = time.time
 
-    async def open(self, account: str, *, key: str | None) -> Opened:
+    async def open(self, account: str, *, key: str | None, address: str) -> Opened:
         """See `sessions.Sessions.open`."""
-        token, now = sessions.make(), self.now()
+        token, page, now = sessions.make(), sessions.page_token(), self.now()
         row = {
             "id": token.id,
             "account": account,
@@ -48,11 +48,14 @@ class StoredSessions:
             "created_at": now,
             "used_at": now,
             "expires_at": now + self.lifetime.whole_s,
+            "page_digest": sessions.digest(page),
+            "address": address,
         }
         async with engine.transaction(self.database) as connection:
             await store.find_account(connection, account)
             await connection.execute(sa.insert(schema.SESSION).values(row))
-        return Opened(text=sessions.text_of(token), view=_view(row, token))
+        view = SessionView(account=account, expires_at=timestamp.emit(now + self.lifetime.whole_s), csrf_token=page)
+        return Opened(text=sessions.text_of(token), view=view)
 
     async def authenticate(self, token: keys.Key) -> Principal:
         """See `sessions.Sessions.authenticate`; a digest is compared for an unknown id too, as for keys."""
@@ -62,14 +65,21 @@ class StoredSessions:
             known = await self._read(token, now)
         else:
             self._judge(token, known.row, now)
-        row, shown = known.row, _view(known.row, token)
+        row = known.row
         return Principal(
             account=row["account"],
             is_administrator=row["is_administrator"],
             memberships=known.memberships,
             key=row["key"] or "",
             scopes=frozenset(Scope) if row["key"] is None else frozenset(map(Scope, row["scopes"].split())),
-            session=roles.Browser(id=token.id, csrf_token=shown.csrf_token, expires_at=shown.expires_at),
+            session=roles.Browser(
+                id=token.id,
+                page_digest=row["page_digest"],
+                address=row["address"],
+                began_at=row["created_at"],
+                expires_at=timestamp.emit(row["expires_at"]),
+            ),
+            ends_at=min(row["expires_at"], row["expires_at"] if row["key_ends"] is None else row["key_ends"]),
         )
 
     async def _read(self, token: keys.Key, now: float) -> store.Known:
@@ -120,11 +130,3 @@ class StoredSessions:
         is_over = sa.or_(_SESSION.expires_at <= now, _SESSION.used_at <= now - idle_s - _USED_S)
         async with engine.transaction(self.database) as connection:
             return (await connection.execute(sa.delete(schema.SESSION).where(is_over))).rowcount
-
-
-def _view(row: Any, token: keys.Key) -> SessionView:
-    return SessionView(
-        account=row["account"],
-        expires_at=timestamp.emit(row["expires_at"]),
-        csrf_token=sessions.csrf_token(token),
-    )

@@ -140,6 +140,7 @@ class StoredKeys:
             memberships=known.memberships,
             key=key.id,
             scopes=_scopes(known.row),
+            ends_at=known.row["expires_at"],
         )
 
     async def _read(self, key: apikeys.Key, now: float) -> Known:
@@ -164,6 +165,7 @@ class StoredKeys:
 
     async def create(self, spec: port.KeySpec) -> port.NewKey:
         """See `port.Keys.create`."""
+        _check_end(spec, self.now())
         async with engine.transaction(self.database) as connection:
             await find_account(connection, spec.account)
             return await self._insert(connection, spec)
@@ -182,7 +184,7 @@ class StoredKeys:
             "note": spec.note,
             "scopes": " ".join(sorted(spec.scopes)),
             "created_at": now,
-            "expires_at": None if spec.lifetime_s is None else now + spec.lifetime_s,
+            "expires_at": _end(spec, now),
             "revoked_at": None,
             "last_used_at": None,
         }
@@ -206,9 +208,15 @@ class StoredKeys:
         return _key_view({**row, "revoked_at": now}, now)
 
     async def rotate(
-        self, id_: str, account: str | None, *, overlap_s: float, within: Collection[Scope]
+        self,
+        id_: str,
+        account: str | None,
+        *,
+        overlap_s: float,
+        within: Collection[Scope],
+        until: float | None = None,
     ) -> port.NewKey:
-        """See `port.Keys.rotate`; the new one lives as long as the old one was given, from now on."""
+        """See `port.Keys.rotate`; the new one lives as long as the old one was given, from now on, or to `until`."""
         now = self.now()
         async with engine.transaction(self.database) as connection:
             row = await _find_key(connection, id_, account)
@@ -217,11 +225,30 @@ class StoredKeys:
                 raise errors.Conflict(f'key "{id_}" is {state}', reason="KeyEnded", hint=hint)
             lifetime_s = None if row["expires_at"] is None else row["expires_at"] - row["created_at"]
             scopes = parse_scopes(row["scopes"].split(), within=within)
-            spec = port.KeySpec(account=row["account"], scopes=scopes, lifetime_s=lifetime_s, note=row["note"])
+            spec = port.KeySpec(
+                account=row["account"], scopes=scopes, lifetime_s=lifetime_s, note=row["note"], until=until
+            )
             made = await self._insert(connection, spec, replaced=id_)
             ends = min(now + overlap_s, row["expires_at"] or now + overlap_s)
             await connection.execute(sa.update(schema.API_KEY).where(_KEY.id == id_).values(expires_at=ends))
         return made
+
+
+def _end(spec: port.KeySpec, now: float) -> float | None:
+    """Return when a new key ends; None: never."""
+    ends = [one for one in (spec.until, None if spec.lifetime_s is None else now + spec.lifetime_s) if one is not None]
+    return min(ends) if ends else None
+
+
+def _check_end(spec: port.KeySpec, now: float) -> None:
+    """Refuse a key that would outlive the one that makes it. Raises: Denied (`KeyOutlives`)."""
+    if spec.until is None or (spec.lifetime_s is not None and now + spec.lifetime_s <= spec.until):
+        return
+    wanted = "without an end" if spec.lifetime_s is None else f"of {spec.lifetime_s:.0f} s"
+    left_s = max(0, int(spec.until - now))
+    message = f"a key {wanted} would outlive the one that makes it, which ends at {timestamp.emit(spec.until)}"
+    hint = f"ask for {left_s} s at most (`--expires {left_s}s`), or make it with a key that has no end"
+    raise errors.Denied(message, reason="KeyOutlives", hint=hint)
 
 
 def _check_account(name: str, kind: str) -> None:

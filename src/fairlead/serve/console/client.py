@@ -21,7 +21,7 @@ from fairlead.wire.fairlead import problem
 
 T = TypeVar("T")
 
-_PASSED: Final = frozenset({b"cookie", b"host", b"origin", b"x-csrf-token"})
+_PASSED: Final = frozenset({b"cookie", b"host", b"origin"})
 _MOST: Final = 64 << 20
 """Bytes of one answer. Listings are far below; output is read by the browser itself, not through here."""
 
@@ -73,9 +73,18 @@ class API:
     """Of the browser's request."""
 
     async def ask(
-        self, method: str, path: str, query: Mapping[str, object] | None = None, *, body: object = None, csrf: str = ""
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, object] | None = None,
+        *,
+        body: object = None,
+        csrf: str = "",
+        confirm: str = "",
     ) -> Answer:
         """Ask, and return what is answered.
+
+        Args:   csrf: the token of the session's pages.   confirm: a key, for what no session alone may do.
 
         Raises: what a problem document says.
         """
@@ -85,7 +94,8 @@ class API:
         async def receive() -> Any:
             return given.pop() if given else {"type": "http.disconnect"}
 
-        await self.app(self._scope(method, path, query or {}, csrf, len(data)), receive, heard.send)
+        shown = {b"x-csrf-token": csrf, b"x-confirm-key": confirm}
+        await self.app(self._scope(method, path, query or {}, shown, len(data)), receive, heard.send)
         answer = Answer(status=heard.status, headers=heard.headers, body=b"".join(heard.pieces))
         if answer.status >= HTTPStatus.BAD_REQUEST:
             raise problem.error_of(answer.value(problem.Problem))
@@ -95,14 +105,13 @@ class API:
         """Return what is at a path. Raises: as `ask`."""
         return (await self.ask("GET", path, query)).value(kind)
 
-    def _scope(self, method: str, path: str, query: Mapping[str, object], csrf: str, size: int) -> Any:
+    def _scope(self, method: str, path: str, query: Mapping[str, object], shown: Mapping[bytes, str], size: int) -> Any:
         mine = self.scope
         headers = [(name, value) for name, value in mine["headers"] if name.lower() in _PASSED]
         headers += [(b"accept", b"application/json"), (b"content-length", str(size).encode())]
         if size:
             headers.append((b"content-type", b"application/json"))
-        if csrf:
-            headers.append((b"x-csrf-token", csrf.encode("latin-1", "replace")))
+        headers += [(name, value.encode("latin-1", "replace")) for name, value in shown.items() if value]
         asked = [(name, _text(value)) for name, value in query.items() if value is not None and value != ""]
         return {
             "type": "http",

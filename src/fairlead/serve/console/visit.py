@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import litestar
-import msgspec
 from litestar import di, params
 
 from fairlead import errors
@@ -26,12 +25,6 @@ COOKIE: Final = "__Host-fairlead"
 _LONGEST: Final = 2000
 
 
-class _Token(msgspec.Struct, frozen=True):
-    """What a page needs of `GET /v1/session`."""
-
-    csrf_token: str = ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
     """One request of a browser."""
@@ -41,7 +34,6 @@ class Visit:
     """As the API describes the caller: decides what is offered on a page. What is allowed, the API judges."""
     has_login: bool
     """Whether the caller has logged in, and may log out; False on the unix socket."""
-    csrf: str
     path: str
     query: Mapping[str, str]
 
@@ -53,6 +45,16 @@ class Visit:
     def is_root(self) -> bool:
         """Whether the caller has the whole machine."""
         return self.principal.is_administrator
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether a key is asked for where one is made: the session was begun by one."""
+        return self.has_login and bool(self.principal.key)
+
+    @property
+    def needs_provider(self) -> bool:
+        """Whether a login by the identity provider must be fresh where a key is made."""
+        return self.has_login and not self.principal.key
 
     @property
     def here(self) -> str:
@@ -90,13 +92,12 @@ class Visit:
 
 async def of_request(api: API, *, has_login: bool) -> Visit:
     """Return a request's visit. Raises: Unauthenticated: the browser has no session, or it is over."""
-    scope, csrf = api.scope, ""
+    scope = api.scope
     if has_login:
         cookies = guard.header(scope["headers"], "cookie") or ""
         if f"{COOKIE}=" not in cookies:
             # Not asked for: each refusal is a row of the audit log, and this is not an attempt.
             raise errors.Unauthenticated("the browser has no session", reason="LoginRequired", hint="log in")
-        csrf = (await api.get(_Token, "/v1/session")).csrf_token
     found = await api.get(Self, "/v1/self")
     principal = Principal(
         account=found.account,
@@ -111,7 +112,6 @@ async def of_request(api: API, *, has_login: bool) -> Visit:
         api=api,
         principal=_named(principal),
         has_login=has_login,
-        csrf=csrf,
         path=scope["path"].rstrip("/") or "/",
         query=query,
     )

@@ -47,6 +47,8 @@ SESSION: Final = sa.Table(
     sa.Column("created_at", sa.Float, nullable=False),
     sa.Column("used_at", sa.Float, nullable=False),
     sa.Column("expires_at", sa.Float, nullable=False),
+    sa.Column("page_digest", sa.String(64), nullable=False),
+    sa.Column("address", sa.String(64), nullable=False),
 )
 """Of browsers. `key`: the API key that it stands for; NULL: an identity provider vouched for the account."""
 IDENTITY: Final = sa.Table(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import ipaddress
+from typing import Any
 
 
 @functools.lru_cache(maxsize=4096)
@@ -22,3 +23,8 @@ def network(address: str) -> str:
     if found.ipv4_mapped is not None:
         return str(found.ipv4_mapped)
     return str(ipaddress.IPv6Network((found, 64), strict=False))
+
+
+def of_scope(scope: Any) -> str:
+    """Return the network that a request of ASGI comes from; empty: it names none."""
+    return network(str((scope.get("client") or ("",))[0]))

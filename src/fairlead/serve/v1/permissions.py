@@ -7,6 +7,7 @@ A route that is not in `ACTIONS` is refused to every key, an administrator's too
 from __future__ import annotations
 
 import re
+import time
 import urllib.parse
 from collections.abc import Mapping
 from typing import Any, Final
@@ -156,6 +157,8 @@ def is_open(scope: Any) -> bool:
     return scope["type"] == "http" and (scope["method"], scope["path"]) in OPEN
 
 
+MINTS: Final = frozenset({"create_key", "rotate_key", "create_user"})
+"""Routes that make what outlives a session: none is served to a session alone."""
 KEEPS_KEYS: Final = frozenset({"create_container", "create_pods"})
 """Routes that carry out a request once for its Idempotency-Key."""
 TRIES: Final = frozenset({"create_container", "create_pods", "create_tenancy"})
@@ -240,6 +243,8 @@ async def _judge_role(
         if recording is not None:
             recording.tell(action=action.value)
         principal.check(action)
+        if handler.handler_name in MINTS:
+            principal.check_minting(time.time())
         # Actions that need no account (logins) are recorded by their handler, once it knows the account.
         if recording is not None and _changes(asked.scope) and TABLE[action].needs_account:
             await recording.begin()

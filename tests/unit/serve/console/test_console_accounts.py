@@ -47,7 +47,10 @@ def _secret(text: str) -> str:
 
 async def test_a_person_makes_a_key_sees_it_once_and_it_works(lab: Lab) -> None:
     browser = await _logged_in(lab, "developer")
-    made = await _post(browser, "/console/keys", note="laptop", days="7", **{"scope-read": "on"})
+    fields = {"note": "laptop", "days": "7", "scope-read": "on"}
+    refused = await _post(browser, "/console/keys", **fields)
+    assert (refused.status_code, "session alone makes no keys" in refused.text) == (403, True)
+    made = await _post(browser, "/console/keys", confirm=lab.keys["developer"], **fields)
     assert (made.status_code, made.headers["cache-control"]) == (200, "no-store")
     key = _secret(made.text)
     async with lab.client("developer", key) as client:
@@ -62,7 +65,7 @@ async def test_a_person_makes_a_key_sees_it_once_and_it_works(lab: Lab) -> None:
 async def test_a_key_is_replaced_and_ended_from_its_row(lab: Lab) -> None:
     id_ = (await lab.key("developer")).split("_")[1]
     browser = await _logged_in(lab, "developer")
-    made = await _post(browser, f"/console/keys/{id_}/rotate", overlap="3600")
+    made = await _post(browser, f"/console/keys/{id_}/rotate", overlap="3600", confirm=lab.keys["developer"])
     following = _secret(made.text)
     assert following.split("_")[1] != id_
     assert (await _post(browser, f"/console/keys/{id_}/revoke")).status_code == 303

@@ -41,7 +41,7 @@ async def listing(visit: Visitor) -> litestar.Response[bytes]:
 async def make(visit: Visitor, body: params.RawBody) -> litestar.Response[bytes]:
     """Make a key, and show it this once."""
     fields = visits.form(body)
-    days = fields.get("days", "90")
+    days = fields.get("days", "30")
     wanted = {
         "account": fields.get("account", "").strip(),
         "note": fields.get("note", "").strip(),
@@ -72,9 +72,13 @@ ROUTES: Final = (listing, make, rotate, revoke)
 
 
 async def _made(visit: Visit, path: str, body: object, fields: Mapping[str, str]) -> litestar.Response[bytes]:
-    answer = await visits.tried(visit.api.ask("POST", path, body=body, csrf=fields.get("csrf", "")))
+    asked = visit.api.ask(
+        "POST", path, body=body, csrf=fields.get("csrf", ""), confirm=fields.get("confirm", "").strip()
+    )
+    answer = await visits.tried(asked)
     if isinstance(answer, errors.FairleadError):
-        return await _page(visit, fields=fields, error=answer)
+        kept = {name: value for name, value in fields.items() if name != "confirm"}
+        return await _page(visit, fields=kept, error=answer)
     return await _page(visit, made=answer.value(NewKey))
 
 
@@ -94,7 +98,7 @@ async def _page(
         absent=absent,
         made=made,
         error=error,
-        fields=fields or {"days": "90", **{f"scope-{one}": "on" for one in visit.principal.scopes or Scope}},
+        fields=fields or {"days": "30", **{f"scope-{one}": "on" for one in visit.principal.scopes or Scope}},
         scopes=[(one, what) for one, what in _WHAT.items() if one in (visit.principal.scopes or frozenset(Scope))],
         lifetimes=LIFETIMES,
         overlaps=OVERLAPS,

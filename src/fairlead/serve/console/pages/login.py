@@ -12,6 +12,8 @@ import msgspec
 from litestar import di, params, response
 
 from fairlead import errors
+from fairlead.serve.accounts import sessions
+from fairlead.serve.accounts.sessions import SessionView
 from fairlead.serve.console import guard, render
 from fairlead.serve.console import visit as visits
 from fairlead.serve.console.client import API, Answer
@@ -50,14 +52,14 @@ async def enter(api: Asked, body: params.RawBody, provider: Provider) -> litesta
     except errors.FairleadError as error:
         status = 401 if isinstance(error, errors.Unauthenticated | errors.RequestError) else 503
         return _page(following, provider, error=error, status=status)
-    return _with_cookies(answer, following)
+    return _with_cookies(answer, sessions.with_token(following, answer.value(SessionView).csrf_token))
 
 
 @litestar.post("/console/logout", include_in_schema=False)
-async def leave(visit: Visitor) -> litestar.Response[Any]:
+async def leave(visit: Visitor, body: params.RawBody) -> litestar.Response[Any]:
     """End the session."""
     with contextlib.suppress(errors.Unauthenticated):
-        answer = await visit.api.ask("DELETE", "/v1/session", csrf=visit.csrf)
+        answer = await visit.api.ask("DELETE", "/v1/session", csrf=visits.form(body).get("csrf", ""))
         return _with_cookies(answer, _LOGIN)
     return response.Redirect(_LOGIN, status_code=303)
 

@@ -1,6 +1,25 @@
 // What pages do beyond showing what they came with: they refresh themselves, and follow a container's output.
 "use strict";
 
+// The token that changes show, which no cookie holds: it comes once, with the login, and stays with this origin, port and
+// all. Another port of this host gets the cookie, and not this.
+window.fairleadToken = (function () {
+  const found = /^#token=([0-9a-f]{64})$/.exec(window.location.hash);
+  if (found) {
+    window.localStorage.setItem("fairlead-token", found[1]);
+    window.history.replaceState(null, "", window.location.pathname + window.location.search);
+  }
+  return () => window.localStorage.getItem("fairlead-token") || "";
+})();
+document.addEventListener(
+  "submit",
+  (event) => {
+    const field = event.target.elements.namedItem("csrf");
+    if (field) field.value = window.fairleadToken();
+  },
+  true,
+);
+
 (function () {
   // Refresh what is marked live while somebody looks; a form that is being filled in is left alone.
   const last = new Map();

@@ -48,7 +48,7 @@
     const fit = new window.FitAddon.FitAddon();
     terminal.loadAddon(fit);
     terminal.open(place);
-    const socket = new WebSocket(target);
+    const socket = new WebSocket(target, window.fairleadToken() ? ["fairlead", "fairlead-token." + window.fairleadToken()] : []);
     socket.binaryType = "arraybuffer";
     open = socket;
     const say = (value) => {

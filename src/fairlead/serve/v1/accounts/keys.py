@@ -21,11 +21,11 @@ Id = Annotated[str, params.PathParameter(description="id of the key, the twelve 
 
 @litestar.post("/v1/keys", summary="Make an API key", responses=documented(400, 403, 404, 422, 503), tags=["account"])
 async def create_key(services: Dependencies, data: params.JSONBody[KeyRequest]) -> NewKey:
-    """Make a key; this answer is the only one that holds it."""
+    """Make a key; this answer is the only one that holds it. It ends no later than the key that makes it."""
     kept = require(services.accounts).keys
     account = _account(services, data.account)
     scopes = parse_scopes(data.scopes, within=_scopes(services))
-    spec = KeySpec(account=account, scopes=scopes, lifetime_s=data.lifetime_s, note=data.note)
+    spec = KeySpec(account=account, scopes=scopes, lifetime_s=data.lifetime_s, note=data.note, until=_end(services))
     return await kept.create(spec)
 
 
@@ -73,9 +73,12 @@ async def revoke_key(services: Dependencies, name: Id) -> KeyView:
     tags=["account"],
 )
 async def rotate_key(services: Dependencies, name: Id, data: params.JSONBody[RotateRequest]) -> NewKey:
-    """Make a key of the same scopes and lifetime; the old one ends after the overlap."""
-    kept = require(services.accounts).keys
-    return await kept.rotate(name, _own(services), overlap_s=data.overlap_s, within=_scopes(services))
+    """Make a key of the same scopes and lifetime; the old one ends after the overlap.
+
+    The new one ends no later than the key that asks.
+    """
+    kept, until = require(services.accounts).keys, _end(services)
+    return await kept.rotate(name, _own(services), overlap_s=data.overlap_s, within=_scopes(services), until=until)
 
 
 ROUTES: Final = (create_key, list_keys, show_key, revoke_key, rotate_key)
@@ -85,6 +88,11 @@ def _own(services: Services) -> str | None:
     """Return whose keys alone may be touched; None: of every account."""
     one = services.principal
     return None if one is None or one.is_administrator else one.account
+
+
+def _end(services: Services) -> float | None:
+    """Return the end of what asks, which nothing that it makes outlives; None: it has none."""
+    return None if services.principal is None else services.principal.ends_at
 
 
 def _scopes(services: Services) -> frozenset[Scope]:

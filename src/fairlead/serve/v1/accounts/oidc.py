@@ -68,9 +68,11 @@ async def finish_login(
     said |= {name: value for name, value in (("iss", iss), ("error", error)) if value is not None}
     sealed = sessions.of_cookies(request.headers.getall("cookie", []), _COOKIE)
     person = await logins.provider.finish(_redirect(services, logins), sealed, said)
-    opened = await session.begin(services, await _settled(services, logins, person))
+    opened = await session.begin(services, await _settled(services, logins, person), request.scope)
     answer = litestar.Response(None, status_code=status_codes.HTTP_303_SEE_OTHER)
-    answer.headers.update({"location": person.back, "cache-control": "no-store"})
+    answer.headers.update(
+        {"location": sessions.with_token(person.back, opened.view.csrf_token), "cache-control": "no-store"}
+    )
     answer.set_cookie(key=_COOKIE, value="", max_age=0, path="/", secure=True, httponly=True, samesite="lax")
     answer.set_cookie(key=sessions.COOKIE, value=opened.text, path="/", secure=True, httponly=True, samesite="lax")
     return answer

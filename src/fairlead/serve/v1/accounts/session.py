@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import litestar
 import msgspec
@@ -13,6 +13,7 @@ from fairlead.serve.accounts import keys, roles, sessions
 from fairlead.serve.accounts.sessions import SessionView
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.port import require
+from fairlead.serve.limits import address
 from fairlead.serve.v1.dependencies import Dependencies, Services
 
 _COOKIE: Final = datastructures.ResponseHeader(
@@ -33,20 +34,22 @@ class SessionRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     response_headers=[_COOKIE],
     tags=["account"],
 )
-async def open_session(services: Dependencies, data: params.JSONBody[SessionRequest]) -> litestar.Response[SessionView]:
+async def open_session(
+    request: litestar.Request[Any, Any, Any], services: Dependencies, data: params.JSONBody[SessionRequest]
+) -> litestar.Response[SessionView]:
     """Begin a session for a key, and answer with its cookie; it may what the key may, and ends with it."""
-    return answer(await begin(services, await _who(services, data.key)))
+    return answer(await begin(services, await _who(services, data.key), request.scope))
 
 
 @litestar.get("/v1/session", summary="Show a browser's session", responses=documented(401, 404), tags=["account"])
 async def show_session(services: Dependencies) -> SessionView:
-    """Return whose session the cookie is, and the token that changes must show."""
+    """Return whose session the cookie is."""
     asker = services.principal
     found = asker.session if asker else None
     if asker is None or found is None:
         message = "this request did not come with a browser's session"
         raise errors.NotFound(message, reason="SessionUnknown", hint="POST /v1/session begins one")
-    return SessionView(account=asker.account, expires_at=found.expires_at, csrf_token=found.csrf_token)
+    return SessionView(account=asker.account, expires_at=found.expires_at)
 
 
 @litestar.delete(
@@ -84,10 +87,12 @@ async def _who(services: Services, text: str) -> roles.Principal:
     return await require(services.accounts).keys.authenticate(key)
 
 
-async def begin(services: Services, who: roles.Principal) -> sessions.Opened:
+async def begin(services: Services, who: roles.Principal, scope: Any) -> sessions.Opened:
     """Begin a session, which is written into the audit log first. Raises: Unavailable."""
     await note(services, who)
-    return await require(services.accounts).sessions.open(who.account, key=who.key or None)
+    return await require(services.accounts).sessions.open(
+        who.account, key=who.key or None, address=address.of_scope(scope)
+    )
 
 
 async def note(services: Services, who: roles.Principal) -> None:
