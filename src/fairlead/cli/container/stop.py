@@ -90,7 +90,7 @@ def _countdown(shown: ContainerView, grace_s: int | None, started: float) -> str
 
 @click.command()
 @_ending(required=False)
-@click.option("-f", "--force", is_flag=True, help="also those that run: they are stopped first")
+@click.option("-f", "--force", is_flag=True, help="also those that run: killed at once, or -t later")
 @click.option("-a", "--all", "all_ended", is_flag=True, help="all of the namespace that have ended")
 @options.pass_client
 def rm(
@@ -116,8 +116,10 @@ def rm(
         _check_ended(found)
     names = tuple(item.name for item in found)
     for item in found:
-        # A pending one may start just before the removal: it has done nothing yet that a grace period would save.
-        client.delete(item.name, namespace, grace_s=0 if grace is None and item.state == "pending" else grace)
+        # A pending one may start just before the removal: it has done nothing yet that a grace period would save. On a
+        # cluster no grace is a removal by force, which leaves processes behind the record.
+        is_killed = item.state == "pending" or (force and not client.cluster)
+        client.delete(item.name, namespace, grace_s=0 if grace is None and is_killed else grace)
     for name in names:
         if not no_wait:
             with progress.Progress() as waiting:  # a timer for each container
