@@ -16,8 +16,6 @@ from fairlead.serve.accounts.port import KeyView, NewKey
 from fairlead.serve.accounts.roles import Scope
 from fairlead.serve.v1.accounts.view import KeyList, KeyRequest, RotateRequest
 
-_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_TIME: Final = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
 _COLUMNS: Final = (
     Column[KeyView]("ID", lambda item: item.id),
     Column[KeyView]("ACCOUNT", lambda item: item.account),
@@ -40,10 +38,10 @@ class Lifetime(click.ParamType[float | None]):
             return value
         if value == "never":
             return None
-        found = _TIME.fullmatch(str(value))
+        found = options.parse_span(str(value))
         if found is None:
             self.fail(f'"{value}" is not a length of time, such as 90d, 12h or 30m', param, ctx)
-        return int(found[1]) * _UNITS[found[2]]
+        return found
 
 
 @click.group()

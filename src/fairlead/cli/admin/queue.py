@@ -66,9 +66,7 @@ def _spec_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option("--limit", multiple=True, metavar="N|RESOURCE=N", help="the most it may have, borrowed or not")
     @click.option("-n", "--namespace", "namespaces", multiple=True, help="whose containers are in it")
-    @click.option(
-        "--min-runtime", type=click.IntRange(min=0), metavar="SECONDS", help="no preemption before this run time"
-    )
+    @click.option("--min-runtime", type=options.Duration(), help="no preemption before this run time")
     @click.option(
         "--policy", type=click.Choice(("", *POLICIES)), metavar="POLICY", help='where they go; "": as its parent has it'
     )

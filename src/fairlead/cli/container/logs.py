@@ -25,8 +25,6 @@ from fairlead.client.session import follow
 from fairlead.serve.v1.containers import view
 from fairlead.wire.text import timestamp
 
-_UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_SPAN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _ALL: Final = "all"
 
 
@@ -45,9 +43,8 @@ class Moment(click.ParamType[str]):
 
 def _seconds(text: str) -> float:
     """Return Unix seconds. Raises: ValueError; OverflowError."""
-    parts = _SPAN.findall(text)
-    if parts and "".join(number + unit for number, unit in parts) == text:
-        return dt.datetime.now(dt.UTC).timestamp() - sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if (ago_s := options.parse_span(text)) is not None:
+        return dt.datetime.now(dt.UTC).timestamp() - ago_s
     if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text):
         return float(text)
     # Without a zone it is this machine's, as docker has it.

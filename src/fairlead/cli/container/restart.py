@@ -18,8 +18,7 @@ from fairlead.serve.v1.containers.view import ContainerView
     "-t",
     "--time",
     "grace",
-    type=click.IntRange(min=0),
-    metavar="SECONDS",
+    type=options.Duration(),
     help="between SIGTERM and SIGKILL  [default: the container's own]",
 )
 @options.pass_client

@@ -116,13 +116,12 @@ Examples:
 @click.option(
     "--min-available", type=click.IntRange(1, 1000), metavar="N", help="with --gang: start once this many fit together"
 )
-@click.option("--timeout", type=click.IntRange(min=1), metavar="SECONDS", help="stop the container after so long")
+@click.option("--timeout", type=options.Duration(least_s=1), help="stop the container after so long, as 90, 30m")
 @click.option(
     "--stop-timeout",
-    type=click.IntRange(min=0),
+    type=options.Duration(),
     default=10,
     show_default=True,
-    metavar="SECONDS",
     help="between SIGTERM and SIGKILL at a stop",
 )
 @click.option("-i", "--interactive", "stdin", is_flag=True, help="pass standard input on")

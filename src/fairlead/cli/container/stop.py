@@ -23,8 +23,7 @@ _GRACE = click.option(
     "--time",
     "--grace",
     "grace",
-    type=click.IntRange(min=0),
-    metavar="SECONDS",
+    type=options.Duration(),
     help="between SIGTERM and SIGKILL  [default: the container's own]",
 )
 _RUNNING: Final = frozenset({"creating", "running", "crashed", "stopping"})

@@ -37,7 +37,9 @@ _NOT_EXECUTABLE: Final = re.compile("permission denied|exec format error", re.I)
     show_default=True,
     help="what to wait for",
 )
-@click.option("--timeout", type=click.FloatRange(min=0), help="seconds at most; then the exit code is 5")
+@click.option(
+    "--timeout", type=options.Duration(is_whole=False), help="the longest, as 30, 10m; then the exit code is 5"
+)
 @options.pass_client
 @click.pass_context
 def wait(ctx: click.Context, client: Client, *, name: str, namespace: str, state: str, timeout: float | None) -> None:

@@ -29,6 +29,42 @@ F = TypeVar("F", bound=Callable[..., Any])
 LONGEST_NUMBER: Final = 18
 """Digits of a number that every reader of JSON takes as one."""
 
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SPAN: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)", re.ASCII)
+_SECONDS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
+
+
+def parse_span(text: str) -> float | None:
+    """Return the seconds of a length of time, `3s`, `2h30m`, `90d`; None: it is none. A bare number has no unit."""
+    parts = _SPAN.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return float(sum(float(number) * _UNITS[unit] for number, unit in parts))
+
+
+class Duration(click.ParamType[float]):
+    """A length of time, `30` (seconds), `3s`, `10m`, `2h30m`: the same words for every option that takes one."""
+
+    name = "TIME"
+
+    def __init__(self, *, least_s: float = 0, is_whole: bool = True) -> None:
+        """Take what is allowed. Args: is_whole: whether it must be whole seconds."""
+        self._least_s, self._is_whole = least_s, is_whole
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return seconds: a whole number where it must be one."""
+        text = str(value)
+        seconds = float(text) if _SECONDS.fullmatch(text) else parse_span(text)
+        if seconds is None:
+            self.fail(f'"{text}" is not a length of time, such as 30 (seconds), 3s, 10m or 2h30m', param, ctx)
+        if seconds < self._least_s:
+            self.fail(f'"{text}" is too short: {self._least_s:g} s or more', param, ctx)
+        if not self._is_whole:
+            return seconds
+        if seconds != int(seconds):
+            self.fail(f'"{text}" is not a number of whole seconds', param, ctx)
+        return int(seconds)
+
 
 def settings_options(*groups: str, hidden: bool = False) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Add a flag for every setting of the groups, and pass the merged `Settings` as first argument.

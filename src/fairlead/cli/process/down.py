@@ -19,14 +19,21 @@ _POLL_S = 0.05
 
 @click.command()
 @click.option("--keep", is_flag=True, help="leave containers running; the next start adopts them")
-@click.option("--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="seconds to wait for the end")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=options.Duration(is_whole=False),
+    default=60.0,
+    show_default=True,
+    help="how long to wait for the end",
+)
 @click.option(
     "--grace",
     "grace_s",
-    type=click.IntRange(min=0),
+    type=options.Duration(),
     default=10,
     show_default=True,
-    help="seconds between SIGTERM and SIGKILL of each container",
+    help="between SIGTERM and SIGKILL of each container",
 )
 @options.settings_options("state", "api", "engine")
 def down(config: settings.Settings, keep: bool, timeout_s: float, grace_s: int) -> None:

@@ -34,7 +34,9 @@ def test_a_waiting_container_that_begins_meanwhile_is_removed_at_once(
     assert service.fairlead("rm", "small").exit_code == 2
 
 
-def test_what_runs_is_killed_by_force_and_has_time_where_that_is_given(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_runs_is_killed_by_force_and_has_time_where_that_is_given(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service.fairlead("run", "-d", "--name", "a", "demo", "sleep", "60")
     service.fairlead("wait", "--state", "started", "a")
     graces: list[int | None] = []
