@@ -99,6 +99,29 @@ def lint_file(path: str, *, stat_file: host.StatFile, find_open: host.FindOpen |
     return tuple(found)
 
 
+def missing(edits: cdi.ContainerEdits, *, stat_file: host.StatFile, has_nodes: bool = True) -> Iterator[str]:
+    """Yield the files of the host that edits name and that are gone, as after an update of the driver.
+
+    What a relative path or a file system of the kernel's (`tmpfs`) names lies on no host.
+    Args:    has_nodes: device nodes are among them; a runtime makes those whose numbers the spec has.
+    """
+    for mount in edits.mounts:
+        if _is_gone(mount, stat_file):
+            yield f"mounts {mount.host_path}, which is not there: no container with it starts"
+    for node in edits.device_nodes if has_nodes else ():
+        host_path = node.host_path or node.path
+        if host_path.startswith("/") and stat_file(host_path) is None:
+            yield f"names the device node {host_path}, which is not there"
+    for hook in edits.hooks:
+        facts = stat_file(hook.path)
+        if facts is None or not facts.is_file or not facts.mode & 0o111:
+            yield f"calls the hook {hook.path}, which is not a program on this host: no container with it starts"
+
+
+def _is_gone(mount: cdi.Mount, stat_file: host.StatFile) -> bool:
+    return mount.host_path.startswith("/") and stat_file(mount.host_path) is None
+
+
 def _all_edits(spec: cdi.Spec) -> Iterator[tuple[str, cdi.ContainerEdits]]:
     yield from ((f"devices[{device.name}]", device.edits) for device in spec.devices)
     yield "containerEdits", spec.edits
@@ -149,6 +172,9 @@ class _Linter:
             yield from self._node_findings(node, f"{where}.deviceNodes[{node.path}]")
         for mount in edits.mounts:
             yield from _mount_findings(mount, f"{where}.mounts[{mount.container_path}]")
+            if self.stat_file is not None and _is_gone(mount, self.stat_file):
+                message = f"{mount.host_path} is not on this host: containers will not start"
+                yield _error("mount-missing", f"{where}.mounts[{mount.container_path}]", message)
         for hook in edits.hooks:
             place = f"{where}.hooks[{hook.hook_name} {hook.path}]"
             yield from _hook_findings(hook, place)
@@ -163,6 +189,8 @@ class _Linter:
             yield _warning("node-mknod", where, "permissions include m: the container may create further nodes of it")
         if host_path in _RAW_NODES or node.type == "b":
             yield _error("node-raw", where, f"{host_path} opens the host's memory, disks or kernel to the container")
+        if self.stat_file is not None and host_path.startswith("/") and self.stat_file(host_path) is None:
+            yield _warning("node-missing", where, f"{host_path} is not on this host")
         if min(node.major or 0, node.minor or 0) < 0:
             yield _error("node-number", where, f"{node.major}:{node.minor} are not the numbers of any device")
         found = self.stat_node(host_path) if self.stat_node else None

@@ -163,3 +163,24 @@ def test_a_spec_file_of_another_user_is_told(tmp_path: Path) -> None:
     path.write_bytes(spec_of(CLEAN))
     os.chown(path, 12345, 12345)
     assert [f.code for f in lint.lint_file(str(path), stat_file=host.stat_file)] == ["spec-owner"]
+
+
+def test_what_a_spec_names_and_the_host_has_no_more_is_found(tmp_path: Path) -> None:
+    here, gone = tmp_path / "lib.so", tmp_path / "lib.so.560"
+    here.write_text("")
+    edits = {
+        "mounts": [
+            CLEAN["mounts"][0] | {"hostPath": str(gone)},
+            CLEAN["mounts"][0] | {"hostPath": str(here)},
+            {"hostPath": "tmpfs", "containerPath": "/t", "type": "tmpfs"},
+        ],
+        **node(path=str(gone)),
+        **hook(path=str(gone)),
+    }
+    found = lint.lint(parse.parse_spec(spec_of(edits)), stat_file=host.stat_file)
+    codes_of_gone = {one.code for one in found if str(gone) in one.message}
+    assert codes_of_gone == {"mount-missing", "node-missing", "hook-missing"}
+    assert not [one for one in found if f"{here} is not" in one.message]
+    said = list(lint.missing(parse.parse_spec(spec_of(edits)).devices[0].edits, stat_file=host.stat_file))
+    assert [line.split()[0] for line in said] == ["mounts", "names", "calls"]
+    assert codes(spec_of(edits)) & {"mount-missing", "node-missing"} == set()

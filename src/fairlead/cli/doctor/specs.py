@@ -8,7 +8,7 @@ failures of several devices into one.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,9 +17,10 @@ from fairlead.cli.doctor.finding import Finding
 from fairlead.plan.cdi import conflict
 from fairlead.silicon import running
 from fairlead.wire.cdi import stamp
-from fairlead_cdi import directory
+from fairlead_cdi import directory, lint
 from fairlead_cdi import errors as cdi_errors
 from fairlead_cdi import spec as cdi
+from fairlead_cdi.host import node
 
 _EMPTY: Final[dict[str, Any]] = {"ociVersion": "1.0.2"}
 _WRITABLE: Final = 0o022
@@ -45,6 +46,8 @@ class Facts:
     """Files that others than root may change."""
     stale: tuple[str, ...] = ()
     """Files of another boot or driver, one line each."""
+    gone: tuple[str, ...] = ()
+    """Files of others that name what this host does not have, one line each."""
     conflicts: tuple[conflict.Conflict, ...] = ()
     failures: tuple[tuple[str, str], ...] = ()
     """Devices that would not come into a container, each with the reason."""
@@ -90,6 +93,7 @@ def collect(
         newer=tuple(_newer(registry, ceiling)),
         open_to=tuple(file.path for file in registry.files if _is_open(file)),
         stale=tuple(_stale(registry, silicon_root)),
+        gone=tuple(_gone(registry, mine)),
         conflicts=conflict.find_any(registry, mine),
         failures=tuple(failures),
         resolved=tuple(resolved),
@@ -112,12 +116,19 @@ def _resolve(registry: directory.Registry, name: str) -> str:
 
 def _missing(found: cdi.Resolved) -> Iterator[str]:
     for edits in (found.spec.edits, found.device.edits):
-        for mount in edits.mounts:
-            if mount.host_path.startswith("/") and not Path(mount.host_path).exists():
-                yield f"{found.file.path} mounts {mount.host_path}, which is not there"
-        for hook in edits.hooks:
-            if not os.access(hook.path, os.X_OK):
-                yield f"{found.file.path} calls the hook {hook.path}, which is not there or is not executable"
+        yield from (
+            f"{found.file.path} {what}" for what in lint.missing(edits, stat_file=node.stat_file, has_nodes=False)
+        )
+
+
+def _gone(registry: directory.Registry, ours: Collection[str]) -> Iterator[str]:
+    """Yield what other files than ours name in vain, as a vendor's does after an update of the driver."""
+    for file in registry.files:
+        if file.spec is not None and file.path not in ours:
+            every = (file.spec.edits, *(device.edits for device in file.spec.devices))
+            found = dict.fromkeys(what for edits in every for what in lint.missing(edits, stat_file=node.stat_file))
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            yield from (f"{file.path} {what}{more}" for what in list(found)[:1])
 
 
 def _newer(registry: directory.Registry, ceiling: str) -> Iterator[tuple[str, str]]:
@@ -191,10 +202,7 @@ def check(seen: Facts, *, expects: bool) -> Iterator[Finding]:
             why="engines do as root what it says",
             fix=f"look at what it says, then `chown root {path}; chmod go-w {path}`",
         )
-    for text in seen.stale:
-        why = "device numbers and library names in it may be another machine state's"
-        fix = "`fairlead cdi generate` once more, or leave `fairlead cdi watch` running"
-        yield Finding(check="cdi", level="warn", what=text, why=why, fix=fix)
+    yield from _outdated(seen)
     if seen.resolved:
         files = ", ".join(sorted({path for _, path in seen.resolved}))
         many = f"{len(seen.resolved)} device{'s' if len(seen.resolved) > 1 else ''}"
@@ -204,6 +212,17 @@ def check(seen: Facts, *, expects: bool) -> Iterator[Finding]:
     if seen.withheld:
         what = f"{seen.withheld} GPUs have no entry until a container gets them, as the ledger wants it"
         yield Finding(check="cdi", level="ok", what=what)
+
+
+def _outdated(seen: Facts) -> Iterator[Finding]:
+    for text in seen.stale:
+        why = "device numbers and library names in it may be another machine state's"
+        fix = "`fairlead cdi generate` once more, or leave `fairlead cdi watch` running"
+        yield Finding(check="cdi", level="warn", what=text, why=why, fix=fix)
+    for text in seen.gone:
+        why = "engines load it, and a container that asks for its devices does not start, or lacks them"
+        fix = "write it anew with what made it (`nvidia-ctk cdi generate`, `fairlead cdi generate`), or move it away"
+        yield Finding(check="cdi", level="warn", what=text, why=why, fix=fix)
 
 
 def _failures(seen: Facts, reader: str) -> Iterator[Finding]:

@@ -30,6 +30,7 @@ from fairlead.engine import machine as engines
 from fairlead.engine.port import EngineInfo
 from fairlead.model.gpu import Inventory
 from fairlead.node import agent
+from fairlead.node.kubelet import nodestatus
 from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.pod import machine as placing
 from fairlead.serve import probes, server
@@ -92,7 +93,7 @@ async def run_service(
     config.kubelet_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     async with _opened(config) as (store, silicon), _public_door(config) as public:
         await _refuse_nothing(config, silicon)
-        await _ensure_namespace(store, "default")
+        await _prepare(store, node)
         watching, registered, serving = asyncio.Event(), asyncio.Event(), asyncio.Event()
         reports: list[agent.AgentReport] = []
 
@@ -217,6 +218,12 @@ async def _public_door(config: settings.Settings) -> AsyncIterator[TLSListener |
         raise errors.Invalid(message, reason="DatabaseNotInstalled", hint=hint) from error
     async with tlslistener.opened(config) as found:
         yield found
+
+
+async def _prepare(store: sqlite.SQLiteStore, node: str) -> None:
+    """Bring the store to where controllers may read it."""
+    await _ensure_namespace(store, "default")
+    await nodestatus.forget_devices(store, node)
 
 
 def _here(config: settings.Settings, node: str) -> placing.Here:

@@ -12,6 +12,7 @@ import msgspec
 
 from fairlead import __version__, errors
 from fairlead.engine.port import EngineInfo
+from fairlead.plan.pod import admission
 from fairlead.store import retry
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core, meta
@@ -112,6 +113,26 @@ async def publish(
 
     await _ensure(store, name)
     await retry.change_status(store, core.Node, name, with_status)
+
+
+async def forget_devices(store: Store, name: str) -> None:
+    """Take out of the Node object what an earlier service offered, before a scheduler reads it.
+
+    Sharing, MIG or a dead GPU may have changed meanwhile: a pod bound by the old number is refused by the kubelet for
+    good (`UnexpectedAdmissionError`), where it should wait. The kubelet writes the devices of each plugin that
+    registers.
+    """
+
+    def without(node: core.Node) -> core.Node | None:
+        kept = {key: text for key, text in node.status.allocatable.items() if not admission.is_extended(key)}
+        if kept == node.status.allocatable:
+            return None
+        capacity = {key: text for key, text in node.status.capacity.items() if not admission.is_extended(key)}
+        status = msgspec.structs.replace(node.status, allocatable=kept, capacity=capacity)
+        return msgspec.structs.replace(node, status=status)
+
+    with contextlib.suppress(errors.NotFound):
+        await retry.change_status(store, core.Node, name, without)
 
 
 async def _ensure(store: Store, name: str) -> None:

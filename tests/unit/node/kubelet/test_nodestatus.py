@@ -71,3 +71,14 @@ async def test_what_others_write_at_the_same_moment_is_neither_undone_nor_a_fail
     node = await store.get(core.Node, "vm")
     assert {**nodestatus.node_labels("vm"), "of-another-1": "kept", "of-another-2": "kept"} == node.metadata.labels
     assert node.status.allocatable == {"cpu": "2", "nvidia.com/gpu": "7"}
+
+
+async def test_devices_of_an_earlier_service_are_forgotten_before_anybody_is_placed_by_them() -> None:
+    store = MemoryStore()
+    await nodestatus.forget_devices(store, "one")
+    machine, devices = {"cpu": "4", "pods": "9"}, {"nvidia.com/gpu": (64, 64)}
+    await nodestatus.publish(store, "one", machine, devices, None, is_ready=True, reason="KubeletReady")
+    await nodestatus.forget_devices(store, "one")
+    status = (await store.get(core.Node, "one")).status
+    assert (status.allocatable, status.capacity) == (machine, machine)
+    assert status.conditions[0].status == "True"

@@ -6,6 +6,7 @@ exit code of the error table. Which folders are read is said with `--spec-dir`, 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -125,10 +126,21 @@ def validate_verb(
         )
     else:
         _table(("SPEC", "VERDICT"), [[path, "; ".join(found) or "valid"] for path, found in verdicts.items()])
+    for path in verdicts:
+        _warn_of_missing(Path(path))
     bad = [path for path, found in verdicts.items() if found]
     if bad:
         message = f"{len(bad)} of {len(verdicts)} specs are not valid: {', '.join(bad)}"
         raise errors.ProtocolError(message, reason="SpecInvalid")
+
+
+def _warn_of_missing(path: Path) -> None:
+    """Say which files of the host a spec names in vain: engines load it, and no container starts with it."""
+    with contextlib.suppress(errors.FairleadError):  # said already
+        spec = _load(path)
+        for edits in (spec.edits, *(device.edits for device in spec.devices)):
+            for what in linter.missing(edits, stat_file=node.stat_file):
+                plaintext.echo(f"warning: {path} {what}", err=True)
 
 
 def _spec_paths(spec_dirs: Sequence[str]) -> list[Path]:
@@ -165,6 +177,10 @@ def inject_verb(config: Any, names: tuple[str, ...], spec_dirs: tuple[str, ...],
     """Print the OCI runtime spec CONFIG.json (- is standard input) with these devices in it."""
     before = oci.decode_config(config.read(files.LARGEST_BYTES))
     resolved = _scan(spec_dirs).resolve(names)
+    for one in resolved:
+        for edits in (one.spec.edits, one.device.edits):
+            for what in linter.missing(edits, stat_file=node.stat_file):
+                plaintext.echo(f"warning: {one.file.path} {what}", err=True)
     if form == "json":
         output.show_value(inject.inject(before, resolved, stat=node.stat_node), form="json")
     else:
