@@ -705,7 +705,7 @@ class VolumeView(Record, frozen=True, kw_only=True):
     used_by: tuple[str, ...]
     """Containers that mount it, ended ones too."""
     path: str
-    """Folder of this machine; empty on a cluster."""
+    """Folder of this machine, for its administrators; empty on a cluster."""
     size: str
     """Capacity on a cluster; empty on one machine: the disk is the limit."""
     storage_class: str

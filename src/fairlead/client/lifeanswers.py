@@ -26,7 +26,7 @@ class Held(Record, frozen=True, kw_only=True):
     """`Held` of the API."""
 
     namespace: str
-    """Empty: other tenancies, all of them together."""
+    """Empty: another tenancy's, together."""
     name: str
     """Empty: another user's, whose names are not yours to read."""
     count: int

@@ -13,7 +13,7 @@ from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.model.gpu import GPU, UnreadableGPU
 from fairlead.model.ids import GPUUUID
-from fairlead.serve.backend.hardware import GPUListing, GPUView, Holder, VGPUView
+from fairlead.serve.backend.hardware import ANOTHER, GPUListing, GPUView, Holder, VGPUView
 
 
 def _holders(item: GPUView) -> str:
@@ -23,7 +23,7 @@ def _holders(item: GPUView) -> str:
 def _holder(holder: Holder) -> str:
     where = () if holder.namespace == "default" else (holder.namespace,)
     name = "/".join((*where, *((holder.container,) if holder.container else ())))
-    return f"{name} ({output.age(holder.since)})" if holder.since else name
+    return f"{name or ANOTHER} ({output.age(holder.since)})" if holder.since else name or ANOTHER
 
 
 def _health(item: GPUView) -> str:

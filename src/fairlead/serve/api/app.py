@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import litestar
+import msgspec
 from litestar import di, exceptions, openapi, types
 
 from fairlead import errors
@@ -55,8 +56,22 @@ def create_app(
         logging_config=None,
         request_max_body_size=bodies.LARGEST,
     )
-    app.asgi_handler = _split_verbs(patience.attending(etag.conditional(app.asgi_handler)))
+    app.asgi_handler = _split_verbs(_unsniffed(patience.attending(etag.conditional(app.asgi_handler))))
     return app
+
+
+def _unsniffed(inner: types.ASGIApp) -> types.ASGIApp:
+    """Have no browser guess what an answer is: logs and exports are a tenant's bytes. Source: Fetch, "nosniff"."""
+
+    async def called(scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
+        async def sent(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"x-content-type-options", b"nosniff")]
+            await send(message)
+
+        await inner(scope, receive, sent)
+
+    return called
 
 
 def _split_verbs(inner: types.ASGIApp) -> types.ASGIApp:
@@ -77,9 +92,12 @@ def split_verb(path: str) -> str:
 
 
 @litestar.get(DOCUMENT, include_in_schema=False)
-async def document(request: litestar.Request[Any, Any, Any]) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of this API."""
-    return describe(request.app)
+async def document(request: litestar.Request[Any, Any, Any]) -> litestar.Response[bytes]:
+    """Return the OpenAPI 3.1 document of this API; it is made once, for it takes as long as many requests."""
+    state = request.app.state
+    if DOCUMENT not in state:
+        state[DOCUMENT] = msgspec.json.encode(describe(request.app))
+    return litestar.Response(state[DOCUMENT], media_type="application/json")
 
 
 def describe(app: litestar.Litestar) -> dict[str, Any]:
@@ -89,7 +107,39 @@ def describe(app: litestar.Litestar) -> dict[str, Any]:
         path.replace(_MARK, ":"): {method: _tidy(method, operation) for method, operation in item.items()}
         for path, item in schema["paths"].items()
     }
+    schema["components"]["securitySchemes"] = _SCHEMES
+    schema["security"] = [{}, *({name: []} for name in _SCHEMES)]
+    _mend(schema)
     return schema
+
+
+_SCHEMES: Final = {
+    "key": {"type": "http", "scheme": "bearer", "description": "an API key, flk_…"},
+    "session": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": "__Host-fairlead",
+        "description": "a browser's session; changes show its token as X-CSRF-Token",
+    },
+}
+"""How callers are known by TLS; on the unix socket, the `{}` of `security`, the kernel says who connects."""
+
+
+def _mend(part: Any) -> None:
+    """Make valid what the framework writes: headers without a schema, and unions of which 0 is two members."""
+    if isinstance(part, list):
+        for one in part:
+            _mend(one)
+    if not isinstance(part, dict):
+        return
+    for header in part["headers"].values() if isinstance(part.get("headers"), dict) else ():
+        if isinstance(header, dict):
+            header.setdefault("schema", {"type": "string"})
+    kinds = [one.get("type") for one in part.get("oneOf", ()) if isinstance(one, dict)]
+    if "number" in kinds and "integer" in kinds:
+        part["anyOf"] = part.pop("oneOf")
+    for one in part.values():
+        _mend(one)
 
 
 def _tidy(method: str, operation: dict[str, Any]) -> dict[str, Any]:

@@ -5,13 +5,16 @@ Values only, without the web framework: the command line's client reads them too
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
 from fairlead.model.gpu import GPU, Driver, Link, UnreadableGPU
 from fairlead.wire.fairlead import listing
 from fairlead.wire.kubernetes import gpudevice, meta
+
+ANOTHER: Final = "another tenancy"
+"""How people read a holder that they may not know."""
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):

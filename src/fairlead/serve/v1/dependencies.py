@@ -100,6 +100,8 @@ class Services:
     """None: each caller may do everything, since it runs in the caller's own process."""
     whole: Store | None = None
     """All objects, for sums that name no user; None: `store` has them all."""
+    part: own.Part | None = None
+    """What the caller has of the machine; None: all of it."""
     accounts: Accounts | Absent = NO_ACCOUNTS
     principal: roles.Principal | None = None
     """Who asks by TLS; None: the machine's root, by its socket."""
@@ -143,6 +145,7 @@ def for_caller(services: Services, scope: Any) -> Services:
         refuse_writing=store.refuse,
         backend=own.backend(services.backend, user),
         whole=services.store,
+        part=user,
         accounts=_ROOTS,
         caller=f"uid {caller.uid}",
     )
@@ -172,6 +175,7 @@ async def for_request(services: Services, scope: Any) -> Services:
         refuse_writing=store.refuse,
         backend=member.backend(services.backend, part),
         whole=services.store,
+        part=part,
         info=hidden,
         principal=principal,
         noted=noted,

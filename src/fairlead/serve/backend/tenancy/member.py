@@ -14,6 +14,7 @@ from typing import NoReturn, TypeVar
 import msgspec
 
 from fairlead import errors
+from fairlead.model.gpu import GPU, GPUHealth
 from fairlead.plan.tenancy import baseline
 from fairlead.serve.backend import hardware, port
 from fairlead.serve.backend.tenancy import own
@@ -46,6 +47,16 @@ class Member:
     def makes_namespace(self) -> bool:
         """See `own.Part.makes_namespace`: the tenancy's controller does."""
         return False
+
+    @property
+    def names_others(self) -> bool:
+        """See `own.Part.names_others`: which tenancies there are is nobody else's to know."""
+        return False
+
+    @property
+    def sees_any(self) -> bool:
+        """See `own.Part.sees_any`."""
+        return bool(self.allowed or self.forbidden)
 
     def sees(self, namespace: str) -> bool:
         """See `own.Part.sees`."""
@@ -108,11 +119,24 @@ def backend(whole: port.Backend, member: Member) -> port.Backend:
 class MemberHardware(own.OwnHardware):
     """A `port.Hardware` that says nothing of other tenancies, and nothing of the machine's own troubles."""
 
-    def shown(self, holder: hardware.Holder) -> hardware.Holder:
-        """See `own.OwnHardware.shown`."""
-        if self.user.sees(holder.namespace):
-            return holder
-        return msgspec.structs.replace(holder, namespace="", container="", part="", since=None)
+    user: Member
+
+    async def list_gpus(self) -> hardware.GPUListing:
+        """See `port.Hardware.list_gpus`; serial numbers are the machine's, and who has no role sees models alone."""
+        found = await own.OwnHardware.list_gpus(self)
+        gpus = tuple(msgspec.structs.replace(one, gpu=self._bare(one.gpu)) for one in found.gpus)
+        if self._has_role:
+            return msgspec.structs.replace(found, gpus=gpus)
+        return msgspec.structs.replace(found, gpus=gpus, unreadable=(), vgpus=(), lenders=())
+
+    @property
+    def _has_role(self) -> bool:
+        return self.user.sees_any
+
+    def _bare(self, gpu: GPU) -> GPU:
+        if self._has_role:
+            return replace(gpu, serial=None)
+        return replace(gpu, serial=None, pci_bus_id="", device_nodes=(), nics=(), health=GPUHealth())
 
     async def describe(self) -> hardware.BackendStatus:
         """See `port.Hardware.describe`."""

@@ -58,6 +58,11 @@ class Part(Protocol):
         """Whether a namespace that is not there is made with the first pod."""
         ...
 
+    @property
+    def names_others(self) -> bool:
+        """Whether it may be known whose the containers are that may not be known by name."""
+        ...
+
     def place(self, namespace: str | None) -> str:
         """Return the namespace that is meant; raises what its refusal says."""
         ...
@@ -78,6 +83,11 @@ class User:
     uid: int
     most_devices: int
     """Of one resource at once, where no quota of their namespace says otherwise; 0: no limit."""
+
+    @property
+    def names_others(self) -> bool:
+        """See `Part.names_others`: who else uses the machine is known to its users."""
+        return True
 
     @property
     def namespace(self) -> str:
@@ -307,6 +317,17 @@ class OwnSecrets:
         await self.whole.remove(name, self.user.place(namespace))
 
 
+def whose(part: Part | None, namespace: str, name: str) -> tuple[str, str]:
+    """Return whose a container is and its name, as a caller may know who holds a GPU; empty: not to be known.
+
+    The one place that decides it, for lists of GPUs, why a container waits, and the console, which asks for both.
+    Args: part: what the caller has of the machine; None: all of it.
+    """
+    if part is None or part.sees(namespace):
+        return namespace, name
+    return (namespace, "") if part.names_others else ("", "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnHardware:
     """A `port.Hardware` that shows whose a device is, and of other users' containers not the name."""
@@ -322,9 +343,11 @@ class OwnHardware:
 
     def shown(self, holder: hardware.Holder) -> hardware.Holder:
         """Return a holder as the caller may know it."""
-        if self.user.sees(holder.namespace):
+        namespace, name = whose(self.user, holder.namespace, holder.container)
+        if name or not holder.container:
             return holder
-        return msgspec.structs.replace(holder, container="", part="")
+        since = holder.since if namespace else None
+        return msgspec.structs.replace(holder, namespace=namespace, container="", part="", since=since)
 
     async def list_topologies(self) -> hardware.TopologyList:
         """See `port.Hardware.list_topologies`."""

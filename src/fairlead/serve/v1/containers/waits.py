@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import functools
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -11,6 +12,7 @@ from typing import Final
 from fairlead import errors
 from fairlead.plan.pod import podstate
 from fairlead.plan.schedule.shard import running
+from fairlead.serve.backend.tenancy import own
 from fairlead.serve.v1.containers import waitview
 from fairlead.serve.v1.containers.life.waiting import Waiting
 from fairlead.serve.v1.dependencies import Dependencies
@@ -30,6 +32,7 @@ async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str,
     except errors.Denied:
         return {}
     now, found = dt.datetime.now(dt.UTC), {}
+    caller = waitview.Caller(name=services.caller, whose=functools.partial(own.whose, services.part))
     sharing = await shards(services)
 
     def count() -> waitview.Census:
@@ -39,8 +42,7 @@ async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str,
     census = services.censuses.of(nodes.items, every.items, sharing, make=count) if is_small else count()
     for pod in pods:
         with contextlib.suppress(errors.Invalid):  # a quantity that cannot be read is that pod's fault, not the list's
-            only = pod.metadata.namespace if services.whole else ""
-            found[pod.metadata.uid] = waitview.describe(pod, census, now=now, only=only)
+            found[pod.metadata.uid] = waitview.describe(pod, census, now=now, caller=caller)
     return {uid: one for uid, one in found.items() if one is not None}
 
 

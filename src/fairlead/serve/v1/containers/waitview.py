@@ -17,10 +17,12 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
-from fairlead.plan.pod import affinity, personwords, podstate, userrule
+from fairlead.frozen import frozen
+from fairlead.plan.pod import affinity, personwords, podstate
 from fairlead.plan.schedule import reference, rules, waiting, workloads
 from fairlead.plan.schedule.group import gang, membership
 from fairlead.plan.schedule.shard import running
+from fairlead.serve.backend import hardware
 from fairlead.serve.v1.containers.life import estimate
 from fairlead.serve.v1.containers.life.waiting import (
     DEVICES,
@@ -81,13 +83,13 @@ class Census:
             self._parts[pool] = Census(self.shards.nodes_for(pod, self.nodes), self.pods, ours=self.ours)
         return self._parts[pool]
 
-    def told(self, pod: core.Pod, only: str, second: int, tell: Callable[[], Waiting]) -> Waiting:
+    def told(self, pod: core.Pod, caller: str, second: int, tell: Callable[[], Waiting]) -> Waiting:
         """Return why a pod waits, computed by `tell` once a second: the words hold durations in seconds."""
         if id(pod) not in self._own:
             return tell()
-        known = self._told.get((id(pod), only))
+        known = self._told.get((id(pod), caller))
         if known is None or known[0] != second:
-            known = self._told[id(pod), only] = (second, tell())
+            known = self._told[id(pod), caller] = (second, tell())
         return known[1]
 
     def need(self, pod: core.Pod) -> reference.PodInfo | None:
@@ -151,22 +153,36 @@ class Census:
         return self._is_hopeful[id(one)]
 
 
-def describe(pod: core.Pod, census: Census, *, now: dt.datetime, only: str = "") -> Waiting | None:
+@frozen
+class Caller:
+    """Who asks."""
+
+    name: str = ""
+    """No other caller has it."""
+    whose: Callable[[str, str], tuple[str, str]] = lambda namespace, name: (namespace, name)
+    """Returns whose a container is and its name, as the caller may know them; empty: not."""
+
+
+EVERYTHING: Final = Caller()
+"""Who may know all holders."""
+
+
+def describe(pod: core.Pod, census: Census, *, now: dt.datetime, caller: Caller = EVERYTHING) -> Waiting | None:
     """Return why a pod has no node; None: it has one, or has ended.
 
     Args:   census: the pod is one of it, or as good as one.
-            only: the one namespace whose containers may be named; empty: all.
     Raises: Invalid: a quantity of the pod, of one that has a node, or of a node cannot be read.
     """
     if pod.spec.node_name or podstate.is_final(pod):
         return None
-    return census.told(pod, only, int(now.timestamp()), lambda: _found(pod, census, now=now, only=only))
+    second = int(now.timestamp())
+    return census.told(pod, caller.name, second, lambda: _found(pod, census, now=now, caller=caller))
 
 
-def _found(pod: core.Pod, census: Census, *, now: dt.datetime, only: str) -> Waiting:
+def _found(pod: core.Pod, census: Census, *, now: dt.datetime, caller: Caller) -> Waiting:
     if unled := census.shards.refusal(pod):
         return Waiting(reason=SCHEDULER, message=unled)
-    found, where = _described(pod, census.of(pod), now=now, only=only), census.shards.words(pod)
+    found, where = _described(pod, census.of(pod), now=now, caller=caller), census.shards.words(pod)
     return msgspec.structs.replace(found, message=f"{found.message}{where}") if found.reason in _OF_NODES else found
 
 
@@ -178,7 +194,7 @@ def why(pod: core.Pod, census: Census) -> str:
     return f"{words}{census.shards.words(pod)}"
 
 
-def _described(pod: core.Pod, census: Census, *, now: dt.datetime, only: str) -> Waiting:
+def _described(pod: core.Pod, census: Census, *, now: dt.datetime, caller: Caller) -> Waiting:
     nodes, whole, ours = census.nodes, census.whole, census.ours
     need = reference.pod_info(pod)
     is_refused = bool(pod.spec.scheduling_gates) or (pod.spec.scheduler_name == ours and rules.refusal(pod.spec))
@@ -197,7 +213,7 @@ def _described(pod: core.Pod, census: Census, *, now: dt.datetime, only: str) ->
                 return Waiting(reason=SCHEDULER, message=message)
         elif name := _lacking(need, [info for _, info in taken]):
             short = _short(pod, name, need.requests[name], taken, census)
-            short = msgspec.structs.replace(short, holders=_told_to(only, short.holders))
+            short = msgspec.structs.replace(short, holders=_known(short.holders, caller))
             words = _sentence(short, pod.metadata.namespace, now=now, many=len(nodes) > 1)
             return msgspec.structs.replace(short, message=words)
     words = waiting.why(pod, nodes, census.pods, ours=ours, full=census.full)
@@ -322,26 +338,17 @@ def _short(
     )
 
 
-def _told_to(only: str, holders: tuple[Held, ...]) -> tuple[Held, ...]:
-    """Return the holders as the containers of a namespace may know them; empty: all are theirs to know.
-
-    People who share a machine as its users know one another's names, and not what runs. Of other tenancies it is known
-    only how much they have, together: the same as `gpus` and the console say.
-    """
-    if not only:
-        return holders
-    told: list[Held] = []
-    others = 0
+def _known(holders: Sequence[Held], caller: Caller) -> tuple[Held, ...]:
+    """Return holders as the caller may know them; of those whose tenancy may not be known only the sum, at the end."""
+    found = []
+    hidden = 0
     for one in holders:
-        if one.namespace == only:
-            told.append(one)
-        elif userrule.uid_of(only) is not None and userrule.uid_of(one.namespace) is not None:
-            told.append(msgspec.structs.replace(one, name=""))
+        namespace, name = caller.whose(one.namespace, one.name)
+        if namespace:
+            found.append(msgspec.structs.replace(one, namespace=namespace, name=name))
         else:
-            others += one.count
-    if others:
-        told.append(Held(namespace="", name="", count=others, since=None))
-    return tuple(sorted(told, key=lambda one: (-one.count, one.namespace, one.name)))
+            hidden += one.count
+    return (*found, *((Held(namespace="", name="", count=hidden, since=None),) if hidden else ()))
 
 
 def _holders(name: str, pods: Sequence[tuple[core.Pod, reference.PodInfo]]) -> tuple[Held, ...]:
@@ -380,8 +387,11 @@ def _sentence(found: Waiting, namespace: str, *, now: dt.datetime, many: bool) -
 
 
 def _held(one: Held, name: str, namespace: str, now: dt.datetime) -> str:
-    who = one.name if one.namespace == namespace else "/".join(filter(None, (one.namespace, one.name)))
-    who = who or "others"
+    who = (
+        one.name
+        if one.namespace == namespace
+        else "/".join(filter(None, (one.namespace, one.name))) or hardware.ANOTHER
+    )
     since = f" ({duration((now - dt.datetime.fromisoformat(one.since)).total_seconds())})" if one.since else ""
     return f"{_amount(name, int(one.count * reference.UNIT), plain=True)} by {who}{since}"
 

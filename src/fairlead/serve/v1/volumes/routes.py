@@ -76,7 +76,7 @@ async def _view(services: Services, claim: core.PersistentVolumeClaim) -> view.V
     return view.volume_view(
         claim,
         used_by=volume.users(pods.items).get(claim.metadata.name, ()),
-        path=services.backend.volumes.path(claim),
+        path="" if services.part is not None else services.backend.volumes.path(claim),
     )
 
 

@@ -27,7 +27,7 @@ class VolumeView(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     state: Annotated[str, msgspec.Meta(description="ready, pending (a cluster has not made it yet) or removing")]
     used_by: Annotated[tuple[str, ...], msgspec.Meta(description="containers that mount it, ended ones too")]
-    path: Annotated[str, msgspec.Meta(description="folder of this machine; empty on a cluster")]
+    path: Annotated[str, msgspec.Meta(description="folder of this machine, for its administrators; empty on a cluster")]
     size: Annotated[str, msgspec.Meta(description="capacity on a cluster; empty on one machine: the disk is the limit")]
     storage_class: str
     labels: Mapping[str, str]

@@ -50,9 +50,9 @@ def _node(name: str = "one", gpus: int = 8, healthy: int | None = None, **spec: 
 
 
 def _described(
-    pod: core.Pod, nodes: list[core.Node], pods: list[core.Pod], *, only: str = ""
+    pod: core.Pod, nodes: list[core.Node], pods: list[core.Pod], *, caller: waitview.Caller = waitview.EVERYTHING
 ) -> waiting.Waiting | None:
-    return waitview.describe(pod, waitview.Census(nodes, pods, ours="fairlead"), now=_NOW, only=only)
+    return waitview.describe(pod, waitview.Census(nodes, pods, ours="fairlead"), now=_NOW, caller=caller)
 
 
 def _words(pod: core.Pod, nodes: list[core.Node], others: list[core.Pod]) -> str:
@@ -154,9 +154,27 @@ def test_places_are_ordinals(number: int, word: str) -> None:
     assert waiting.ordinal(number) == word
 
 
+def _user(namespace: str, *, names_others: bool = True) -> waitview.Caller:
+    """Return the caller who has one namespace."""
+    hidden = (lambda other: other) if names_others else (lambda _other: "")
+    return waitview.Caller(
+        name=namespace, whose=lambda one, name: (one, name) if one == namespace else (hidden(one), "")
+    )
+
+
+def test_a_member_of_a_tenancy_reads_nothing_of_others_but_how_many_they_have() -> None:
+    me, mine = _pod("me", 4, namespace="red"), _pod("mine", 1, "one", minutes=3, namespace="red")
+    others = [_pod("secret", 4, "one", minutes=17, namespace="t-speech"), _pod("b", 1, "one", namespace="default")]
+    found = _described(me, [_node()], [me, mine, *others], caller=_user("red", names_others=False))
+    assert found is not None
+    said = "waiting for 4 GPUs: 2 of 8 are free; 1 held by mine (3 min), 5 by another tenancy; 1st in the queue"
+    assert found.message == said
+    assert [(one.namespace, one.name, one.count) for one in found.holders] == [("red", "mine", 1), ("", "", 5)]
+
+
 def test_a_user_reads_whose_gpus_are_taken_and_not_what_runs_on_them() -> None:
     me, other = _pod("me", 4, namespace="user-1"), _pod("secret", 6, "one", minutes=17, namespace="user-2")
-    found = _described(me, [_node()], [me, other], only="user-1")
+    found = _described(me, [_node()], [me, other], caller=_user("user-1"))
     assert found is not None
     assert found.message == "waiting for 4 GPUs: 2 of 8 are free; 6 held by user-2 (17 min); 1st in the queue"
     assert [(one.namespace, one.name) for one in found.holders] == [("user-2", "")]
@@ -240,7 +258,7 @@ def test_a_census_that_is_kept_tells_once_a_second_and_only_of_its_own_pods(monk
     for _ in range(2):
         assert waitview.describe(other, census, now=_NOW) is not None
     assert judged == 4
-    (masked,) = [waitview.describe(waits, census, now=_NOW, only="another")]
+    (masked,) = [waitview.describe(waits, census, now=_NOW, caller=_user("another"))]
     assert masked is not None
     assert [one.name for one in masked.holders] == [""]
 

@@ -19,7 +19,7 @@ ROOM: Final = "MakingRoom"
 class Held(msgspec.Struct, frozen=True, kw_only=True):
     """What one container has of what is lacking."""
 
-    namespace: Annotated[str, msgspec.Meta(description="empty: other tenancies, all of them together")]
+    namespace: Annotated[str, msgspec.Meta(description="empty: another tenancy's, together")]
     name: Annotated[str, msgspec.Meta(description="empty: another user's, whose names are not yours to read")]
     count: int
     since: Annotated[str | None, msgspec.Meta(description="since when; null: not known")]
