@@ -128,12 +128,9 @@ class Kubelet:
     async def _prepare(self) -> None:
         """Describe the machine, see what runs, read the checkpoint; a damaged one is rebuilt from the containers."""
         info = await self._images.info()
-        root = self._settings.silicon.root
+        chosen, root = self._settings, self._settings.silicon.root
         self._machine = await asyncio.to_thread(
-            nodestatus.machine_capacity,
-            root,
-            max_pods=self._settings.kubelet.max_pods,
-            disk=self._settings.state.folder,
+            nodestatus.machine_capacity, root, max_pods=chosen.kubelet.max_pods, disk=chosen.state.folder
         )
         self._info = await asyncio.to_thread(nodestatus.describe, root, info)
         await self._list_engine()

@@ -180,24 +180,6 @@ def test_a_user_reads_whose_gpus_are_taken_and_not_what_runs_on_them() -> None:
     assert [(one.namespace, one.name) for one in found.holders] == [("user-2", "")]
 
 
-def test_a_tenant_reads_how_much_other_tenancies_have_and_no_name_of_theirs() -> None:
-    me = _pod("me", 8, namespace="t-vision-1")
-    mine = _pod("mine", 1, "one", minutes=2, namespace="t-vision-1")
-    others = (
-        _pod("big", 5, "one", minutes=17, namespace="default"),
-        _pod("secret", 1, "one", minutes=5, namespace="t-speech-8c884a"),
-    )
-    found = _described(me, [_node()], [me, mine, *others], only="t-vision-1")
-    assert found is not None
-    assert found.message == (
-        "waiting for 8 GPUs: 1 of 8 is free; 6 held by others, 1 by mine (2 min); 1st in the queue"
-    )
-    assert [(one.namespace, one.name, one.count, one.since) for one in found.holders] == [
-        ("", "", 6, None),
-        ("t-vision-1", "mine", 1, _at(2)),
-    ]
-
-
 def test_what_is_not_about_amounts_is_said_in_words_too() -> None:
     port = {"name": "main", "ports": [{"containerPort": 80, "hostPort": 8080}]}
     first, late = (_pod(name, 0, node, containers=[port]) for name, node in (("web", "one"), ("late", "")))
