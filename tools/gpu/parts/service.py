@@ -139,7 +139,7 @@ def _first_container(context: contexts.Context, log: Log, listing: list[dict[str
             log.fact(f"{step['layer']}: {step['reason']}_ms", round(step["duration_s"] * 1000, 2))
     shown = context.fairlead("trace", "first", timeout_s=30)
     log.fact("trace as shown", shown.stdout)
-    opens = next((step["facts"]["opens"] for step in steps if step["reason"] == "IsolationRead"), {})
+    opens: dict[str, str] = next((step["facts"]["opens"] for step in steps if step["reason"] == "IsolationRead"), {})
     log.fact("opens", opens)
     wanted = "ENXIO" if context.simulate else "OK"
     gpus = {where: said for where, said in opens.items() if _GPU_NODE.match(where)}
