@@ -182,8 +182,10 @@ def _plugins(seen: Seen, node: NodeView) -> Iterator[Finding]:
             check="plugin",
             level="fail",
             what=f"no device plugin has registered {seen.resource}",
-            why="the kubelet knows of no GPU to give",
-            fix="see the service's log, role agent; it registers again by itself",
+            why=seen.config_problem or "the kubelet knows of no GPU to give",
+            fix="mend the file or the name that chooses it; it is read again by itself"
+            if seen.config_problem
+            else "see the service's log, role agent; it registers again by itself",
         )
         yield _late(seen, missing)
     for name in every:

@@ -30,6 +30,7 @@ from fairlead.model.gpu import Inventory, Vendor
 from fairlead.plan.lease.row import State
 from fairlead.serve.backend import vgpus
 from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView
+from fairlead.serve.v1.events.view import EventList, EventView
 from fairlead.serve.v1.nodes.view import NodeView
 from fairlead.serve.v1.secrets.view import SecretList
 from fairlead.serve.v1.status.view import Status
@@ -43,6 +44,7 @@ from fairlead_cdi import emit
 
 _ANSWER_S: Final = 5.0
 """A service that takes longer to say how it is hangs."""
+_START_S: Final = 60.0
 _KUBELET_S: Final = 3.0
 _PUBLISHED: Final = frozenset({"", State.HELD.value})
 """States in the ledger, empty without one, in which a GPU has an entry in the CDI spec."""
@@ -124,6 +126,8 @@ class Seen:
     """The key of its Secrets."""
     tenancy: tenancy.Facts = dataclasses.field(default_factory=tenancy.Facts)
     """What isolates tenancies."""
+    config_problem: str = ""
+    """Why the agent's configuration is not in force; empty: it is, or nothing is known of it."""
     was_simulated: bool = False
     """Whether the last service here simulated its GPUs."""
 
@@ -135,10 +139,25 @@ def collect(call: invocation.Invocation) -> Seen:
         with connection.opened(call) as client:
             status = client.call("GET", "/v1/status", Status, timeout_s=_ANSWER_S)
             listing = client.call("GET", "/v1/gpus", GPUListing, timeout_s=_ANSWER_S)
-            kept = _count_secrets(client)
+            kept, refused = _count_secrets(client), _refused(client, status)
     except (errors.Unavailable, errors.ProtocolError) as error:
         return asyncio.run(_collect_below(config, errors.sentence(error)))
-    return asyncio.run(_collect_service(call, config, status, listing, kept))
+    seen = asyncio.run(_collect_service(call, config, status, listing, kept))
+    return dataclasses.replace(seen, config_problem=refused)
+
+
+def _refused(client: Client, status: Status) -> str:
+    """Return why the configuration that was asked for is not in force, by what the agent told last."""
+    params = {"object": f"node/{status.node}"}
+    found = client.call("GET", "/v1/events", EventList, params=params, timeout_s=_ANSWER_S).items
+    told = [one for one in found if one.reason in {"ConfigApplied", "ConfigRefused"} and _is_of_now(one, status)]
+    return told[-1].message if told and told[-1].reason == "ConfigRefused" else ""
+
+
+def _is_of_now(one: EventView, status: Status) -> bool:
+    """Return whether the agent of this service said it: it reads its configuration while the service starts."""
+    at = timestamp.unix_seconds(one.at or status.started_at)
+    return at > timestamp.unix_seconds(status.started_at) - _START_S
 
 
 def _count_secrets(client: Client) -> int | None:

@@ -128,10 +128,8 @@ class Kubelet:
     async def _prepare(self) -> None:
         """Describe the machine, see what runs, read the checkpoint; a damaged one is rebuilt from the containers."""
         info = await self._images.info()
-        chosen, root = self._settings, self._settings.silicon.root
-        self._machine = await asyncio.to_thread(
-            nodestatus.machine_capacity, root, max_pods=chosen.kubelet.max_pods, disk=chosen.state.folder
-        )
+        root, disk, most = self._settings.silicon.root, self._settings.state.folder, self._settings.kubelet.max_pods
+        self._machine = await asyncio.to_thread(nodestatus.machine_capacity, root, max_pods=most, disk=disk)
         self._info = await asyncio.to_thread(nodestatus.describe, root, info)
         await self._list_engine()
         if not self._devices.load():

@@ -40,8 +40,8 @@ class Here:
 def placed(pod: core.Pod, here: Here) -> core.Pod:
     """Return a pod that this machine's scheduler and kubelet will take up.
 
-    A manifest exported from a cluster has the cluster's own scheduler and finalizers, which nothing here would remove.
-    Raises: Invalid (`NodeNotHere`, `SchedulerNotHere`): this machine would never place or run it.
+    A manifest exported from a cluster has the cluster's own scheduler and finalizers, which nothing here removes.
+    Raises: Invalid (`NodeNotHere`, `SchedulerNotHere`): it would never be placed or run.
     """
     spec, name = pod.spec, pod.metadata.name or pod.metadata.generate_name
     if here.node and spec.node_name not in {"", here.node}:

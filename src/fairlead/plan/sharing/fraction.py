@@ -99,7 +99,7 @@ def find_part(wanted: Wanted, nodes: Iterable[Node]) -> Part:
 
     Raises: Invalid (`FractionInvalid`): more than a GPU, or nothing, is asked for.   Insufficient
             (`IsolationAbsent`): no node offers such isolation; (`FractionTooLarge`): none of what is offered so is
-            large enough; (`MemoryUnknown`): the driver does not tell how large it is.
+            large enough; (`MemoryUnknown`): how large it is, is not known.
     """
     if not (wanted.memory_bytes or wanted.percent) or not 0 <= wanted.percent <= 100 or wanted.memory_bytes < 0:
         message = f"{wanted.percent}% and {wanted.memory_bytes} bytes are not a part of a GPU"

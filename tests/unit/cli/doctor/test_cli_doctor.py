@@ -289,3 +289,17 @@ def test_a_device_that_two_files_define_is_a_failure_with_both_files_and_the_com
     assert found.other in item.what
     assert "systemctl disable --now nvidia-cdi-refresh.path" in item.fix
     assert "mv /var/run/cdi/nvidia.yaml /var/run/cdi/nvidia.yaml.before" in item.fix
+
+
+def test_a_refused_configuration_is_why_no_plugin_has_registered() -> None:
+    bare = msgspec.structs.replace(_NODE, capacity={"cpu": "4"}, allocatable={"cpu": "4"})
+    refused = 'configuration refused: configuration "nope" is not there (there: a100)'
+    seen = dataclasses.replace(_GOOD, nodes=(bare,), config_problem=refused)
+    (found,) = (one for one in machine_checks.check(seen) if one.check == "plugin")
+    assert (found.level, found.why) == ("fail", refused)
+
+
+def test_a_vendors_spec_that_names_what_is_gone_is_warned_of() -> None:
+    gone = "/etc/cdi/nvidia.yaml mounts /usr/lib/libcuda.so.560, which is not there"
+    seen = dataclasses.replace(_GOOD, cdi=dataclasses.replace(_CDI, gone=(gone,)))
+    assert gone in [one.what for one in machine_checks.check(seen) if one.level == "warn"]

@@ -91,7 +91,7 @@ def refusal(pod: core.Pod, *, resource: str) -> errors.Invalid | None:
 
 
 def claims_refusal(fields: Iterable[str]) -> errors.Invalid | None:
-    """Return why a manifest is refused for fields that name claims. Args: fields: paths that are not read."""
+    """Return why a manifest is refused for fields that name claims. Args: fields: paths that are not read here."""
     if claims := [path for path in fields if path.endswith((".resourceClaims", ".resources.claims"))]:
         message = f"GPUs are asked for by {', '.join(claims)}, which gives none here"
         return errors.Invalid(message, reason=REASON, hint=_CLAIM)

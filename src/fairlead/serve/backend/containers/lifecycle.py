@@ -180,11 +180,11 @@ class LocalLifecycle:
         return admitted, self._with_foreign(pod, rules)
 
     def _with_foreign(self, pod: core.Pod, rules: _Rules) -> _Rules:
-        """Return the rules of a pod with what it asks of GPUs by means that this machine does not read."""
+        """Return the rules of a pod with what it asks of GPUs by means that are not read here."""
         return dataclasses.replace(rules, foreign=foreignrequest.refusal(pod, resource=self.here.resource))
 
     def _taken_up(self, pod: core.Pod) -> core.Pod:
-        """Return a pod as this machine takes it up. Raises: Invalid: this machine would not place or run it."""
+        """Return a pod as this machine takes it up. Raises: Invalid: it would never be placed or run."""
         return machine.placed(pod, self.here)
 
     async def stop(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
@@ -357,7 +357,7 @@ class _Rules:
     bind: bool
     most_devices: int
     foreign: errors.Invalid | None = None
-    """Why it is refused: it asks for GPUs by means that this machine does not read."""
+    """Why it is refused: it asks for GPUs by means that are not read here."""
 
 
 _READ: Final[tuple[type[Object], ...]] = (core.PersistentVolumeClaim, core.ResourceQuota, core.Pod)

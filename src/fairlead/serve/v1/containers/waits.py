@@ -9,16 +9,21 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from fairlead import errors
 from fairlead.plan.pod import podstate
 from fairlead.plan.schedule.shard import running
 from fairlead.serve.backend.tenancy import own
 from fairlead.serve.v1.containers import waitview
-from fairlead.serve.v1.containers.life.waiting import Waiting
+from fairlead.serve.v1.containers.life.waiting import NEVER, Waiting
 from fairlead.serve.v1.dependencies import Dependencies
+from fairlead.store import tracerecorder
 from fairlead.store.port import Selector
 from fairlead.wire.kubernetes import coordination, core
 
+_START_S: Final = 60.0
+"""The agent reads its configuration while the service starts: earlier steps are another service's."""
 _KEPT: Final = 512
 """Most pods of a census that is cached for the next request; such a census takes some MB."""
 
@@ -43,7 +48,32 @@ async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str,
     for pod in pods:
         with contextlib.suppress(errors.Invalid):  # a quantity that cannot be read is that pod's fault, not the list's
             found[pod.metadata.uid] = waitview.describe(pod, census, now=now, caller=caller)
-    return {uid: one for uid, one in found.items() if one is not None}
+    known = {uid: one for uid, one in found.items() if one is not None}
+    if any(map(_lacks_devices, known.values())) and (why := await _refused_configuration(services)):
+        return {
+            uid: msgspec.structs.replace(one, message=f"{one.message}: {why}") if _lacks_devices(one) else one
+            for uid, one in known.items()
+        }
+    return known
+
+
+def _lacks_devices(found: Waiting) -> bool:
+    """Return whether a container waits for devices of which there is not one."""
+    return found.reason == NEVER and not found.total and "/" in found.resource
+
+
+async def _refused_configuration(services: Dependencies) -> str:
+    """Return why this machine's agent offers no device: its configuration was refused; empty: it was not."""
+    if not services.info.node:
+        return ""
+    about = core.ObjectReference(api_version="v1", kind="Node", name=services.info.node)
+    try:
+        steps = await tracerecorder.list_steps(services.store, about)
+    except errors.Denied:
+        return ""
+    of_now = [one for one in steps if one.at > services.info.started_at - _START_S]
+    told = [one for one in of_now if one.reason in {"ConfigApplied", "ConfigRefused"}]
+    return told[-1].message if told and told[-1].reason == "ConfigRefused" else ""
 
 
 async def shards(services: Dependencies) -> running.Shards:

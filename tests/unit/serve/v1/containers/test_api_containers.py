@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import httpx
 import pytest
 
 from fairlead import errors
+from fairlead.model.step import TraceStep
 from fairlead.serve.backend.containers import enginepods, pods
 from fairlead.serve.closing import closing
+from fairlead.store import tracerecorder
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.scheduling.queue import Queue
 from tests.unit.serve.world import NODE, RESOURCE, World
@@ -260,6 +263,17 @@ async def test_unknown_containers_are_not_found_whatever_is_asked(api: httpx.Asy
     ):
         answer = await api.request(method, f"/v1/containers/nobody{path}")
         assert (answer.status_code, answer.json()["reason"]) == (404, "ContainerNotFound"), path
+
+
+async def test_a_refused_configuration_is_why_no_node_has_a_device(api: httpx.AsyncClient, world: World) -> None:
+    name = await _run(api, resources={"nvidia.com/none": 1})
+    about = core.ObjectReference(api_version="v1", kind="Node", name=NODE)
+    told = (("ConfigRefused", 'configuration refused: configuration "nope" is not there'), ("ConfigApplied", "b"))
+    for number, (reason, message) in enumerate(told):
+        step = TraceStep(layer="deviceplugin", reason=reason, message=message, at=time.time() + number, facts={})
+        await tracerecorder.record(world.store, about, step)
+        waiting = (await api.get(f"/v1/containers/{name}")).json()["waiting"]
+        assert ('"nope" is not there' in waiting["message"]) == (reason == "ConfigRefused"), waiting
 
 
 async def test_a_container_that_fits_nowhere_is_pending_and_explained(api: httpx.AsyncClient, world: World) -> None:
