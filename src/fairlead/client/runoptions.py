@@ -75,8 +75,8 @@ class RunOptions(TypedDict, total=False):
     """Namespace to run in."""
     name: str
     """Unique in its namespace; empty: made from the image's name."""
-    gpus: str | int | float
-    """Whole GPUs, all on one node."""
+    gpus: str | int | float | None
+    """Whole GPUs, all on one node; null: 1 with `container-url` and no resources, else 0."""
     resources: Mapping[str, str | int | float]
     """Devices by resource, `nvidia.com/mig-1g.10gb`."""
     env: Mapping[str, str]

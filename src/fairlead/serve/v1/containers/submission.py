@@ -96,7 +96,10 @@ class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     ] = ""
     namespace: Annotated[str, msgspec.Meta(description="namespace to run in")] = ""
     name: Annotated[str, msgspec.Meta(description="unique in its namespace; empty: made from the image's name")] = ""
-    gpus: Annotated[Quantity, msgspec.Meta(description="whole GPUs, all on one node")] = 0
+    gpus: Annotated[
+        Quantity | None,
+        msgspec.Meta(description="whole GPUs, all on one node; null: 1 with `container-url` and no resources, else 0"),
+    ] = None
     resources: Annotated[
         Mapping[str, Quantity], msgspec.Meta(description="devices by resource, `nvidia.com/mig-1g.10gb`")
     ] = {}
@@ -284,8 +287,11 @@ def _base_name(image: str) -> str:
 
 def _limits(request: ContainerRequest, resource: str) -> Iterator[tuple[str, Quantity]]:
     # 0 is not a request at all, but "0.0", "two" and -1 go on to admission, which names the rule they break.
-    if request.gpus != 0:
-        yield resource, request.gpus
+    gpus = request.gpus
+    if gpus is None:  # the published payload has two fields, and gets a GPU for them
+        gpus = 1 if request.container_url and not request.resources else 0
+    if gpus != 0:
+        yield resource, gpus
     yield from request.resources.items()
     if request.cpu is not None:
         yield "cpu", request.cpu

@@ -49,6 +49,24 @@ async def test_the_articles_payload_is_valid_as_it_is_and_makes_its_tenancy(
     assert (await world.store.get(core.Namespace, "landon")).metadata.name == "landon"
     again = await api.post("/v1/containers", json={"container-url": "demo", "tenancy": "landon"})
     assert again.status_code == 201
+    assert again.json()["gpus"] == answer.json()["gpus"] == 1  # as the article's container has
+
+
+@pytest.mark.parametrize(
+    ("more", "gpus"),
+    [
+        ({"container-url": "demo"}, 1),
+        ({"container-url": "demo", "gpus": 0}, 0),
+        ({"container-url": "demo", "gpus": 2}, 2),
+        ({"image": "demo"}, 0),
+        ({"image": "demo", "container-url": "demo"}, 1),
+    ],
+)
+async def test_the_published_payload_has_a_gpu_where_it_names_no_number(
+    api: httpx.AsyncClient, more: dict[str, object], gpus: int
+) -> None:
+    answer = await api.post("/v1/containers", json=more)
+    assert (answer.status_code, answer.json()["gpus"]) == (201, gpus)
 
 
 @pytest.mark.parametrize(("count", "shown"), [(0.5, "500m"), (-1, "-1"), ("two", "two")])
