@@ -94,6 +94,10 @@ def _disk(seen: Seen) -> Iterator[Finding]:
         why = "the service does not start without its records"
         fix = "`fairlead state check` reads every file; `fairlead state repair` sets damaged ones aside"
         yield Finding(check="state", level="fail", what=seen.database, why=why, fix=fix)
+    for text in seen.open_folders:
+        why = "other accounts of this machine can read, change or run what containers wrote and were given"
+        fix = "start the service again, which closes what is root's; look at what another user owns before you take it"
+        yield Finding(check="state", level="fail", what=text, why=why, fix=fix)
     if not seen.disks and not seen.database:
         yield Finding(check="state", level="ok", what="state can be read and written")
 

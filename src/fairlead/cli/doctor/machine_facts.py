@@ -27,6 +27,7 @@ from fairlead.kernel import socketpeer
 from fairlead.model import cdikind
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Vendor
+from fairlead.node.isolation import ownfolder
 from fairlead.plan.lease.row import State
 from fairlead.serve.backend import vgpus
 from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView
@@ -112,6 +113,8 @@ class Seen:
     """What keeps state from being written, one line each."""
     database: str = ""
     """Why the database cannot be used."""
+    open_folders: tuple[str, ...] = ()
+    """What is wrong with the folders that only root may enter."""
     rules: Rules | None = None
     """None: no containers were judged, for want of a service or of root's rights."""
     mps: tuple[mps.Daemon, ...] = ()
@@ -182,6 +185,7 @@ async def _collect_service(
         kubelet=await _ask_kubelet(_pod_resources(config, status)),
         disks=_full_disks(folder, own_folder),
         database=_damage(folder),
+        open_folders=_open_folders(config, folder, Path(status.socket).parent),
         mps=mps.collect(folder),
         lease=lease.collect(folder / config.lease_folder.name),
         secret=secret.collect(folder, kept),
@@ -316,6 +320,12 @@ def _damage(folder: Path) -> str:
     return ""
 
 
+def _open_folders(config: Settings, folder: Path, run: Path) -> tuple[str, ...]:
+    theirs = dataclasses.replace(config, state=dataclasses.replace(config.state, folder=folder, run=run))
+    wanted = {**ownfolder.of_state(theirs), **ownfolder.of_run(theirs)}
+    return tuple(text for one, mode in wanted.items() if (text := ownfolder.problem(one, mode)))
+
+
 async def _audit(config: Settings, folder: Path, cdi_folder: Path) -> Rules:
     """Hold the rules of this service's containers to what they were given."""
     # Runtimes, rules and BPF are imported where there are containers to look into.
@@ -377,6 +387,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
         server=socketpeer.find_server(config.api_socket),
         disks=_full_disks(config.state.folder, config.node.cdi_folder),
         database=_damage(config.state.folder),
+        open_folders=_open_folders(config, config.state.folder, config.state.run),
         mps=mps.collect(config.state.folder),
         lease=lease.collect(config.lease_folder),
         tenancy=await tenancy.collect(config),

@@ -18,6 +18,7 @@ from typing import Final
 
 from fairlead import errors, settings
 from fairlead.kernel import heldlock, mountnamespace
+from fairlead.node.isolation import ownfolder
 
 LOCKS: Final = Path("/run/lock")
 
@@ -48,7 +49,8 @@ def own_machine(config: settings.Settings) -> Iterator[Owned]:
 
 @contextlib.contextmanager
 def own_state(config: settings.Settings) -> Iterator[None]:
-    """Hold the state folder alone. Raises: as `own_machine`."""
+    """Hold the state folder alone, closed to other users with all that is in it. Raises: as `own_machine`, Denied."""
+    ownfolder.close(ownfolder.of_state(config))
     with heldlock.held(config.state.folder / "lock", f"state folder {config.state.folder}", _me(config)):
         yield
 

@@ -30,6 +30,7 @@ from fairlead.engine import machine as engines
 from fairlead.engine.port import EngineInfo
 from fairlead.model.gpu import Inventory
 from fairlead.node import agent
+from fairlead.node.isolation import ownfolder
 from fairlead.plan.gpu.offer import advertise
 from fairlead.serve import probes, server
 from fairlead.serve.backend import local
@@ -87,7 +88,7 @@ async def run_service(
     engine = engines.open_engine(config.engine)
     info = await engine.info()
     engines.check_cdi_folder(config.engine, config.node.cdi_folder, info)
-    config.state.run.mkdir(parents=True, exist_ok=True, mode=0o755)
+    ownfolder.close(ownfolder.of_run(config))
     config.kubelet_folder.mkdir(parents=True, exist_ok=True)
     async with _opened(config) as (store, silicon), _public_door(config) as public:
         await _refuse_nothing(config, silicon)

@@ -288,3 +288,18 @@ def test_a_device_that_two_files_define_is_a_failure_with_both_files_and_the_com
     assert found.other in item.what
     assert "systemctl disable --now nvidia-cdi-refresh.path" in item.fix
     assert "mv /var/run/cdi/nvidia.yaml /var/run/cdi/nvidia.yaml.before" in item.fix
+
+
+def test_a_folder_that_others_may_enter_is_a_failure_and_is_found_on_the_disk(tmp_path: Path) -> None:
+    config = settings.override(settings.Settings(), {"state.folder": tmp_path / "state", "state.run": tmp_path / "run"})
+    (tmp_path / "state" / "pods").mkdir(parents=True, mode=0o755)
+    (tmp_path / "run").mkdir(mode=0o755)
+    found = machine_facts._open_folders(config, tmp_path / "state", tmp_path / "run")
+    assert [str(tmp_path / "state") in text for text in found] == [True, True]
+    judged = [
+        one for one in machine_checks.check(dataclasses.replace(_GOOD, open_folders=found)) if one.check == "state"
+    ]
+    assert [(one.level, "mode 0755" in one.what) for one in judged[:2]] == [("fail", True)] * 2
+    for folder in (tmp_path / "state", tmp_path / "state" / "pods"):
+        folder.chmod(0o700)
+    assert machine_facts._open_folders(config, tmp_path / "state", tmp_path / "run") == ()
