@@ -22,8 +22,6 @@ _MARK_BYTES = 4
 """Random bytes, in hex at the end of an unfinished file's name."""
 _HEX = set("0123456789abcdef")
 _AT_WORK_S = 60
-_PRIVATE = 0o700
-_OTHERS = 0o077
 
 
 def write_atomic(
@@ -50,43 +48,6 @@ def next_step(error: OSError) -> str | None:
     if error.errno in _FULL:
         return "free some space; the old content is untouched"
     return "run as root, or choose another place" if error.errno in _FORBIDDEN else None
-
-
-def make_private(folder: Path) -> int | None:
-    """Make a folder that its owner alone may enter, list and write, or close the one that is there.
-
-    What containers write lies below such a folder: a set-user-id program of a container's root must be out of reach of
-    the machine's other accounts.
-
-    Returns: the mode that it had, where others could do something there; None: it was closed, or has been made.
-    Raises:  Denied (`FolderOfAnother`): it belongs to another account, which could open it again.
-             Unavailable (`FolderUnusable`): it cannot be made or closed.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=_PRIVATE)
-        found = folder.stat()
-        if found.st_uid != os.geteuid():
-            message = f"{folder} belongs to user {found.st_uid}, who could read and exchange what is in it"
-            hint = f"chown {os.geteuid()} {folder} once you know what is in it, or choose another folder"
-            raise errors.Denied(message, reason="FolderOfAnother", hint=hint)
-        if not found.st_mode & _OTHERS:
-            return None
-        folder.chmod(_PRIVATE)
-    except OSError as error:
-        message = f"cannot make {folder} the service's own: {error.strerror}"
-        raise errors.Unavailable(message, reason="FolderUnusable", hint="run as root, or choose another") from error
-    return stat.S_IMODE(found.st_mode)
-
-
-def open_to_others(folder: Path) -> str:
-    """Return whether a folder that should be private is not, in words; empty: it is, or it is not there."""
-    try:
-        found = folder.stat()
-    except OSError:
-        return ""
-    if found.st_uid not in {0, os.geteuid()}:
-        return f"belongs to user {found.st_uid}"
-    return f"is open to other accounts (mode {stat.S_IMODE(found.st_mode):04o})" if found.st_mode & _OTHERS else ""
 
 
 def check_room(folder: Path, least_bytes: int = 1 << 20) -> None:

@@ -114,7 +114,7 @@ def test_a_quota_lets_in_as_many_and_refuses_in_the_same_words_as_on_a_cluster(
     home = home_of_articles
     home.ok("quota", "apply", "-f", str(articles.path(quota)))
     for number in range(let_in):
-        start(home, eight_gpus(number), "-n", "ml-workloads")
+        start(home, eight_gpus(number), "-n", "ml-workloads", "--wait")  # 32 processors: more than this machine has
     refused = run(home, eight_gpus(let_in), "-d", "-n", "ml-workloads")
     assert refused.code == 3
     assert f"exceeded quota: gpu-quota, {words}" in " ".join(refused.err.split())

@@ -29,6 +29,8 @@ class Bind:
     is_read_only: bool = False
     is_device: bool = False
     """Whether it is a device node that the container may open."""
+    is_untrusted: bool = False
+    """Whether containers write what is in it: set-uid bits and device nodes have no effect there (nosuid, nodev)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

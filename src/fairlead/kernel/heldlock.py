@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +69,8 @@ def held(path: Path, what: str, me: Owner) -> Iterator[None]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+")
+        # For us alone: a user who may open the file may lock it, and keep every later start of ours out (flock(2)).
+        file = _open_ours(path)
     except OSError as error:
         message = f"cannot use {what}: {path}: {error.strerror}"
         raise errors.Unavailable(message, reason="FolderUnusable", hint="run as root, or choose another") from error
@@ -83,6 +85,13 @@ def held(path: Path, what: str, me: Owner) -> Iterator[None]:
         yield
 
 
+def _open_ours(path: Path) -> TextIO:
+    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "a+")
+    if os.fstat(file.fileno()).st_uid == os.geteuid():
+        os.fchmod(file.fileno(), 0o600)  # an older Fairlead's is open to all
+    return file
+
+
 def _taken(file: TextIO, what: str) -> errors.Conflict:
     file.seek(0)
     owner = parse(file.read())
@@ -92,7 +101,7 @@ def _taken(file: TextIO, what: str) -> errors.Conflict:
 
 
 def holder(path: Path) -> Owner | None:
-    """Return who holds a lock; None where nobody does."""
+    """Return who holds a lock; None where nobody does. Raises: Denied (`NotRoot`): it may not be read."""
     try:
         with path.open("r") as file:
             try:
@@ -101,4 +110,7 @@ def holder(path: Path) -> Owner | None:
                 return parse(file.read())
     except FileNotFoundError:
         pass
+    except PermissionError as error:
+        message = f"cannot read {path}: only the user of the service may"
+        raise errors.Denied(message, reason="NotRoot", hint="run it with sudo") from error
     return None

@@ -27,6 +27,24 @@ def test_who_holds_it_is_read_and_named_to_the_next(tmp_path: Path, owner: heldl
     assert heldlock.holder(path) is None
 
 
+def test_nobody_else_may_open_a_lock_and_so_lock_it(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.touch(mode=0o644)
+    for lock in (path, tmp_path / "new"):
+        with heldlock.held(lock, "it", ME):
+            assert lock.stat().st_mode & 0o777 == 0o600
+
+
+def test_who_may_not_read_it_is_told_to_be_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(errors.Denied, match="only the user of the service") as caught:
+        heldlock.holder(tmp_path / "lock")
+    assert caught.value.reason == "NotRoot"
+
+
 def test_what_stands_in_it_may_be_anything(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with heldlock.held(path, "it", ME):

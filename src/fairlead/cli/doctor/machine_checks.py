@@ -90,15 +90,15 @@ def _disk(seen: Seen) -> Iterator[Finding]:
         why = "containers, specs and traces cannot be recorded: nothing new starts"
         fix = "`df` says how full it is; nothing that is stored is lost"
         yield Finding(check="state", level="fail", what=text, why=why, fix=fix)
-    if seen.exposed:
-        why = "they can read secrets and logs, and run as root what a container's root has written"
-        fix = "a start of `fairlead up` closes it (chmod 700); chown it to root first where it is another account's"
-        yield Finding(check="state", level="fail", what=seen.exposed, why=why, fix=fix)
     if seen.database:
         why = "the service does not start without its records"
         fix = "`fairlead state check` reads every file; `fairlead state repair` sets damaged ones aside"
         yield Finding(check="state", level="fail", what=seen.database, why=why, fix=fix)
-    if not (seen.disks or seen.database or seen.exposed):
+    for text in seen.open_folders:
+        why = "other accounts of this machine can read, change or run what containers wrote and were given"
+        fix = "start the service again, which closes what is root's; look at what another user owns before you take it"
+        yield Finding(check="state", level="fail", what=text, why=why, fix=fix)
+    if not (seen.disks or seen.database or seen.open_folders):
         yield Finding(check="state", level="ok", what="state can be read and written")
 
 

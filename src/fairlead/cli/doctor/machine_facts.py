@@ -27,6 +27,7 @@ from fairlead.kernel import socketpeer
 from fairlead.model import cdikind
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Vendor
+from fairlead.node.isolation import ownfolder
 from fairlead.plan.lease.row import State
 from fairlead.serve.backend import vgpus
 from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView
@@ -112,10 +113,10 @@ class Seen:
     """None: no service runs that would have one."""
     disks: tuple[str, ...] = ()
     """What keeps state from being written, one line each."""
-    exposed: str = ""
-    """What other accounts of the machine may do in the state folder; empty: nothing."""
     database: str = ""
     """Why the database cannot be used."""
+    open_folders: tuple[str, ...] = ()
+    """What is wrong with the folders that only root may enter."""
     rules: Rules | None = None
     """None: no containers were judged, for want of a service or of root's rights."""
     mps: tuple[mps.Daemon, ...] = ()
@@ -202,8 +203,8 @@ async def _collect_service(
         server=socketpeer.find_server(Path(status.socket)),
         kubelet=await _ask_kubelet(_pod_resources(config, status)),
         disks=_full_disks(folder, own_folder),
-        exposed=_exposed(folder),
         database=_damage(folder),
+        open_folders=_open_folders(config, folder, Path(status.socket).parent),
         mps=mps.collect(folder),
         lease=lease.collect(
             folder / config.lease_folder.name,
@@ -333,17 +334,18 @@ def _full_disks(*folders: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _exposed(folder: Path) -> str:
-    words = files.open_to_others(folder)
-    return f"the state folder {folder} {words}" if words else ""
-
-
 def _damage(folder: Path) -> str:
     try:
         database.check(folder / "state.db")
     except errors.FairleadError as error:
         return errors.sentence(error)
     return ""
+
+
+def _open_folders(config: Settings, folder: Path, run: Path) -> tuple[str, ...]:
+    theirs = dataclasses.replace(config, state=dataclasses.replace(config.state, folder=folder, run=run))
+    wanted = {**ownfolder.of_state(theirs), **ownfolder.of_run(theirs)}
+    return tuple(text for one, mode in wanted.items() if (text := ownfolder.problem(one, mode)))
 
 
 async def _audit(config: Settings, folder: Path, cdi_folder: Path) -> Rules:
@@ -406,8 +408,8 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
         ),
         server=socketpeer.find_server(config.api_socket),
         disks=_full_disks(config.state.folder, config.node.cdi_folder),
-        exposed=_exposed(config.state.folder),
         database=_damage(config.state.folder),
+        open_folders=_open_folders(config, config.state.folder, config.state.run),
         mps=mps.collect(config.state.folder),
         lease=lease.collect(config.lease_folder, is_off=config.lease.ledger == "off"),
         tenancy=await tenancy.collect(config),

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from fairlead import errors, files, settings, telemetry
+from fairlead import errors, settings, telemetry
 from fairlead.cli.core import cluster, lazygroup, stopping
 from fairlead.cli.process import gpumetrics, pluginflags
 from fairlead.node import agent as node_agent
+from fairlead.node.isolation import ownfolder
 from fairlead.serve import probes
 from fairlead.silicon import machine
 from fairlead.silicon.sim.silicon import SimulatedSilicon
@@ -67,8 +68,7 @@ def agent(ctx: click.Context, /, config: settings.Settings) -> None:
 
 async def _run(config: settings.Settings) -> None:
     stop = stopping.stop_event()
-    if files.make_private(config.state.folder) is not None:
-        telemetry.log.warning("state folder closed to other accounts", path=str(config.state.folder))
+    ownfolder.close({config.state.folder: ownfolder.OURS})
     folder = config.state.folder / "silicon"
     folder.mkdir(parents=True, exist_ok=True)
     async with cluster.monitored(config) as monitor, _store(config, monitor.meter) as store:

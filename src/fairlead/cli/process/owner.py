@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fairlead import errors, files, settings, telemetry
+from fairlead import errors, settings
 from fairlead.kernel import heldlock, mountnamespace
+from fairlead.node.isolation import ownfolder
 
 LOCKS: Final = Path("/run/lock")
 
@@ -48,9 +49,8 @@ def own_machine(config: settings.Settings) -> Iterator[Owned]:
 
 @contextlib.contextmanager
 def own_state(config: settings.Settings) -> Iterator[None]:
-    """Hold the state folder alone, closed to every other account. Raises: as `own_machine`; Denied: it is another's."""
-    if files.make_private(config.state.folder) is not None:
-        telemetry.log.warning("state folder closed to other accounts", path=str(config.state.folder))
+    """Hold the state folder alone, closed to other users with all that is in it. Raises: as `own_machine`, Denied."""
+    ownfolder.close(ownfolder.of_state(config))
     with heldlock.held(config.state.folder / "lock", f"state folder {config.state.folder}", _me(config)):
         yield
 

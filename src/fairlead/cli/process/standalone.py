@@ -30,6 +30,7 @@ from fairlead.engine import machine as engines
 from fairlead.engine.port import EngineInfo
 from fairlead.model.gpu import Inventory
 from fairlead.node import agent
+from fairlead.node.isolation import ownfolder
 from fairlead.node.kubelet import nodestatus
 from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.pod import machine as placing
@@ -89,7 +90,7 @@ async def run_service(
     engine = engines.open_engine(config.engine)
     info = await engine.info()
     engines.check_cdi_folder(config.engine, config.node.cdi_folder, info)
-    config.state.run.mkdir(parents=True, exist_ok=True, mode=0o755)
+    ownfolder.close(ownfolder.of_run(config))
     config.kubelet_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     async with _opened(config) as (store, silicon), _public_door(config) as public:
         await _refuse_nothing(config, silicon)

@@ -186,15 +186,21 @@ def _bind(bind: port.Bind) -> list[str]:
         if not path.startswith("/"):
             message = f'bind path "{path}" is not absolute'
             raise errors.Invalid(message, reason="BindInvalid", hint="write it from / on")
-    options = f"{'ro' if bind.is_read_only else 'rw'}{',dev' if bind.is_device else ''}"
+    options = ",".join(bind_options(bind))
     if not any(":" in path for path in paths):
         return [f"--volume={bind.host_path}:{bind.container_path}:{options}"]
     if any("," in path for path in paths):
         message = f'bind of "{bind.host_path}" holds both ":" and ",", which no option of podman can carry'
         raise errors.Invalid(message, reason="BindInvalid", hint="use paths without commas")
     read_only = str(bind.is_read_only).lower()
-    device = ",dev" if bind.is_device else ""
-    return [f"--mount=type=bind,src={bind.host_path},dst={bind.container_path},ro={read_only}{device}"]
+    more = "".join(f",{option}" for option in bind_options(bind)[1:])
+    return [f"--mount=type=bind,src={bind.host_path},dst={bind.container_path},ro={read_only}{more}"]
+
+
+def bind_options(bind: port.Bind) -> list[str]:
+    """Return the mount options of a bind; `ro` or `rw` is the first."""
+    device, untrusted = ["dev"] if bind.is_device else [], ["nosuid", "nodev"] if bind.is_untrusted else []
+    return ["ro" if bind.is_read_only else "rw", *device, *untrusted]
 
 
 def cpus(limit: float) -> str:

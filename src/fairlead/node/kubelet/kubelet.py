@@ -99,9 +99,8 @@ class Kubelet:
             self._work,
             workers=settings.kubelet.max_pods + 1,
         )
-        self._has_pods = False
         self._relist, self._published = asyncio.Event(), asyncio.Event()
-        self._started = time.monotonic()
+        self._has_pods, self._started = False, time.monotonic()
         self._machine: dict[str, str] = {}
         self._info: core.NodeSystemInfo | None = None
 
@@ -159,8 +158,8 @@ class Kubelet:
             listing = await self._store.list(core.Pod, selector)
             self._pods = {pod.metadata.uid: pod for pod in listing.items}
             self._has_pods = True
-            left = await asyncio.to_thread(volumes.pods_with_folders, self._settings.state.folder / "pods")
-            for uid in {*self._pods, *self._containers.uids(), *self._devices.holders(), *left}:
+            unused = await volumes.find_unused(self._folder.parent / "pods", self._engine)
+            for uid in {*self._pods, *self._containers.uids(), *self._devices.holders(), *unused}:
                 self._queue.add(uid)
             with contextlib.suppress(errors.Gone):
                 async for change in self._store.watch(core.Pod, selector, since=listing.resource_version):

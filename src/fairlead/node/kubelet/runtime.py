@@ -224,7 +224,7 @@ class Runtime:
         wanted = spec.with_secrets(wanted, pod, item, grants=grants, held=taken)
         wanted = spec.in_tenancy(wanted, tenancy)
         resolved = (await self._resolve(pod, item, wanted)).beside(spec.device_paths(grants))
-        wanted = userids.mapped(wanted, ids, resolved)
+        wanted = userids.mapped(wanted, ids, resolved, self._settings.state.run / "device-nodes")
         # What reads the isolation back starts while the engine works: its interpreter takes some 20 ms.
         async with readback.started_ahead(is_wanted=bool(resolved.paths)) as probe:
             telemetry.crash_point("kubelet.before-create")

@@ -286,11 +286,13 @@ def _volume_binds(pod: core.Pod, item: core.Container, volumes: Mapping[str, Pat
     claims = {one.name: one.persistent_volume_claim for one in pod.spec.volumes if one.persistent_volume_claim}
     read_only = {name for name, claim in claims.items() if claim.read_only}
     read_only |= {one.name for one in pod.spec.volumes if one.secret is not None}
+    hosts = {one.name for one in pod.spec.volumes if one.host_path is not None}
     return tuple(
         Bind(
             host_path=str(volumes[mount.name] / mount.sub_path),
             container_path=mount.mount_path,
             is_read_only=mount.read_only or mount.name in read_only,
+            is_untrusted=mount.name not in hosts,
         )
         for mount in item.volume_mounts
     )

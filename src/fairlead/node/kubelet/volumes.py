@@ -7,16 +7,20 @@ kubelet does.
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 from fairlead import errors
+from fairlead.engine.port import Engine
 from fairlead.kernel import tmpfs
+from fairlead.node.isolation import ownfolder
 from fairlead.node.tenancy import secrets, userids
 from fairlead.plan.pod import secret
-from fairlead.wire.kubernetes import core, quantity
+from fairlead.wire.kubernetes import core, names, quantity
 
 
 def ensure(
@@ -38,6 +42,8 @@ def ensure(
     Raises:  Unavailable (`MemoryVolumeFailed`, `VolumeUnusable`).
     """
     paths: dict[str, Path] = {}
+    ownfolder.ensure(folder.parent)
+    ownfolder.ensure(folder)
     for volume in pod.spec.volumes:
         if volume.host_path is not None:
             paths[volume.name] = Path(volume.host_path.path)
@@ -84,12 +90,23 @@ def _size(source: core.EmptyDirVolume) -> int | None:
     return None if source.size_limit is None else quantity.parse_whole(source.size_limit)
 
 
-def pods_with_folders(folder: Path) -> set[str]:
-    """Return the uids of pods that have a folder, by the folder of all pods."""
+def list_pods(folder: Path) -> frozenset[str]:
+    """Return the uids of the pods that have a folder here, also of those that are gone."""
     try:
-        return {path.name for path in folder.iterdir()}
+        return frozenset(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
     except FileNotFoundError:
-        return set()
+        return frozenset()
+
+
+async def find_unused(folder: Path, engine: Engine) -> frozenset[str]:
+    """Return the uids of pods that have a folder and no container: a kill leaves it where the pod went meanwhile.
+
+    Containers count whosever they are: those of a database that was set aside still have their volumes mounted.
+    """
+    found = await asyncio.to_thread(list_pods, folder)
+    if not found:
+        return found
+    return found - {state.labels[names.POD_UID] for state in await engine.list_containers({names.POD_UID: ""})}
 
 
 def discard(folder: Path) -> None:

@@ -5,13 +5,17 @@ container runs with the host's ids and its trace has the reason, unless the sett
 
 Two things keep a pod out of it. A createContainer hook runs inside the namespace, and may not read the bundle there.
 And an OCI runtime may make no device node in it: it binds the host's, by a path that root of the namespace must reach.
-That path is the container's own in runc and crun, whatever the configuration says; a node that lies elsewhere on the
-host is therefore shown at both places.
-Source: user_namespaces(7); runc 1.1 libcontainer/rootfs_linux.go, bindMountDeviceNode.
+That path is the container's own in runc and crun, whatever the configuration says. A node that lies elsewhere on the
+host, as those of simulated GPUs do, is therefore bound as a file is, whose source the runtime opens as root: its folder
+may be closed. What has podman write the rule for its cgroup is a node of the same numbers that only root may open, in a
+folder that others may pass (podman 4.3 forgets `--device-cgroup-rule` in user namespaces).
+Source: user_namespaces(7); runc 1.1 libcontainer/rootfs_linux.go, bindMountDeviceNode; container_linux.go,
+shouldSendMountSources.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import stat
@@ -25,6 +29,7 @@ from fairlead.node.isolation import edits
 from fairlead.plan.tenancy import userids
 from fairlead.wire.fairlead.tenancy import Tenancy
 
+_PASSABLE: Final = 0o711
 _REASON: Final = "UserNamespaceUnusable"
 
 
@@ -45,8 +50,8 @@ def pod_problem(found: Iterable[edits.Resolved]) -> str:
     for one in found:
         if one.hooks:
             return f"{one.hooks[0]}, which a CDI spec names as a hook, cannot run inside of one"
-        for source, _, _ in one.nodes:
-            if (closed := _closed_folder(source)) is not None:
+        for source, place, _ in one.nodes:
+            if source == place and (closed := _closed_folder(source)) is not None:
                 return f"{closed} is closed to others, so that {source} cannot be shown inside of one"
     return ""
 
@@ -68,29 +73,51 @@ def decide(
     return (None, problem) if problem else (first, "")
 
 
-def mapped(wanted: ContainerSpec, first: int | None, found: edits.Resolved) -> ContainerSpec:
+def mapped(wanted: ContainerSpec, first: int | None, found: edits.Resolved, folder: Path) -> ContainerSpec:
     """Return a container in its user namespace, its devices so that an OCI runtime can show them there.
 
-    Args: first: of the tenancy's ids; None: it has none.
+    Args:   first: of the tenancy's ids; None: it has none.   folder: for the nodes of `_stand_in`.
+    Raises: Unavailable (`DeviceNodeMissing`).
     """
     if first is None:
         return wanted
     nodes = [*found.nodes, *wanted.device_nodes]
     within = dataclasses.replace(wanted, first_user_id=first)
-    moved = [(source, place) for source, place, _ in nodes if source != place]
+    moved = [(source, place, rights) for source, place, rights in nodes if source != place]
     if not moved:
         return within
     return dataclasses.replace(
         within,
         cdi_devices=(),
         env={**wanted.env, **dict(text.split("=", 1) for text in found.env)},
-        device_nodes=tuple((source, source, rights) for source, _, rights in nodes),
+        device_nodes=(
+            *((source, place, rights) for source, place, rights in nodes if source == place),
+            *((made := _stand_in(source, folder), made, rights) for source, _, rights in moved),
+        ),
         binds=(
             *wanted.binds,
             *(Bind(host_path=source, container_path=place, is_read_only=ro) for source, place, ro in found.binds),
-            *(Bind(host_path=source, container_path=place, is_device=True) for source, place in moved),
+            *(Bind(host_path=source, container_path=place, is_device=True) for source, place, _ in moved),
         ),
     )
+
+
+def _stand_in(source: str, folder: Path) -> str:
+    """Return the path of a node with a source's numbers, made where it is missing. Raises: Unavailable."""
+    try:
+        found = Path(source).stat()
+        kind = stat.S_IFMT(found.st_mode)
+        letter = "b" if stat.S_ISBLK(found.st_mode) else "c"
+        path = folder / f"{letter}-{os.major(found.st_rdev)}-{os.minor(found.st_rdev)}"
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(_PASSABLE)
+        with contextlib.suppress(FileExistsError):
+            os.mknod(path, kind | 0o600, found.st_rdev)
+    except OSError as error:
+        message = f"the device node {source} cannot be looked at, or made anew below {folder}: {error.strerror}"
+        hint = "a CDI spec names it, `fairlead cdi lint` says which"
+        raise errors.Unavailable(message, reason="DeviceNodeMissing", hint=hint) from error
+    return str(path)
 
 
 def own(folder: Path, first: int) -> None:

@@ -150,7 +150,6 @@ def test_a_good_machine_has_one_good_word_for_every_layer() -> None:
         ({"gpus": _reading(temperature_c=97)}, "gpus", "warn"),
         ({"gpus": _reading(remap_pending=True)}, "gpus", "warn"),
         ({"gpus": _reading(ecc_uncorrected=3)}, "gpus", "warn"),
-        ({"exposed": "the state folder /s is open to other accounts (mode 0755)"}, "state", "fail"),
         ({"disks": ("/var/lib/fairlead lies on a disk that is full",)}, "state", "fail"),
         ({"database": "state.db is damaged"}, "state", "fail"),
         ({"kubelet": machine_facts.Kubelet(socket=Path("/k"), problem="no answer")}, "kubelet", "fail"),
@@ -303,3 +302,18 @@ def test_a_vendors_spec_that_names_what_is_gone_is_warned_of() -> None:
     gone = "/etc/cdi/nvidia.yaml mounts /usr/lib/libcuda.so.560, which is not there"
     seen = dataclasses.replace(_GOOD, cdi=dataclasses.replace(_CDI, gone=(gone,)))
     assert gone in [one.what for one in machine_checks.check(seen) if one.level == "warn"]
+
+
+def test_a_folder_that_others_may_enter_is_a_failure_and_is_found_on_the_disk(tmp_path: Path) -> None:
+    config = settings.override(settings.Settings(), {"state.folder": tmp_path / "state", "state.run": tmp_path / "run"})
+    (tmp_path / "state" / "pods").mkdir(parents=True, mode=0o755)
+    (tmp_path / "run").mkdir(mode=0o755)
+    found = machine_facts._open_folders(config, tmp_path / "state", tmp_path / "run")
+    assert [str(tmp_path / "state") in text for text in found] == [True, True]
+    judged = [
+        one for one in machine_checks.check(dataclasses.replace(_GOOD, open_folders=found)) if one.check == "state"
+    ]
+    assert [(one.level, "mode 0755" in one.what) for one in judged[:2]] == [("fail", True)] * 2
+    for folder in (tmp_path / "state", tmp_path / "state" / "pods"):
+        folder.chmod(0o700)
+    assert machine_facts._open_folders(config, tmp_path / "state", tmp_path / "run") == ()

@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead import errors, settings
 from fairlead.cli.process import down, owner
 from fairlead.kernel import heldlock
+from fairlead.node.isolation import ownfolder
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +62,30 @@ def test_a_second_owner_is_refused_with_the_first_one_s_name(tmp_path: Path, oth
         assert down.running_pid(tmp_path / "one" / "lock") == os.getpid()
     with owner.own_machine(config(tmp_path, **other)):
         pass
+
+
+def test_open_folders_of_the_state_are_closed_at_every_start(tmp_path: Path) -> None:
+    config_, inner = config(tmp_path), ("pods", "kubelet", "volumes", "registries", "lease")
+    for _ in range(2):
+        for name in ("", *inner):
+            folder = tmp_path / "one" / name
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o755)
+        with structlog.testing.capture_logs() as logged, owner.own_state(config_):
+            modes = {name: (tmp_path / "one" / name).stat().st_mode & 0o777 for name in ("", *inner)}
+        assert modes == dict.fromkeys(modes, 0o700)
+        assert {line["path"] for line in logged} == {str(folder) for folder in ownfolder.of_state(config_)}
+        assert all("mode 0755" in line["reason"] for line in logged)
+
+
+def test_sockets_that_a_group_may_open_are_behind_a_folder_that_it_passes_and_the_kubelets_are_not(
+    tmp_path: Path,
+) -> None:
+    config_ = settings.override(config(tmp_path), {"state.run": tmp_path / "run"})
+    (tmp_path / "run").chmod(0o777)
+    ownfolder.close(ownfolder.of_run(config_))
+    modes = {path.name: path.stat().st_mode & 0o777 for path in ownfolder.of_run(config_)}
+    assert modes == {"run": 0o755, "device-plugins": 0o700, "pod-resources": 0o700}
 
 
 def test_hardware_below_another_root_is_another_machine(tmp_path: Path) -> None:

@@ -101,6 +101,11 @@ def test_who_joins_a_network_shares_its_host_name() -> None:
     [
         (port.Bind(host_path="/a,b", container_path="/c"), "--volume=/a,b:/c:rw"),
         (port.Bind(host_path="/a", container_path="/c", is_read_only=True), "--volume=/a:/c:ro"),
+        (port.Bind(host_path="/a", container_path="/c", is_untrusted=True), "--volume=/a:/c:rw,nosuid,nodev"),
+        (
+            port.Bind(host_path="/a:b", container_path="/c", is_untrusted=True),
+            "--mount=type=bind,src=/a:b,dst=/c,ro=false,nosuid,nodev",
+        ),
         (
             port.Bind(host_path="/a:b", container_path="/c", is_read_only=True),
             "--mount=type=bind,src=/a:b,dst=/c,ro=true",

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
@@ -18,6 +19,7 @@ from fairlead import errors
 from fairlead import settings as configuration
 from fairlead.engine.fake.engine import FakeEngine
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
+from fairlead.kernel import tmpfs
 from fairlead.model.output import LogQuery
 from fairlead.node.kubelet import checkpoint, endpoint, kubelet, sandbox, spec
 from fairlead.node.kubelet.kubelet import Kubelet
@@ -815,22 +817,35 @@ async def test_a_damaged_home_id_stops_the_start_because_it_would_match_every_co
 
 
 async def test_a_container_without_a_pods_uid_is_left_alone_and_no_pods_folder_is_lost(world: World) -> None:
-    folder = world.settings.state.folder / "pods"
-    (folder / "uid-of-a-pod-that-is-gone/volumes/data").mkdir(parents=True)
-    data = core.Volume(name="data", empty_dir=core.EmptyDirVolume())
-    train = _pod(_container(("true",), gpus=1))
-    train = msgspec.structs.replace(train, spec=msgspec.structs.replace(train.spec, volumes=(data,)))
+    volume = world.settings.state.folder / "pods" / "uid-1" / "volumes" / "data"
+    volume.mkdir(parents=True)
+    # A container of a database that was set aside.
+    await world.engine.create(ContainerSpec(name="old", image=_IMAGE, labels={names.POD_UID: "uid-1"}))
     async with world.kubelet() as kubelet:
         home = (world.settings.state.folder / "kubelet" / "home-id").read_text().strip()
         assert kubelet
         await world.engine.create(ContainerSpec(name="odd", image=_IMAGE, labels={names.HOME: home}))
         await world.engine.start("odd")
-        await world.run(train)
+        await world.run(_pod(_container(("true",), gpus=1)))
         await world.until_phase("train", "Succeeded")
         await asyncio.sleep(2 * world.settings.kubelet.resync_s)
         assert "odd" in {state.name for state in await world.engine.list_containers({})}
-        (own,) = folder.iterdir()  # what a kill left of the other is gone
-        assert (own / "volumes/data").is_dir()
+    assert volume.is_dir()
+
+
+async def test_folders_of_pods_that_went_while_nobody_looked_go_with_the_start(world: World) -> None:
+    left = world.settings.state.folder / "pods" / "uid-2" / "volumes" / "memory"
+    left.mkdir(parents=True)
+    if os.geteuid() == 0:
+        tmpfs.mount(left, size_bytes=None)
+    try:
+        async with world.kubelet():
+            async with asyncio.timeout(_PATIENCE_S):
+                while left.parent.parent.exists():  # noqa: ASYNC110  (the folder has no event)
+                    await asyncio.sleep(0.01)
+        assert str(left) not in Path("/proc/self/mountinfo").read_text()
+    finally:
+        tmpfs.unmount(left)
 
 
 # what nobody foresaw in one pod harms no other

@@ -173,9 +173,14 @@ def test_volumes_are_mounted_where_the_container_says() -> None:
     mounts = [{"name": "data", "mountPath": "/data", "readOnly": True}, {"name": "tmp", "mountPath": "/tmp"}]
     made = _made(_pod({"volumeMounts": mounts}), data=Path("/srv/data"), tmp=Path("/srv/tmp"))
     assert made.binds == (
-        Bind(host_path="/srv/data", container_path="/data", is_read_only=True),
-        Bind(host_path="/srv/tmp", container_path="/tmp"),
+        Bind(host_path="/srv/data", container_path="/data", is_read_only=True, is_untrusted=True),
+        Bind(host_path="/srv/tmp", container_path="/tmp", is_untrusted=True),
     )
+
+
+def test_a_folder_of_the_host_is_mounted_as_it_is() -> None:
+    pod = _pod({"volumeMounts": [{"name": "h", "mountPath": "/h"}]}, volumes=[{"name": "h", "hostPath": {"path": "/"}}])
+    assert _made(pod, h=Path("/")).binds == (Bind(host_path="/", container_path="/h"),)
 
 
 def test_a_shared_network_namespace_has_a_hostname_already() -> None:

@@ -36,6 +36,19 @@ def test_a_folder_of_the_host_stays_as_it_is_and_one_on_disk_is_everybodys(tmp_p
     assert volumes.ensure(tmp_path / "pod", pod(host, DISK)) == found
 
 
+def test_a_pods_folder_and_the_one_above_are_closed_to_others_also_where_they_were_open(tmp_path: Path) -> None:
+    pods = tmp_path / "pods"
+    (pods / "one").mkdir(parents=True)
+    for folder in (pods, pods / "one"):
+        folder.chmod(0o755)
+    volumes.ensure(pods / "one", pod(DISK))
+    assert [folder.stat().st_mode & 0o777 for folder in (pods, pods / "one")] == [0o700, 0o700]
+    volumes.ensure(pods / "two", pod(DISK))
+    assert (pods / "two").stat().st_mode & 0o777 == 0o700
+    assert volumes.list_pods(pods) == {"one", "two"}
+    assert volumes.list_pods(tmp_path / "none") == frozenset()
+
+
 @needs_root
 def test_memory_is_mounted_once_with_its_size_and_goes_with_the_pod(tmp_path: Path) -> None:
     folder = tmp_path / "pod"
@@ -90,9 +103,3 @@ def test_a_kernel_that_refuses_memory_names_the_next_step(tmp_path: Path) -> Non
     with pytest.raises(errors.Unavailable) as caught:
         tmpfs.mount(tmp_path / "none", size_bytes=None)
     assert caught.value.reason == "MemoryVolumeFailed"
-
-
-def test_pods_that_left_a_folder_are_known_by_it(tmp_path: Path) -> None:
-    assert volumes.pods_with_folders(tmp_path / "pods") == set()
-    volumes.ensure(tmp_path / "pods/uid-1", pod(DISK))
-    assert volumes.pods_with_folders(tmp_path / "pods") == {"uid-1"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -84,10 +85,10 @@ def test_a_machine_that_cannot_says_why(tmp_path: Path, change: dict[str, str], 
 
 def test_a_hook_and_a_node_that_nobody_reaches_keep_a_pod_out(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
-    closed = Resolved(nodes=((str(tmp_path / "dev/nvidia0"), "/dev/nvidia0", "rw"),))
-    assert f"{tmp_path} is closed" in node.pod_problem([Resolved(), closed]) or "is closed" in node.pod_problem(
-        [closed]
-    )
+    source = str(tmp_path / "dev/nvidia0")
+    assert "is closed" in node.pod_problem([Resolved(), Resolved(nodes=((source, source, "rw"),))])
+    # One that is shown elsewhere is bound, and its source is opened by root.
+    assert node.pod_problem([Resolved(nodes=((source, "/dev/nvidia0", "rw"),))]) == ""
     assert "/usr/bin/hook, which" in node.pod_problem([Resolved(hooks=("/usr/bin/hook",))])
     assert node.pod_problem([Resolved(nodes=(("/dev/null", "/dev/null", "rw"),))]) == ""
 
@@ -104,25 +105,37 @@ def test_a_pod_gets_its_tenancys_ids_or_the_reason_why_not_and_is_refused_where_
     assert "engine.user_namespaces" in (caught.value.hint or "")
 
 
-def test_devices_at_their_own_place_are_left_to_the_engine() -> None:
+def test_devices_at_their_own_place_are_left_to_the_engine(tmp_path: Path) -> None:
     found = Resolved(nodes=(("/dev/nvidia0", "/dev/nvidia0", "rw"),))
-    wanted = node.mapped(SPEC, FIRST, found)
+    wanted = node.mapped(SPEC, FIRST, found, tmp_path / "nodes")
     assert (wanted.cdi_devices, wanted.first_user_id) == (SPEC.cdi_devices, FIRST)
-    assert node.mapped(SPEC, None, found) is SPEC
+    assert node.mapped(SPEC, None, found, tmp_path) is SPEC
 
 
-def test_devices_from_elsewhere_are_bound_with_all_that_their_specs_say() -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes device nodes")
+def test_devices_from_elsewhere_are_bound_with_all_that_their_specs_say(tmp_path: Path) -> None:
     found = Resolved(
-        nodes=(("/fake/nvidia0", "/dev/nvidia0", "rw"),), binds=(("/lib/a.so", "/usr/a.so", True),), env=("C=d=e",)
+        nodes=(("/dev/zero", "/dev/nvidia0", "rw"), ("/dev/null", "/dev/null", "rwm")),
+        binds=(("/lib/a.so", "/usr/a.so", True),),
+        env=("C=d=e",),
     )
-    wanted = node.mapped(SPEC, FIRST, found)
+    wanted = node.mapped(SPEC, FIRST, found, tmp_path / "nodes")
     assert wanted.cdi_devices == ()
     assert wanted.env == {"A": "b", "C": "d=e"}
-    assert wanted.device_nodes == (("/fake/nvidia0", "/fake/nvidia0", "rw"),)
+    made = tmp_path / "nodes" / "c-1-5"
+    assert wanted.device_nodes == (("/dev/null", "/dev/null", "rwm"), (str(made), str(made), "rw"))
+    assert (made.stat().st_rdev, made.stat().st_mode) == (os.makedev(1, 5), stat.S_IFCHR | 0o600)
+    assert node.mapped(SPEC, FIRST, found, tmp_path / "nodes") == wanted
     assert wanted.binds == (
         Bind(host_path="/lib/a.so", container_path="/usr/a.so", is_read_only=True),
-        Bind(host_path="/fake/nvidia0", container_path="/dev/nvidia0", is_device=True),
+        Bind(host_path="/dev/zero", container_path="/dev/nvidia0", is_device=True),
     )
+
+
+def test_a_device_from_elsewhere_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(errors.Unavailable, match="/none/nvidia0") as caught:
+        node.mapped(SPEC, FIRST, Resolved(nodes=(("/none/nvidia0", "/dev/nvidia0", "rw"),)), tmp_path)
+    assert caught.value.reason == "DeviceNodeMissing"
 
 
 def test_podman_is_told_the_range_or_the_container_that_has_it() -> None:

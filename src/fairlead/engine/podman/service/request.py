@@ -94,8 +94,12 @@ def _port(one: port.Port) -> dict[str, object]:
 
 
 def _mount(bind: port.Bind) -> dict[str, object]:
-    options = ["ro" if bind.is_read_only else "rw", *(["dev"] if bind.is_device else [])]
-    return {"type": "bind", "source": bind.host_path, "destination": bind.container_path, "options": options}
+    return {
+        "type": "bind",
+        "source": bind.host_path,
+        "destination": bind.container_path,
+        "options": args.bind_options(bind),
+    }
 
 
 def _limits(spec: port.ContainerSpec) -> dict[str, object]:
