@@ -1,6 +1,6 @@
 """Judges the names in a request's query: one that its route does not know is refused, `tenancy` is a namespace's name.
 
-What is left out in silence reads as done: `?tenancy=vision` listed everybody's containers where only `namespace` was
+What is left out in silence reads as done: `?tenancy=vision` listed the containers of all where only `namespace` was
 known. People know tenancies by their names, and the hashed name of a namespace from nowhere; so `tenancy=NAME` stands
 for `namespace=` wherever a route knows that.
 """

@@ -50,7 +50,7 @@ class Member:
 
     @property
     def names_others(self) -> bool:
-        """See `own.Part.names_others`: which tenancies there are is nobody else's to know."""
+        """See `own.Part.names_others`: which tenancies there are is theirs to know alone."""
         return False
 
     @property
