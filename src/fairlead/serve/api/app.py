@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import litestar
 import msgspec
-from litestar import di, exceptions, openapi, types
+from litestar import connection, di, exceptions, handlers, openapi, types
 
 from fairlead import errors
 from fairlead.serve import bodies
-from fairlead.serve.api import etag, eventstream, failure, patience
+from fairlead.serve.api import etag, eventstream, failure, patience, query
 
 DOCUMENT: Final = "/v1/openapi.json"
 _MARK: Final = "/:"
@@ -34,10 +34,20 @@ def create_app(
     Args: services: makes what handlers get as their parameter of that name, for each request from its scope.
           guard: refuses requests before their route runs.
     """
+
+    async def judged(asked: connection.ASGIConnection[Any, Any, Any, Any], handler: handlers.BaseRouteHandler) -> None:
+        try:
+            await query.resolve(asked, handler, services)
+            await guard(asked, handler)
+            query.check(asked, handler)
+        except errors.FairleadError as error:
+            asked.scope["state"][failure.REFUSAL] = error
+            raise
+
     app = litestar.Litestar(
         [*routes, document],
         dependencies={"services": di.Provide(services)},
-        guards=[guard],
+        guards=[judged],
         exception_handlers={
             errors.FairleadError: failure.on_error,
             exceptions.HTTPException: failure.on_http_error,

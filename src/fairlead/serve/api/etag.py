@@ -28,6 +28,8 @@ from fairlead.wire.fairlead import problem
 VOLATILE: Final = frozenset({"waiting", "cost", "phases", "last_used_at", "status", "used", "used_by"})
 """Fields that change while the object is the same."""
 _NO_ROUTE: Final = frozenset({"RouteUnknown", "MethodNotAllowed"})
+COMPARING: Final = "comparing"
+"""Of the scope's state: the request reads for a change, and has the change's query."""
 _FRAMEWORK: Final = "_ls_connection_state"
 """Of the scope's state: what Litestar has read of a request."""
 _SAFE: Final = frozenset({"GET", "HEAD"})
@@ -176,6 +178,7 @@ async def _compare(asked: connection.ASGIConnection[Any, Any, Any, Any], wanted:
     scope: Any = asked.scope
     path = resource(scope["path"])
     state = {name: value for name, value in scope["state"].items() if name not in {aside, _FRAMEWORK}}
+    state[COMPARING] = True
     status, body = await _read(asked.app.asgi_handler, {**scope, "method": "GET", "path": path, "state": state})
     if status != HTTPStatus.OK:
         found = msgspec.json.decode(body, type=problem.Problem)

@@ -19,6 +19,8 @@ from fairlead.wire.fairlead import problem
 
 REASON: Final = "reason"
 """Of the scope's state: the token of the problem that a request is answered with."""
+REFUSAL: Final = "refusal"
+"""Of the scope's state: the error that a guard refused a request with, which a WebSocket's upgrade is answered by."""
 _ROUTING: Final = {404: "RouteUnknown", 405: "MethodNotAllowed", 413: "BodyTooLarge", 415: "MediaTypeUnknown"}
 _WORDS: Final = {"'data'": "the request has no body, and needs one of JSON"}
 """What the framework's words mean that say nothing to a person."""

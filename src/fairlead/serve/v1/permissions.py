@@ -17,11 +17,11 @@ from litestar import connection, exceptions, handlers
 from fairlead import errors
 from fairlead.serve.accounts.recording import Recording
 from fairlead.serve.accounts.roles import TABLE, Action, Principal
-from fairlead.serve.api import etag
+from fairlead.serve.api import etag, failure
 
 PRINCIPAL: Final = "principal"
 """Of the scope's state: who holds the key that came with the request. The TLS door puts it there."""
-REFUSAL: Final = "refusal"
+REFUSAL: Final = failure.REFUSAL
 """Key in the scope's state: why a WebSocket was refused; the listener answers with it."""
 
 RECORDING: Final = "recording"

@@ -77,10 +77,15 @@ def _target(path: str) -> str:
     return f"/v1/{path}"
 
 
+def _all(path: str) -> dict[str, str]:
+    """Return what has a list show all that there is; only that of containers leaves something out."""
+    return {"all": "true"} if path == "containers" else {}
+
+
 async def _read(client: httpx.AsyncClient, path: str, limit: int) -> list[dict[str, Any]]:
     found, after = list[dict[str, Any]](), ""
     while True:
-        answer = await client.get(_target(path), params={"all": "true", "limit": limit, "after": after})
+        answer = await client.get(_target(path), params={**_all(path), "limit": limit, "after": after})
         assert answer.status_code == 200, answer.text
         page = answer.json()
         assert len(page["items"]) <= limit
@@ -92,7 +97,7 @@ async def _read(client: httpx.AsyncClient, path: str, limit: int) -> list[dict[s
 @pytest.mark.parametrize("path", LISTS)
 async def test_every_list_in_pages_is_the_whole_list(lab: Lab, path: str) -> None:
     async with httpx.AsyncClient(transport=in_process(application(lab.services)), base_url="http://test") as client:
-        whole = (await client.get(_target(path), params={"all": "true"})).json()
+        whole = (await client.get(_target(path), params=_all(path))).json()
         assert (whole["next"], bool(whole["items"])) == ("", True)
         by_two = await _read(client, path, 2)
         assert len(by_two) == len(whole["items"])

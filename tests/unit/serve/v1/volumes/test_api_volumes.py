@@ -179,8 +179,10 @@ async def test_each_user_has_volumes_of_their_own(as_user: As, world: World) -> 
     for one in (ann, ben):
         made = await one.post("/v1/containers", json=_mounting("data", name="a"))
         assert made.status_code == 201, made.text
-    paths = [(await one.get("/v1/volumes/data")).json()["path"] for one in (ann, ben)]
-    assert paths[0] != paths[1]
+    shown = [(await one.get("/v1/volumes/data")).json() for one in (ann, ben)]
+    assert [one["path"] for one in shown] == ["", ""]  # of the host, where they have no business
+    claims = [await world.store.get(core.PersistentVolumeClaim, "data", f"user-{uid}") for uid in (1001, 1002)]
+    assert len({str(world.backend.volumes.path(one)) for one in claims}) == 2
     assert [one["namespace"] for one in (await ann.get("/v1/volumes")).json()["items"]] == ["user-1001"]
     assert (await ann.delete("/v1/volumes/data", params={"namespace": "user-1002"})).status_code == 403
     assert (await ann.post("/v1/volumes:prune", params={"namespace": "user-1002"})).status_code == 403
