@@ -77,7 +77,7 @@ def _check(given: argparse.Namespace, output: Path, work: Path) -> int:
     stage.set_up(work)
     began = time.monotonic()
     try:
-        inventory = asyncio.run(_scan(context))
+        inventory = asyncio.run(context.scan())
     except errors.FairleadError as error:
         print(errors.sentence(error), file=sys.stderr)
         return _CANNOT_BEGIN
@@ -95,14 +95,6 @@ def _check(given: argparse.Namespace, output: Path, work: Path) -> int:
             print(f"  {one.part.name}: {one.end}")
     print(f"report: {output / 'report.md'}, {output / 'report.json'}")
     return 0 if page.has_passed(results) else 1
-
-
-async def _scan(context: contexts.Context) -> Inventory:
-    silicon = context.open_silicon()
-    try:
-        return await silicon.scan()
-    finally:
-        await silicon.close()
 
 
 def describe(inventory: Inventory, context: contexts.Context) -> dict[str, Any]:

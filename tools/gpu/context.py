@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import settings
+from fairlead.model.gpu import Inventory
 from fairlead.silicon import machine
 from fairlead.silicon.port import SampledSilicon
 
@@ -71,6 +72,14 @@ class Context:
     def open_silicon(self) -> SampledSilicon:
         """Open it; simulated silicon has its tree in the work folder."""
         return machine.open_silicon(self.silicon_settings, self.folder / "state/silicon")
+
+    async def scan(self) -> Inventory:
+        """Read its GPUs once."""
+        silicon = self.open_silicon()
+        try:
+            return await silicon.scan()
+        finally:
+            await silicon.close()
 
     @property
     def root(self) -> Path:

@@ -44,7 +44,7 @@ _LISTED: Final = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt", "/etc")
 
 def run(context: contexts.Context, log: Log) -> None:
     """Run every runtime that is here, both ways in."""
-    inventory = asyncio.run(_scan(context))
+    inventory = asyncio.run(context.scan())
     if not (context.folder / "cdi-tenant").exists():
         specs.generate(context, log, "tenant", context.folder / "cdi-tenant")
     if not inventory.gpus:
@@ -66,14 +66,6 @@ def run(context: contexts.Context, log: Log) -> None:
             except (OSError, subprocess.SubprocessError, cdi_errors.CDIError) as error:
                 log.fail(bench.name, f"{type(error).__name__}: {error}")
     _torch(context, inventory.gpus[0], log)
-
-
-async def _scan(context: contexts.Context) -> Inventory:
-    silicon = context.open_silicon()
-    try:
-        return await silicon.scan()
-    finally:
-        await silicon.close()
 
 
 def _spec(context: contexts.Context) -> dict[str, Any]:
