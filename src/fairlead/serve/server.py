@@ -12,7 +12,6 @@ import contextlib
 import os
 import socket
 import ssl
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -22,12 +21,16 @@ import uvicorn
 from uvicorn.protocols.http import h11_impl
 from uvicorn.protocols.websockets import websockets_sansio_impl
 
+from fairlead import telemetry
 from fairlead.kernel import heap, socketpeer
 from fairlead.serve import onelength, peer, sockets
 from fairlead.serve.limits import address as addresses
+from fairlead.serve.limits.places import Place, Places
 
 _GRACE_S: Final = 2
 _PING_S = 20.0
+_PLACE: Final = "fairlead.place"
+"""Under which a connection hands its place on to the protocol that follows it."""
 
 
 class _Connection(h11_impl.H11Protocol):
@@ -38,9 +41,9 @@ class _Connection(h11_impl.H11Protocol):
     """
 
     limits = sockets.LIMITS
-    open_by: ClassVar[Counter[int | str]] = Counter()
-    """Connections by holder, a uid or a network; each server has its own."""
-    _holder: int | str | None = None
+    places: ClassVar[Places] = Places()
+    """Those of connections by holder, a uid or a network; each server has its own."""
+    _place: Place | None = None
     _waits_for: Any = None
     """The state of the client's side that the timer was set for."""
     _timer: asyncio.TimerHandle | None = None
@@ -50,24 +53,21 @@ class _Connection(h11_impl.H11Protocol):
         connection = transport.get_extra_info("socket")
         caller = None if connection is None else socketpeer.read(connection)
         self.app_state = {**self.app_state, peer.KEY: caller, peer.HANG_UP: transport.abort}
-        if caller is not None:
-            self._holder = caller.uid
-        elif self.client is not None:
-            self._holder = str(addresses.network(self.client[0]))
-        if self._holder is not None:
-            self.open_by[self._holder] += 1
-        if self._is_one_too_many(caller):
+        address = addresses.network(self.client[0]) if self.client else ""
+        holder = address if caller is None else caller.uid
+        self._place = self.places.take(holder)
+        if self._is_one_too_many(caller, holder):
             self._refuse(b"503 Service Unavailable")
         else:
             self._watch()
 
-    def _is_one_too_many(self, caller: socketpeer.Peer | None) -> bool:
+    def _is_one_too_many(self, caller: socketpeer.Peer | None, holder: int | str) -> bool:
         limits, now = self.limits, len(self.connections)
-        if caller is None and self._holder is not None:
-            return self.open_by[self._holder] > limits.per_address or now > limits.connections
+        if caller is None and holder:
+            return self.places.of(holder) > limits.per_address or now > limits.connections
         if caller is None or caller.uid in {0, os.geteuid()}:
             return now > limits.connections
-        return self.open_by[caller.uid] > limits.per_user or now > limits.connections - limits.reserved
+        return self.places.of(holder) > limits.per_user or now > limits.connections - limits.reserved
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -81,12 +81,14 @@ class _Connection(h11_impl.H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
+        if self._place is not None:
+            self._place.give_back()
         super().connection_lost(exc)
-        if self._holder is not None:
-            self.open_by[self._holder] -= 1
-            if not self.open_by[self._holder]:
-                del self.open_by[self._holder]
-            self._holder = None
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        # From here on another protocol hears of the connection's end, and this one never does.
+        self.app_state = {**self.app_state, _PLACE: self._place}
+        super().handle_websocket_upgrade(event)
 
     def _watch(self) -> None:
         """Set the timer for the part of the request that is awaited; a timer for the same part runs on."""
@@ -122,9 +124,12 @@ class _Session(websockets_sansio_impl.WebSocketsSansIOProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._gone = asyncio.Event()
+        self._place = self.app_state.get(_PLACE)
         self.app_state = {**self.app_state, peer.GONE: self._gone}
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._place is not None:
+            self._place.give_back()
         super().connection_lost(exc)
         self._gone.set()
 
@@ -142,6 +147,7 @@ async def serve_unix(
     ready: asyncio.Event | None = None,
     limits: sockets.Limits = sockets.LIMITS,
     group: int | None = None,
+    meter: telemetry.Meter = telemetry.UNMETERED,
 ) -> None:
     """Serve an ASGI application at `path` until cancelled, then remove the socket.
 
@@ -151,11 +157,16 @@ async def serve_unix(
     with sockets.bound(path, group=group) as listener:
         if ready is not None:
             ready.set()
-        await _serve(app, listener, limits=limits)
+        await _serve(app, listener, limits=limits, meter=meter, door="socket")
 
 
 async def serve_tls(
-    app: Any, listener: socket.socket, context: ssl.SSLContext, *, limits: sockets.Limits = sockets.LIMITS
+    app: Any,
+    listener: socket.socket,
+    context: ssl.SSLContext,
+    *,
+    limits: sockets.Limits = sockets.LIMITS,
+    meter: telemetry.Meter = telemetry.UNMETERED,
 ) -> None:
     """Serve an application on a listening socket over TLS until cancelled, and close the socket.
 
@@ -163,7 +174,7 @@ async def serve_tls(
     """
     heap.return_large()  # each connection has 256 KiB to read into (asyncio.sslproto)
     with contextlib.closing(listener):
-        await _serve(app, listener, limits=limits, context=context)
+        await _serve(app, listener, limits=limits, context=context, meter=meter, door="tls")
 
 
 async def _serve(
@@ -172,11 +183,14 @@ async def _serve(
     *,
     limits: sockets.Limits = sockets.LIMITS,
     context: ssl.SSLContext | None = None,
+    meter: telemetry.Meter = telemetry.UNMETERED,
+    door: str = "socket",
 ) -> None:
+    places = Places(lambda count: meter.set(telemetry.CONNECTIONS, count, door))
     config = uvicorn.Config(
         onelength.ensure(app),
         ssl_context_factory=None if context is None else lambda _config, _default: context,
-        http=type("Connection", (_Connection,), {"limits": limits, "open_by": Counter()}),
+        http=type("Connection", (_Connection,), {"limits": limits, "places": places}),
         lifespan="off",
         log_config=None,
         log_level="warning",
