@@ -154,6 +154,14 @@ REQUESTS = Metric(
     text="requests to the API server, by answer; code 0: no answer",
     labels=("method", "code"),
 )
+CONNECTIONS = Metric(
+    name="fairlead_connections",
+    text="connections that clients of our API hold, upgraded ones too, by door: socket, tls",
+    labels=("door",),
+)
+UNDER_WAY = Metric(
+    name="fairlead_requests_under_way", text="requests to our API on TLS that are not over, those that follow too"
+)
 PART_FAILURES = Metric(
     name="fairlead_part_failures_total",
     text="failures of an optional part of the agent, after each of which it was started again, by reason",
@@ -181,6 +189,8 @@ METRICS: Final = (
     LEADER,
     WATCHES,
     REQUESTS,
+    CONNECTIONS,
+    UNDER_WAY,
 )
 
 

@@ -12,15 +12,15 @@ Source: socket(7); asyncio's BaseSelectorEventLoop._accept_connection, which cal
 from __future__ import annotations
 
 import asyncio
-import functools
 import socket
 import weakref
-from collections import Counter
+from collections.abc import Callable
 from typing import Any, Final
 
 from fairlead.kernel import socketpeer
 from fairlead.serve import sockets
 from fairlead.serve.limits import address as addresses
+from fairlead.serve.limits.places import Places
 
 Holder = int | str
 """A user of this machine, or a network."""
@@ -30,21 +30,15 @@ _MOST_AT_ONCE: Final = 128
 class Connections:
     """What is open on one listener, by holder, and what of it has not said a word yet."""
 
-    def __init__(self, limits: sockets.Limits) -> None:
-        """Count nothing yet."""
+    def __init__(self, limits: sockets.Limits, report: Callable[[int], None] = lambda _: None) -> None:
+        """Count nothing yet. Args: report: called with how many are open after each change, for a gauge."""
         self.limits = limits
-        self.by: Counter[Holder] = Counter()
-        self.shaking: Counter[Holder] = Counter()
-
-    @property
-    def total(self) -> int:
-        """How many are open."""
-        return self.by.total()
+        self.by, self.shaking = Places(report), Places()
 
     def may_shake(self, holder: Holder) -> bool:
         """Return whether one more handshake may begin."""
-        is_room = self.shaking.total() < self.limits.handshakes
-        return is_room and self.shaking[holder] < self.limits.handshakes_per_address
+        is_room = len(self.shaking) < self.limits.handshakes
+        return is_room and self.shaking.of(holder) < self.limits.handshakes_per_address
 
 
 class Listener(socket.socket):
@@ -75,12 +69,10 @@ class Connection(socket.socket):
         """Count it. Args: is_shaking: whether its handshake is awaited."""
         super().__init__(fileno=plain.detach())
         self.holder = holder
-        among.by[holder] += 1
-        self._give_back = weakref.finalize(self, functools.partial(_count_down, among.by, holder))
+        self._give_back = weakref.finalize(self, among.by.take(holder).give_back)
         self._shaken = weakref.finalize(self, int)
         if is_shaking:
-            among.shaking[holder] += 1
-            self._shaken = weakref.finalize(self, functools.partial(_count_down, among.shaking, holder))
+            self._shaken = weakref.finalize(self, among.shaking.take(holder).give_back)
             late = asyncio.get_running_loop().call_later(among.limits.handshake_s, _hang_up, weakref.ref(self))
             weakref.finalize(self, late.cancel)
 
@@ -114,12 +106,6 @@ def _holder_of(plain: socket.socket, address: Any) -> Holder:
         caller = socketpeer.read(plain)
         return -1 if caller is None else caller.uid
     return str(addresses.network(address[0]))
-
-
-def _count_down(counter: Counter[Holder], holder: Holder) -> None:
-    counter[holder] -= 1
-    if counter[holder] <= 0:
-        del counter[holder]
 
 
 def of(transport: asyncio.BaseTransport) -> Connection | None:

@@ -10,7 +10,6 @@ Source: ASGI specification, "HTTP"; RFC 9112.
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import socket
 import time
@@ -25,6 +24,7 @@ import h11
 from fairlead import telemetry
 from fairlead.serve import onelength, sockets
 from fairlead.serve.limits import address as addresses
+from fairlead.serve.limits.places import Places
 
 Message = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -39,11 +39,11 @@ _FULL_S: Final = 1.0
 
 async def serve_at(app: App, listener: socket.socket, *, limits: sockets.Limits = sockets.LIMITS) -> None:
     """Serve an application on a listening socket until cancelled; then close it and every connection."""
-    loop, open_by, judged = asyncio.get_running_loop(), collections.Counter[str](), onelength.ensure(app)
+    loop, places, judged = asyncio.get_running_loop(), Places(), onelength.ensure(app)
 
     async def answer(connection: socket.socket, client: str) -> None:
-        open_by[client] += 1
-        is_full = open_by.total() > limits.connections or open_by[client] > limits.per_address
+        place = places.take(client)
+        is_full = len(places) > limits.connections or places.of(client) > limits.per_address
         try:
             reader, writer = await asyncio.open_connection(sock=connection)
             try:
@@ -52,7 +52,7 @@ async def serve_at(app: App, listener: socket.socket, *, limits: sockets.Limits 
             finally:
                 writer.close()
         finally:
-            open_by[client] -= 1
+            place.give_back()
 
     with contextlib.closing(listener):
         async with asyncio.TaskGroup() as tasks:

@@ -21,6 +21,7 @@ import uvicorn
 from uvicorn.protocols.http import h11_impl
 from uvicorn.protocols.websockets import websockets_sansio_impl
 
+from fairlead import telemetry
 from fairlead.kernel import heap, socketpeer
 from fairlead.serve import accepted, bodies, onelength, peer, sockets, stopping
 
@@ -59,7 +60,7 @@ class _Connection(h11_impl.H11Protocol):
             self._watch()
 
     def _is_one_too_many(self, holder: accepted.Holder, caller: socketpeer.Peer | None) -> bool:
-        limits, own, now = self.among.limits, self.among.by[holder], self.among.total
+        limits, own, now = self.among.limits, self.among.by.of(holder), len(self.among.by)
         if caller is None:
             return own > limits.per_address or now > limits.connections
         if caller.uid in {0, os.geteuid()}:
@@ -134,6 +135,7 @@ async def serve_unix(
     ready: asyncio.Event | None = None,
     limits: sockets.Limits = sockets.LIMITS,
     group: int | None = None,
+    meter: telemetry.Meter = telemetry.UNMETERED,
 ) -> None:
     """Serve an ASGI application at `path` until cancelled, then remove the socket.
 
@@ -143,11 +145,16 @@ async def serve_unix(
     with sockets.bound(path, group=group) as listener:
         if ready is not None:
             ready.set()
-        await _serve(app, listener, limits=limits)
+        await _serve(app, listener, limits=limits, meter=meter, door="socket")
 
 
 async def serve_tls(
-    app: Any, listener: socket.socket, context: ssl.SSLContext, *, limits: sockets.Limits = sockets.LIMITS
+    app: Any,
+    listener: socket.socket,
+    context: ssl.SSLContext,
+    *,
+    limits: sockets.Limits = sockets.LIMITS,
+    meter: telemetry.Meter = telemetry.UNMETERED,
 ) -> None:
     """Serve an application on a listening socket over TLS until cancelled, and close the socket.
 
@@ -155,7 +162,7 @@ async def serve_tls(
     """
     heap.return_large()  # each connection has 256 KiB to read into (asyncio.sslproto)
     with contextlib.closing(listener):
-        await _serve(app, listener, limits=limits, context=context)
+        await _serve(app, listener, limits=limits, context=context, meter=meter, door="tls")
 
 
 async def _serve(
@@ -164,8 +171,10 @@ async def _serve(
     *,
     limits: sockets.Limits = sockets.LIMITS,
     context: ssl.SSLContext | None = None,
+    meter: telemetry.Meter = telemetry.UNMETERED,
+    door: str = "socket",
 ) -> None:
-    connections = accepted.Connections(limits)
+    connections = accepted.Connections(limits, lambda count: meter.set(telemetry.CONNECTIONS, count, door))
     requests = stopping.Stopping(onelength.ensure(bodies.ensure(app)))
     config = uvicorn.Config(
         requests,

@@ -70,7 +70,7 @@ class Served:
 
     async def until_empty(self) -> None:
         async with asyncio.timeout(20):
-            while self.connections.total or self.connections.shaking:
+            while len(self.connections.by) or len(self.connections.shaking):
                 gc.collect()
                 await asyncio.sleep(0.01)
 
@@ -87,8 +87,8 @@ async def _serving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     made: list[accepted.Connections] = []
 
     class Kept(accepted.Connections):
-        def __init__(self, limits: sockets.Limits) -> None:
-            super().__init__(limits)
+        def __init__(self, limits: sockets.Limits, report: Callable[[int], None] = lambda _: None) -> None:
+            super().__init__(limits, report)
             made.append(self)
 
     monkeypatch.setattr(accepted, "Connections", Kept)
@@ -119,7 +119,7 @@ async def test_a_handshake_that_does_not_end_is_given_up(tmp_path: Path, monkeyp
             for one in half:
                 one.send(b"\x16\x03\x01")  # the beginning of a ClientHello
                 one.setblocking(False)
-            await _until(lambda: served.connections.shaking.total() == len(half))
+            await _until(lambda: len(served.connections.shaking) == len(half))
             await served.until_empty()  # though no client has closed anything
             for one in half:
                 with contextlib.suppress(ConnectionError):
@@ -135,9 +135,9 @@ async def test_more_handshakes_than_the_budget_are_closed_at_once(
             for _ in range(60):
                 stack.enter_context(served.plain())
                 await asyncio.sleep(0)
-                most = max(most, served.connections.shaking.total())
+                most = max(most, len(served.connections.shaking))
             await asyncio.sleep(0.05)
-            most = max(most, served.connections.shaking.total())
+            most = max(most, len(served.connections.shaking))
         assert 0 < most <= _LIMITS.handshakes_per_address
         await served.until_empty()
         assert b" 200 " in await served.ask(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -169,7 +169,7 @@ async def test_every_way_out_counts_down(tmp_path: Path, monkeypatch: pytest.Mon
         for data, ends in ways:
             await served.ask(data, ends=ends)
         await served.until_empty()
-        assert not served.connections.by
+        assert not served.connections.by.holders()
 
 
 async def test_a_socket_that_is_forgotten_counts_down_too() -> None:
@@ -177,19 +177,20 @@ async def test_a_socket_that_is_forgotten_counts_down_too() -> None:
     one, other = socket.socketpair()
     with other:
         kept = accepted.Connection(one, 1000, connections, is_shaking=True)
-        assert (connections.by[1000], connections.shaking[1000], kept.is_shaking) == (1, 1, True)
+        assert (connections.by.of(1000), connections.shaking.of(1000), kept.is_shaking) == (1, 1, True)
         kept.establish()
-        assert (connections.by[1000], connections.shaking[1000]) == (1, 0)
+        assert (connections.by.of(1000), connections.shaking.of(1000)) == (1, 0)
         kept.close()
         kept.close()
-        assert not connections.by
+        assert not connections.by.holders()
 
 
 def test_each_holder_has_a_share_of_the_handshakes() -> None:
     connections = accepted.Connections(_LIMITS)
     while connections.may_shake("203.0.113.9"):
-        connections.shaking["203.0.113.9"] += 1
-    assert connections.shaking["203.0.113.9"] == _LIMITS.handshakes_per_address
+        connections.shaking.take("203.0.113.9")
+    assert connections.shaking.of("203.0.113.9") == _LIMITS.handshakes_per_address
     assert connections.may_shake("203.0.113.10")
-    connections.shaking["203.0.113.10"] += 2
+    for _ in range(2):
+        connections.shaking.take("203.0.113.10")
     assert not connections.may_shake("203.0.113.11")  # all that there are

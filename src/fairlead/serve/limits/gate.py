@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -24,6 +24,7 @@ from fairlead import errors
 from fairlead.frozen import frozen
 from fairlead.serve.limits import address as addresses
 from fairlead.serve.limits.bucket import Buckets, Level, Rate
+from fairlead.serve.limits.places import Places
 
 _ACCOUNT: Final = 4
 """Limit of an account, as a multiple of the limit of one key, however many keys it has."""
@@ -68,13 +69,19 @@ class Standing:
 class Gate:
     """The limits of the API on TLS."""
 
-    def __init__(self, policy: Policy, *, now: Callable[[], float] = time.monotonic) -> None:
-        """Args: now: monotonic seconds."""
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        under_way: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Args: now: monotonic seconds.   under_way: called with the number of requests under way, for a gauge."""
         all_keys = Rate(per_s=policy.key.per_s * _ACCOUNT, burst=policy.key.burst * _ACCOUNT)
         self._keys = Buckets(policy.key, now=now)
         self._accounts = Buckets(all_keys, now=now)
         self._addresses = Buckets(policy.address, now=now)
-        self._at_once: Counter[str] = Counter()
+        self._at_once = Places(under_way)
         self._most_at_once = policy.at_once
         self._good: OrderedDict[str, str] = OrderedDict()
         """Digests of the keys that were accepted last, by id."""
@@ -127,17 +134,15 @@ class Gate:
 
         Raises: Throttled (`AccountBusy`).
         """
-        if self._at_once[account] >= self._most_at_once:
+        if self._at_once.of(account) >= self._most_at_once:
             message = f'"{account}" has {self._most_at_once} requests under way'
             hint = "end one that waits or follows; the setting api.account_connections is the limit"
             raise errors.Throttled(message, reason="AccountBusy", hint=hint)
-        self._at_once[account] += 1
+        place = self._at_once.take(account)
         try:
             yield
         finally:
-            self._at_once[account] -= 1
-            if not self._at_once[account]:
-                del self._at_once[account]
+            place.give_back()
 
     def owe(self, account: str, key: str, count: int) -> None:
         """Count more requests for one that was admitted and turned out to be worth as many."""

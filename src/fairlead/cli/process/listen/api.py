@@ -54,7 +54,7 @@ async def _run(config: settings.Settings) -> None:
 
         monitor.check = problem
         async with asyncio.TaskGroup() as tasks:
-            serving = _serve(config, store, public, chosen.cluster.server, ready)
+            serving = _serve(config, store, public, chosen.cluster.server, ready, monitor.meter)
             started = (
                 tasks.create_task(serving, name="api"),
                 tasks.create_task(granted.run(), name="rights"),
@@ -66,7 +66,12 @@ async def _run(config: settings.Settings) -> None:
 
 
 async def _serve(
-    config: settings.Settings, store: KubernetesStore, public: TLSListener, address: str, ready: asyncio.Event
+    config: settings.Settings,
+    store: KubernetesStore,
+    public: TLSListener,
+    address: str,
+    ready: asyncio.Event,
+    meter: telemetry.Meter,
 ) -> None:
     """Serve the API on its socket and on TLS until cancelled."""
     from fairlead.cli.core import inprocess
@@ -86,7 +91,7 @@ async def _serve(
     made = app.create_app(services)
     inner = console.create_app(made, has_login=False) if config.console.enabled else made
     async with asyncio.TaskGroup() as doors:
-        doors.create_task(server.serve_unix(inner, config.api_socket, ready=ready), name="socket")
-        doors.create_task(public.serve(made, store, services.backend), name="TLS")
+        doors.create_task(server.serve_unix(inner, config.api_socket, ready=ready, meter=meter), name="socket")
+        doors.create_task(public.serve(made, store, services.backend, meter=meter), name="TLS")
         await ready.wait()
         telemetry.log.info("serving the API", path=public.address)

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fairlead import errors, settings
+from fairlead import errors, settings, telemetry
 from fairlead.cli.process.listen import logins
 from fairlead.serve import authentication, certificate, server, sockets
 from fairlead.serve.accounts import recording, stores
@@ -68,7 +68,9 @@ class TLSListener:
         """Return address and fingerprint, as they are now."""
         return self.address, certificate.fingerprint(self.files)
 
-    async def serve(self, app: Any, store: Store, backend: Backend) -> None:
+    async def serve(
+        self, app: Any, store: Store, backend: Backend, *, meter: telemetry.Meter = telemetry.UNMETERED
+    ) -> None:
         """Serve the API to who has a key, send what happens to webhooks, and hold budgets, until cancelled."""
         context = certificate.open_context(self.files)
         async with asyncio.TaskGroup() as tasks:
@@ -87,11 +89,12 @@ class TLSListener:
             tasks.create_task(keeper.run(), name="budgets")
             refusals = recording.Refusals(self.accounts.audit)
             tasks.create_task(refusals.keep(), name="refusals")
-            guarded = authentication.create_app(app, self.accounts, gate=Gate(self.policy), refusals=refusals)
+            gate = Gate(self.policy, under_way=functools.partial(meter.set, telemetry.UNDER_WAY))
+            guarded = authentication.create_app(app, self.accounts, gate=gate, refusals=refusals)
             seen = guarded
             if self.has_console:
                 seen = console.create_app(guarded, has_login=True, provider=self.provider)
-            await server.serve_tls(seen, self.listener, context, limits=self.limits)
+            await server.serve_tls(seen, self.listener, context, limits=self.limits, meter=meter)
 
 
 def policy(config: settings.APISettings) -> Policy:
