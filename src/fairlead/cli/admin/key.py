@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, TextIO
 
 import click
 
@@ -44,6 +47,15 @@ class Lifetime(click.ParamType[float | None]):
         return found
 
 
+_to_file: Final = click.option(
+    "--output",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="write the key to a new file that you alone may read  [default: print it]",
+)
+
+
 @click.group()
 def group() -> None:
     """Make, list, replace and end API keys."""
@@ -60,11 +72,15 @@ def group() -> None:
 )
 @click.option("--expires", type=Lifetime(), default="90d", show_default=True, metavar="TIME", help="90d, 12h, or never")
 @click.option("--note", default="", metavar="TEXT", help="what it is for, for people")
+@_to_file
 @options.pass_client
-def create_verb(client: Client, /, *, account: str, scopes: Sequence[str], expires: float | None, note: str) -> None:
+def create_verb(
+    client: Client, /, *, account: str, scopes: Sequence[str], expires: float | None, note: str, file: Path | None
+) -> None:
     """Make a key and print it: it is shown this once."""
     request = KeyRequest(account=account, scopes=tuple(scopes), lifetime_s=expires, note=note)
-    _show(client.call("POST", "/v1/keys", NewKey, body=request))
+    with _kept(file) as show:
+        show(client.call("POST", "/v1/keys", NewKey, body=request))
 
 
 @group.command(name="list")
@@ -96,18 +112,47 @@ def revoke_verb(client: Client, *, id_: str) -> None:
     metavar="TIME",
     help="how long the old one is in force beside it; 0s: it ends at once",
 )
+@_to_file
 @options.pass_client
-def rotate_verb(client: Client, *, id_: str, overlap: float | None) -> None:
+def rotate_verb(client: Client, *, id_: str, overlap: float | None, file: Path | None) -> None:
     """Make a key like an old one and print it; the old one ends after the overlap."""
     if overlap is None:
         message = "an old key does not stay for ever"
         raise errors.Invalid(message, reason="OverlapInvalid", hint="`fairlead key create` makes one beside it")
-    _show(client.call("POST", f"/v1/keys/{_id(id_)}:rotate", NewKey, body=RotateRequest(overlap_s=overlap)))
+    with _kept(file) as show:
+        show(client.call("POST", f"/v1/keys/{_id(id_)}:rotate", NewKey, body=RotateRequest(overlap_s=overlap)))
 
 
-def _show(made: NewKey) -> None:
-    """Print a key alone on standard output, so that it can be piped, and what to do with it beside it."""
-    plaintext.echo(made.key)
+@contextlib.contextmanager
+def _kept(file: Path | None) -> Iterator[Callable[[NewKey], None]]:
+    """Give what shows a key, or writes it to a file that is made before the key is: no key is made for nothing.
+
+    Raises: Conflict (`FileExists`); Unavailable (`KeyUnwritable`).
+    """
+    if file is None:
+        yield lambda made: _show(made, plaintext.echo)
+        return
+    try:
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError as error:
+        message = f"{file} is there already"
+        raise errors.Conflict(message, reason="FileExists", hint="choose another name, or move it away") from error
+    except OSError as error:
+        message = f"cannot write {file}: {error.strerror}"
+        raise errors.Unavailable(message, reason="KeyUnwritable", hint="no key was made") from error
+    with os.fdopen(handle, "w") as opened, contextlib.ExitStack() as stack:
+        stack.callback(file.unlink, missing_ok=True)
+        yield lambda made: _show(made, lambda key: _write(opened, key))
+        stack.pop_all()
+
+
+def _write(file: TextIO, key: str) -> None:
+    file.write(f"{key}\n")
+
+
+def _show(made: NewKey, write: Callable[[str], None]) -> None:
+    """Write a key alone, on standard output so that it can be piped, and print what to do with it beside it."""
+    write(made.key)
     ends = f"until {made.view.expires_at[:10]}" if made.view.expires_at else "until it is revoked"
     plaintext.echo(
         f"key {made.view.id} of {made.view.account}, good for {', '.join(made.view.scopes)} {ends}; it is not shown "

@@ -15,6 +15,8 @@ import pytest
 from fairlead.serve.accounts.roles import Role
 from fairlead.serve.console import app as console
 from fairlead.serve.console import guard
+from fairlead.serve.limits.bucket import Rate
+from fairlead.serve.limits.gate import Policy
 from fairlead.wire.kubernetes import core, meta
 from tests.unit.serve.v1.accounts.test_api_accounts import Lab, opened
 from tests.unit.serve.world import World, application, in_process
@@ -259,6 +261,15 @@ async def test_a_key_that_is_not_in_force_is_refused_at_the_login(lab: Lab) -> N
         assert answer.status_code == 401, key
         assert 'role="alert"' in answer.text
         assert "set-cookie" not in answer.headers
+
+
+async def test_an_address_that_guessed_too_often_is_told_to_wait_and_not_that_the_service_is_down(lab: Lab) -> None:
+    lab.app = lab.guarded(Policy(key=Rate(per_s=0, burst=1), address=Rate(per_s=0.01, burst=2)), now=lambda: 0.0)
+    browser = Browser(lab)
+    answers = [await browser.log_in("flk_nix") for _ in range(3)]
+    assert [one.status_code for one in answers] == [401, 401, 429]
+    assert int(answers[2].headers["retry-after"]) > 0
+    assert "refused more than" in answers[2].text
 
 
 async def test_each_role_is_offered_what_it_may(lab: Lab) -> None:

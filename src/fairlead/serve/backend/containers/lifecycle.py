@@ -138,7 +138,9 @@ class LocalLifecycle:
     ) -> tuple[core.Pod, ...]:
         """See `port.Lifecycle.judge`; what is there is listed once for all of them."""
         places = dict.fromkeys(pod.metadata.namespace for pod in pods)
-        seen = _Listed((*await self._present(*places), *_claims(claims, places)))
+        present = await self._present(*places)
+        _check_claims(_Listed(present), claims, places)
+        seen = _Listed((*present, *_claims(claims, places)))
         classes, judged = (await self.store.list(PriorityClass)).items, []
         manifests: list[Mapping[str, Any] | None] = [None] * len(pods) if written is None else [*written]
         for pod, manifest in zip(pods, manifests, strict=True):
@@ -442,6 +444,17 @@ def _admitted(
         most_devices=most_devices,
     )
     return _marked(admitted) if is_tenants else admitted, rules
+
+
+def _check_claims(seen: _Listed, made: Sequence[str], places: Iterable[str]) -> None:
+    """Refuse volumes that would be made beside pods as the store would. Raises: Denied (`Forbidden`)."""
+    for place in places:
+        here = {one.metadata.name for one in seen.list(core.PersistentVolumeClaim, place)}
+        quotas = seen.list(core.ResourceQuota, place)
+        for name in made:
+            if name not in here:
+                quota.check_claims(name, quotas, len(here))
+                here.add(name)
 
 
 def _claims(made: Sequence[str], places: Iterable[str]) -> Iterator[core.PersistentVolumeClaim]:

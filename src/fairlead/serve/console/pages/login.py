@@ -50,7 +50,8 @@ async def enter(api: Asked, body: params.RawBody, provider: Provider) -> litesta
     try:
         answer = await api.ask("POST", "/v1/session", body={"key": fields.get("key", "").strip()})
     except errors.FairleadError as error:
-        status = 401 if isinstance(error, errors.Unauthenticated | errors.RequestError) else 503
+        is_keys = isinstance(error, errors.Unauthenticated | errors.RequestError)
+        status = HTTPStatus.UNAUTHORIZED if is_keys else errors.row_of(error).http
         return _page(following, provider, error=error, status=status)
     return _with_cookies(answer, sessions.with_token(following, answer.value(SessionView).csrf_token))
 
@@ -104,7 +105,9 @@ def _page(
     following: str, provider: str, *, error: errors.FairleadError | None = None, status: int = 200
 ) -> litestar.Response[bytes]:
     text = _text(following, provider, error)
-    return litestar.Response(text.encode("utf-8", "replace"), status_code=status, media_type=HTML)
+    wait_s = None if error is None else error.context.get("retry_after_s")
+    headers = {} if wait_s is None else {"retry-after": str(wait_s)}
+    return litestar.Response(text.encode("utf-8", "replace"), status_code=status, media_type=HTML, headers=headers)
 
 
 def _text(following: str, provider: str, error: errors.FairleadError | None) -> str:

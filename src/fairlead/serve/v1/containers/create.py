@@ -75,6 +75,9 @@ async def create_container(
 
     async def store(once: idempotency.Once | None) -> core.Pod:
         await budgets.check(services, namespace)
+        if claims := [named.name for named in placed.volumes]:
+            # Volumes outlive a refusal: none is made for a pod that would be refused.
+            await services.backend.lifecycle.judge([pod], makes_namespace=bool(placed.tenancy), claims=claims)
         for named in placed.volumes:
             await services.backend.volumes.create(
                 named.name, namespace, labels={}, size="", is_tenants=bool(placed.tenancy)

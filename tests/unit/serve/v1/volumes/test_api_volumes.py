@@ -222,6 +222,23 @@ async def test_a_quota_counts_volumes(as_user: As) -> None:
     assert shown["used"] == {"persistentvolumeclaims": "1"}
 
 
+async def test_a_refused_container_leaves_no_volumes(as_user: As) -> None:
+    root = as_user(0)
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q"},
+        "spec": {"hard": {"persistentvolumeclaims": "3"}},
+    }
+    await root.put("/v1/quotas", json=quota)
+    for asked in (_mounting("a", "b", "c", "d"), _mounting("a", gpus=-1), _mounting("a", "b", cpu="two")):
+        for path in ("/v1/containers?dry_run=true", "/v1/containers"):
+            refused = await root.post(path, json=asked)
+            assert refused.status_code in {403, 422}, refused.text
+    assert (await root.get("/v1/volumes")).json()["items"] == []
+    assert (await root.post("/v1/containers", json=_mounting("a", "b", "c", name="fits"))).status_code == 201
+
+
 @pytest.mark.parametrize("name", ["", "My_Data", "-a", "..", "a/b", "a\0", "ä", "a" * 254, "../../etc"])
 async def test_a_name_that_is_not_one_is_refused(as_user: As, name: str) -> None:
     refused = await as_user(0).post("/v1/volumes", json={"name": name})
