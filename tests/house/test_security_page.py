@@ -25,7 +25,7 @@ attacks; and what the trials named beside defects."""
 
 
 def _rows(root: Path) -> list[str]:
-    lines = (root / "docs/design/security.md").read_text().splitlines()
+    lines = (root / "docs/design/security-findings.md").read_text().splitlines()
     return [line for line in lines if re.match(r"\| [ASKVCDUN]\d+ \|", line)]
 
 
