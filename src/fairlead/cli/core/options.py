@@ -353,8 +353,15 @@ def _lines(file: Path) -> Iterator[str]:
         raise errors.Invalid(
             message, reason="EnvFileUnreadable", hint="a line is KEY=VALUE, KEY or # a remark"
         ) from error
-    for line in text.split("\n"):  # not by every character that Python takes for the end of a line
+    for number, line in enumerate(
+        text.split("\n"), 1
+    ):  # not by every character that Python takes for the end of a line
         if (word := line.removesuffix("\r").lstrip()) and not word.startswith("#"):
+            name = word.partition("=")[0]
+            if any(letter.isspace() for letter in name):
+                message = f'line {number} of --env-file "{file}": "{name}" is not the name of a variable'
+                hint = "write NAME=VALUE, without export and without spaces before the ="
+                raise errors.Invalid(message, reason="EnvFileUnreadable", hint=hint)
             yield word
 
 
