@@ -353,9 +353,7 @@ def _lines(file: Path) -> Iterator[str]:
         raise errors.Invalid(
             message, reason="EnvFileUnreadable", hint="a line is KEY=VALUE, KEY or # a remark"
         ) from error
-    for number, line in enumerate(
-        text.split("\n"), 1
-    ):  # not by every character that Python takes for the end of a line
+    for number, line in enumerate(text.split("\n"), 1):
         if (word := line.removesuffix("\r").lstrip()) and not word.startswith("#"):
             name = word.partition("=")[0]
             if any(letter.isspace() for letter in name):
