@@ -14,7 +14,8 @@ from fairlead.cli.core import options
 def test_a_name_with_spaces_is_none(tmp_path: Path, line: str) -> None:
     file = tmp_path / "env"
     file.write_text(f"# a remark\nGOOD=a b = c\n{line}\n")
-    with pytest.raises(errors.Invalid, match=r'line 3 of --env-file ".*env": ".*" is not the name of a variable') as bad:
+    said = r'line 3 of --env-file ".*env": ".*" is not the name of a variable'
+    with pytest.raises(errors.Invalid, match=said) as bad:
         options.environment((), (file,), {})
     assert "without export" in str(bad.value.hint)
 
