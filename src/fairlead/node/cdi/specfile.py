@@ -144,6 +144,19 @@ def read_stamp(path: Path) -> stamp.Stamp | None:
         return None
 
 
+def devices_of_boot(path: Path, boot_id: str) -> tuple[str, ...]:
+    """Return the names of a spec's devices; none where it is not ours, or its stamp is of no boot or of another one."""
+    if is_replaced(path):
+        return ()
+    mark = read_stamp(path)
+    if mark is None or not boot_id or mark.boot_id != boot_id:
+        return ()
+    try:
+        return tuple(device.name for device in parse.parse_spec(path.read_bytes()).devices)
+    except (OSError, cdi_errors.DocumentError):
+        return ()
+
+
 def remove(path: Path) -> bool:
     """Remove a spec and its stamp; False: there was no spec."""
     stamp.beside(path).unlink(missing_ok=True)

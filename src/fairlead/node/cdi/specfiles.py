@@ -116,8 +116,16 @@ class SpecFiles:
         return self.names
 
     def hide(self) -> None:
-        """Show no device but those that `show` names, from the first file on."""
-        self._shown = frozenset()
+        """Show no device but those that `show` names, from the first file on.
+
+        Until it is first called, those stay that our files of this boot show: pods held them when the last agent ended,
+        however it did, and a container that is started meanwhile needs its spec.
+        """
+        self._shown = frozenset(
+            cdikind.qualified(kind, name)
+            for kind in self._own
+            for name in specfile.devices_of_boot(self.path(kind), self._boot_id)
+        )
 
     async def show(self, names: frozenset[str]) -> None:
         """Make the files show these devices, by qualified name, and no others; a kind without any has no file.

@@ -63,6 +63,7 @@ class Runtime:
         self._fetch = fetch.Fetch(images, Registries(folder), Fetched(folder))
         self._devices = devices
         self._settings = settings
+        self._node_folder = settings.state.run / "device-nodes"
         self._exports = exports.Exports(settings.claims_folder)
         self._identity = identity
         self._failures: dict[tuple[str, str], int] = {}
@@ -224,7 +225,7 @@ class Runtime:
         wanted = spec.with_secrets(wanted, pod, item, grants=grants, held=taken)
         wanted = spec.in_tenancy(wanted, tenancy)
         resolved = (await self._resolve(pod, item, wanted)).beside(spec.device_paths(grants))
-        wanted = userids.mapped(wanted, ids, resolved, self._settings.state.run / "device-nodes")
+        wanted = userids.mapped(wanted, ids, resolved, self._node_folder)
         # What reads the isolation back starts while the engine works: its interpreter takes some 20 ms.
         async with readback.started_ahead(is_wanted=bool(resolved.paths)) as probe:
             telemetry.crash_point("kubelet.before-create")
@@ -410,7 +411,7 @@ class Runtime:
         ]
         folder = self._settings.node.cdi_folder
         found = [await asyncio.to_thread(edits.resolve, some, folder) for some in names if some]
-        first, problem = userids.decide(tenancy, found, is_required=setting == "always")
+        first, problem = userids.decide(tenancy, found, self._node_folder, is_required=setting == "always")
         if problem:
             self.note(pod, steps.host_user_ids(item.name, problem, at=time.time()))
         return first

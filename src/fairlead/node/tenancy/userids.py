@@ -45,28 +45,32 @@ def machine_problem(root: Path = Path("/")) -> str:
     return ""
 
 
-def pod_problem(found: Iterable[edits.Resolved]) -> str:
-    """Return why a pod with these devices can have no user namespace; empty: it can."""
+def pod_problem(found: Iterable[edits.Resolved], folder: Path) -> str:
+    """Return why a pod with these devices can have no user namespace; empty: it can.
+
+    Args: found: what the CDI specs say of each container.   folder: for the nodes of `_stand_in`.
+    """
     for one in found:
         if one.hooks:
             return f"{one.hooks[0]}, which a CDI spec names as a hook, cannot run inside of one"
         for source, place, _ in one.nodes:
-            if source == place and (closed := _closed_folder(source)) is not None:
+            needed = source if source == place else str(folder / "node")
+            if (closed := _closed_folder(needed, besides=folder)) is not None:
                 return f"{closed} is closed to others, so that {source} cannot be shown inside of one"
     return ""
 
 
 def decide(
-    tenancy: Tenancy, found: Iterable[edits.Resolved], *, is_required: bool, root: Path = Path("/")
+    tenancy: Tenancy, found: Iterable[edits.Resolved], folder: Path, *, is_required: bool, root: Path = Path("/")
 ) -> tuple[int | None, str]:
     """Return the first user id of a pod's user namespace, or None and why it has none.
 
-    Args:   found: what the CDI specs say of each container.
+    Args:   found, folder: as of `pod_problem`.
     Raises: Unavailable (`UserNamespaceUnusable`): it must have one.
     """
     first = tenancy.status.first_user_id
     problem = machine_problem(root) if first else "the tenancy has no user ids yet"
-    problem = problem or pod_problem(found)
+    problem = problem or pod_problem(found, folder)
     if problem and is_required:
         message = f'a container of tenancy "{tenancy.metadata.name}" has no user namespace: {problem}'
         raise errors.Unavailable(message, reason=_REASON, hint="mend it, or set engine.user_namespaces to auto")
@@ -155,9 +159,14 @@ def _restore_mode(name: str, found: os.stat_result, folder: int | None) -> None:
         os.close(handle)
 
 
-def _closed_folder(path: str) -> Path | None:
-    """Return the uppermost folder on the way to a path that others may not pass; None: they reach it."""
+def _closed_folder(path: str, *, besides: Path) -> Path | None:
+    """Return the uppermost folder on the way to a path that others may not pass; None: they reach it.
+
+    Args: besides: a folder that `_stand_in` makes passable before the container starts.
+    """
     for folder in reversed(Path(path).parents):
+        if folder == besides:
+            continue
         try:
             if not folder.stat().st_mode & stat.S_IXOTH:
                 return folder

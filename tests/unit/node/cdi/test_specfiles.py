@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors
+from fairlead.model import cdikind
 from fairlead.model.driver import DeviceNode, ModeDevice, ModeFiles
 from fairlead.model.gpu import Driver, Inventory, Vendor
 from fairlead.node.cdi import specfiles
+from fairlead.plan.cdi import generate
 from fairlead.wire.cdi import stamp
 from fairlead_cdi import parse
 from tests import gpus
@@ -130,3 +132,31 @@ async def test_what_containers_get_beside_gpus_has_kinds_of_its_own_that_no_ledg
     assert "/host" not in json.dumps(found)
     await specs.ensure(inventory, (driver,))
     assert not list(tmp_path.glob("fairlead.dev-*.json"))
+
+
+async def test_what_pods_held_when_an_agent_died_stays_shown_until_the_ledger_says_otherwise(tmp_path: Path) -> None:
+    inventory, drivers = gpus.driven(3)
+    names = [f"fairlead.dev/gpu={gpu.uuid}" for gpu in inventory.gpus]
+
+    def agent(boot_id: str = "b") -> specfiles.SpecFiles:
+        specs = specfiles.SpecFiles(tmp_path, recipe=generate.Recipe(kinds=cdikind.ALLOCATED), boot_id=boot_id)
+        specs.hide()
+        return specs
+
+    def shown() -> list[str]:
+        texts = [json.loads(path.read_text()) for path in tmp_path.glob("fairlead.dev-gpu.json")]
+        return [f"fairlead.dev/gpu={device['name']}" for text in texts for device in text["devices"]]
+
+    first = agent()
+    await first.ensure(inventory, drivers)
+    assert shown() == []
+    await first.show(frozenset(names[:2]))
+    assert sorted(shown()) == sorted(names[:2])
+
+    second = agent()
+    await second.ensure(inventory, drivers)
+    assert sorted(shown()) == sorted(names[:2])
+    await second.show(frozenset(names[1:2]))
+    assert shown() == names[1:2]
+    await agent("another boot").ensure(inventory, drivers)
+    assert shown() == []

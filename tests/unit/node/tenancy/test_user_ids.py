@@ -18,6 +18,7 @@ from fairlead.wire.fairlead.tenancy import Tenancy, TenancyStatus
 from fairlead.wire.kubernetes import meta
 
 FIRST = userids.FIRST + 7 * userids.SIZE
+NODES = Path("/run/fairlead/device-nodes")
 SPEC = ContainerSpec(name="a", image="localhost/a", cdi_devices=("k8s.fairlead.dev/gpu=0",), env={"A": "b"})
 
 
@@ -86,22 +87,24 @@ def test_a_machine_that_cannot_says_why(tmp_path: Path, change: dict[str, str], 
 def test_a_hook_and_a_node_that_nobody_reaches_keep_a_pod_out(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     source = str(tmp_path / "dev/nvidia0")
-    assert "is closed" in node.pod_problem([Resolved(), Resolved(nodes=((source, source, "rw"),))])
-    # One that is shown elsewhere is bound, and its source is opened by root.
-    assert node.pod_problem([Resolved(nodes=((source, "/dev/nvidia0", "rw"),))]) == ""
-    assert "/usr/bin/hook, which" in node.pod_problem([Resolved(hooks=("/usr/bin/hook",))])
-    assert node.pod_problem([Resolved(nodes=(("/dev/null", "/dev/null", "rw"),))]) == ""
+    assert "is closed" in node.pod_problem([Resolved(), Resolved(nodes=((source, source, "rw"),))], NODES)
+    # One that is shown elsewhere is bound, and its source is opened by root; a node of its numbers must be reached.
+    moved = [Resolved(nodes=((source, "/dev/nvidia0", "rw"),))]
+    assert node.pod_problem(moved, NODES) == ""
+    assert "is closed" in node.pod_problem(moved, tmp_path / "nodes")
+    assert "/usr/bin/hook, which" in node.pod_problem([Resolved(hooks=("/usr/bin/hook",))], NODES)
+    assert node.pod_problem([Resolved(nodes=(("/dev/null", "/dev/null", "rw"),))], tmp_path / "nodes") == ""
 
 
 def test_a_pod_gets_its_tenancys_ids_or_the_reason_why_not_and_is_refused_where_it_must(tmp_path: Path) -> None:
     root = _machine(tmp_path)
     red = Tenancy(metadata=meta.ObjectMeta(name="red"), status=TenancyStatus(first_user_id=FIRST))
     hooked = Resolved(hooks=("/usr/bin/hook",))
-    assert node.decide(red, [], is_required=True, root=root) == (FIRST, "")
-    assert node.decide(red, [hooked], is_required=False, root=root)[0] is None
-    assert "no user ids yet" in node.decide(Tenancy(), [], is_required=False, root=root)[1]
+    assert node.decide(red, [], NODES, is_required=True, root=root) == (FIRST, "")
+    assert node.decide(red, [hooked], NODES, is_required=False, root=root)[0] is None
+    assert "no user ids yet" in node.decide(Tenancy(), [], NODES, is_required=False, root=root)[1]
     with pytest.raises(errors.Unavailable, match='tenancy "red" has no user namespace: /usr/bin/hook') as caught:
-        node.decide(red, [hooked], is_required=True, root=root)
+        node.decide(red, [hooked], NODES, is_required=True, root=root)
     assert "engine.user_namespaces" in (caught.value.hint or "")
 
 
