@@ -146,12 +146,10 @@ def read_stamp(path: Path) -> stamp.Stamp | None:
 
 def devices_of_boot(path: Path, boot_id: str) -> tuple[str, ...]:
     """Return the names of a spec's devices; none where it is not ours, or its stamp is of no boot or of another one."""
-    if is_replaced(path):
-        return ()
-    mark = read_stamp(path)
-    if mark is None or not boot_id or mark.boot_id != boot_id:
-        return ()
     try:
+        mark = None if is_replaced(path) else read_stamp(path)
+        if mark is None or not boot_id or mark.boot_id != boot_id:
+            return ()
         return tuple(device.name for device in parse.parse_spec(path.read_bytes()).devices)
     except (OSError, cdi_errors.DocumentError):
         return ()
