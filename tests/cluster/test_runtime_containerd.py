@@ -261,6 +261,38 @@ def test_containerd_itself_reads_what_was_meant(release: str, version: int) -> N
     assert without_imports(after) == without_imports(before)
 
 
+_V2 = 'version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata]\nruntime_type = "kata"\n'
+_V3 = 'version = 3\n[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.kata]\nruntime_type = "kata"\n'
+_IMPORT = 'imports = ["/etc/containerd/conf.d/*.toml"]\n'
+
+
+@pytest.mark.parametrize("release", ["1.7", "2"])
+@pytest.mark.parametrize(
+    ("main", "other"),
+    [("", ""), ("disabled_plugins = []\n", ""), (f"version = 2\n{_IMPORT}", _V2), (_IMPORT, _V2)],
+)
+def test_files_without_a_version_are_read_as_the_model_says(release: str, main: str, other: str) -> None:
+    _assert_both_count(release, main, other)
+
+
+@pytest.mark.parametrize(
+    ("main", "other"), [(f"version = 2\n{_IMPORT}", _V3), (f"version = 3\n{_IMPORT}", _V2), (_IMPORT, _V3)]
+)
+def test_files_of_two_versions_are_read_as_the_model_says(main: str, other: str) -> None:
+    _assert_both_count("2", main, other)
+
+
+def _assert_both_count(release: str, main: str, other: str) -> None:
+    with enginehost.booted(release) as host:
+        host.write(enginehost.MAIN, main)
+        if other:
+            host.write("/etc/containerd/conf.d/99-other.toml", other)
+        host.configure()
+        runtimes = host.dump()["plugins"][SECTIONS[3 if release == "2" else 2]]["containerd"]["runtimes"]
+    assert {"fairlead", "nvidia"} <= runtimes.keys()
+    assert ("kata" in runtimes) is bool(other)
+
+
 def test_crio_itself_reads_what_was_meant() -> None:
     with criohost.booted() as host:
         host.write_main()

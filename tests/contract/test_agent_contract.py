@@ -275,6 +275,19 @@ async def test_an_orderly_stop_leaves_neither_socket_nor_spec(home_folder: Path)
     assert list((home_folder / "cdi").iterdir()) == []
 
 
+async def test_an_orderly_stop_keeps_the_spec_while_a_pod_has_devices_of_it(home_folder: Path) -> None:
+    home = Home(home_folder, 2)
+    async with home.kubelet():
+        async with home.agent():
+            await home.until_capacity(2, 2)
+            await home.start("pod", 1)
+        assert home.spec.exists()  # a container that crashes now is started again by it
+        async with home.agent():
+            await home.until_capacity(2, 2)
+            await home.end("pod")
+        assert not home.spec.exists()
+
+
 async def test_agents_that_change_places_leave_the_specs_to_the_one_that_serves(home_folder: Path) -> None:
     home = Home(home_folder, 2)
     async with home.kubelet(), contextlib.AsyncExitStack() as older:
@@ -287,6 +300,7 @@ async def test_agents_that_change_places_leave_the_specs_to_the_one_that_serves(
         await home.until_capacity(2, 2)
         await home.start("pod", 1)
         assert home.spec.exists()
+        await home.end("pod")
     assert not home.spec.exists()
 
 

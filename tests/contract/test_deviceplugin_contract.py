@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -533,6 +534,24 @@ async def test_a_folder_that_is_removed_is_made_again(folder: Path, node: Node) 
         await node.watch.ticks.wait(node.watch.ticks.version)
     async with Kubelet(folder) as kubelet:
         await kubelet.until_list(NVIDIA, BOTH_HEALTHY)
+
+
+async def test_a_mount_of_a_folder_that_was_deleted_ends_the_plugin(tmp_path: Path) -> None:
+    folder = tmp_path / "device-plugins"
+    folder.mkdir()
+    # What a container's mount goes on showing once the node's folder is deleted: a folder without a name.
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    folder.rmdir()
+    try:
+        dead = Path(f"/proc/self/fd/{handle}")
+        endpoint = deviceplugin.Endpoint(deviceplugin.Plugin(NVIDIA), dead)
+        monitor = foldermonitor.FolderMonitor(dead)
+        with pytest.raises(errors.Unavailable, match="was deleted on the node") as caught:
+            async with asyncio.timeout(PATIENCE_S):
+                await registration.Registrar(endpoint, monitor, first_wait_s=0.05).run()
+        assert caught.value.reason == deviceplugin.FOLDER_GONE
+    finally:
+        os.close(handle)
 
 
 async def test_a_socket_path_that_is_too_long_is_refused_with_the_settings_that_shorten_it(tmp_path: Path) -> None:

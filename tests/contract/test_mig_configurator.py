@@ -154,6 +154,17 @@ async def test_what_is_in_use_is_spared_and_the_change_done_once_it_is_free(node
     assert await node.reached("success", after=3) == "success"
 
 
+async def test_a_second_choice_that_fails_is_told_too_and_once(node: Node) -> None:
+    await node.reached("success")
+    for name in ("nonsense", "rubbish"):
+        node.choose(name)
+        async with asyncio.timeout(30):
+            while node.told[-1][0] != name:  # noqa: ASYNC110 (nobody tells: the state is the same)
+                await asyncio.sleep(0.01)
+    assert [(name, state) for name, state, _ in node.told[2:]] == [("nonsense", "failed"), ("rubbish", "failed")]
+    assert "rubbish" in node.told[-1][2]
+
+
 async def test_an_unknown_configuration_fails_and_the_next_choice_is_taken(node: Node) -> None:
     await node.reached("success")
     node.choose("nonsense")

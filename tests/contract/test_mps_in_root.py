@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlead import command
 from fairlead.kernel.programs import mpscontrol
 from fairlead.model.ids import GPUUUID
 from fairlead.node.sharing import mpsdaemon
@@ -31,6 +32,8 @@ async def carry_out(base: Path, node: Path) -> dict[str, object]:
     """Start, ask and end a daemon in the root of a node. Returns: what was seen."""
     program = MPSProgram(argv=(sys.executable, "-I", "-S", str(mpscontrol.__file__)), root=str(node))
     folders = mpsdaemon.folders_of(base, GPU)
+    # The agent's image has Python and no other program: no sh, unshare, mount or chroot.
+    command.PATH = str(base.parent / "no-programs")  # type: ignore[misc]
     control = mpsdaemon.Control(GPU, folders, program)
     await control.start()
     pid = mpsdaemon.find_daemon(folders)

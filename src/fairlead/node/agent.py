@@ -178,8 +178,15 @@ class _Agent:
             told=lambda *said: self._note(self.events.mps_changed, *said),
             is_standing_by=self._stands_by,
         )
-        kept, seen, listed = self.holdings, self.watch.snapshots, settings.node.metrics_counters
-        self._exporter = exporter.Exporter(self.node, silicon, snapshots=seen, holdings=kept, xids=xids, listed=listed)
+        self._exporter = exporter.Exporter(
+            self.node,
+            silicon,
+            snapshots=self.watch.snapshots,
+            holdings=self.holdings,
+            xids=xids,
+            listed=settings.node.metrics_counters,
+            host_label=settings.node.metrics_host_label,
+        )
         self._others = otherholders.OtherHolders(self.holdings, self.of_store.pods if self.of_store else None)
         self.plugins = pluginset.PluginSet(
             tasks,
@@ -270,10 +277,15 @@ class _Agent:
             await asyncio.shield(self._leave_specs())
 
     async def _leave_specs(self) -> None:
-        """Remove the specs, unless another agent hands out devices by the same files."""
+        """Remove the specs, unless another agent hands out devices by the same files, or a container needs them.
+
+        A container of a pod that holds devices may crash while we are away: without its spec the engine could not start
+        it again until we are back, if ever (a bad value in an upgrade).
+        """
         self._has_successor = self._stands_by()
         try:
-            if not self._has_successor:
+            ours = {one.resource for one in self.advertised.value}
+            if not self._has_successor and not await self.holdings.are_held(ours):
                 await self.specs.remove()
         finally:
             self._has_left_specs.set()

@@ -154,6 +154,11 @@ class NodeSettings:
         text="dcgm-exporter's list of counters, a CSV file: which of DCGM's metrics are shown, with which types and "
         "help texts; default: all",
     )
+    metrics_host_label: str = row(
+        "hostname",
+        choices=("hostname", "Hostname", "both"),
+        text="label of the node's name in those metrics: `Hostname` is what released dcgm-exporters write",
+    )
     reregister_s: float = row(1.0, unit="s", text="first wait before registration is tried again; doubles to 30 s")
 
 

@@ -13,6 +13,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -491,3 +492,20 @@ async def test_numbers_are_not_tried_by_an_agent_that_may_not_make_nodes() -> No
     opens, unread = json.loads(said)
     assert opens == {"/dev/null": "OK"}
     assert unread == ["what open() says of numbers without a node: making one needs CAP_MKNOD"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user takes root")
+@pytest.mark.parametrize(("mode", "outcome"), [(0o444, "OK"), (0o666, "OK"), (0o644, "EACCES"), (0o000, "EACCES")])
+def test_a_node_that_nobody_may_write_is_opened_as_its_driver_opens_it(mode: int, outcome: str) -> None:
+    # The agent's container has no CAP_DAC_OVERRIDE: for it, as for this user, modes count.
+    text = Path(openprobe.__file__).read_text()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "nvidia-cap3"
+        path.touch()
+        path.chmod(mode)
+        Path(folder).chmod(0o755)
+        become = "os.setgroups([]); os.setgid(65534); os.setuid(65534)"
+        program = f"{text.partition('if __name__')[0]}\n{become}\nprint(open_outcome(sys.argv[1]))"
+        argv = [sys.executable, "-I", "-S", "-c", program, str(path)]
+        done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{outcome}\n"

@@ -34,6 +34,7 @@ def withdraw(config: settings.Settings, *, label: str | None, within_s: float) -
                 key, _, value = label.partition("=")
                 agents = Selector(namespace=config.cluster.namespace, labels={key: value})
                 await withdrawal.until_ended(store, agents, within_s=within_s)
+                await withdrawal.remove_tests(store, config.cluster.namespace)
             return await withdrawal.withdraw(store)
 
     telemetry.configure(config.log.level, config.log.format)

@@ -41,11 +41,12 @@ def access(config: settings.Settings) -> Access:
     from fairlead.store.kubernetes import credentials
 
     context = click.get_current_context(silent=True)
-    env = invocation.current(context).env if context is not None else {}
-    home = Path(env.get("HOME") or "/")
-    chosen = config.cluster
+    call = invocation.current(context) if context is not None else invocation.Invocation(env={})
+    home = Path(call.env.get("HOME") or "/")
+    # What stands before the verb (`fairlead --kubeconfig FILE scheduler`) counts for processes, too.
+    file, name = call.kubeconfig or config.cluster.kubeconfig, call.context or config.cluster.context
     try:
-        return credentials.find(env, home=home, file=chosen.kubeconfig, context=chosen.context or None)
+        return credentials.find(call.env, home=home, file=file, context=name or None)
     except errors.Unavailable as error:
         if error.reason != MISSING:
             raise

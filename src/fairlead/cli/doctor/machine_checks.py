@@ -33,6 +33,7 @@ def check(seen: Seen) -> Iterator[Finding]:
     yield from _kernel(seen)
     yield from _disk(seen)
     yield from _engine(seen)
+    yield from _configured(seen)
     yield from specs.check(seen.cdi, expects=bool(seen.service and seen.gpus.gpus))
     yield from _service(seen)
     if seen.service:
@@ -127,6 +128,23 @@ def _engine(seen: Seen) -> Iterator[Finding]:
 
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".") if part.isdecimal())
+
+
+def _configured(seen: Seen) -> Iterator[Finding]:
+    """Judge what `fairlead runtime configure` left, as `fairlead runtime check` does."""
+    for (engine, config), verdict in seen.configured.items():
+        for what in verdict.findings:
+            yield Finding(
+                check="runtime",
+                level="fail",
+                what=f"{engine} is not configured as it should be: {what}",
+                why="containers of that engine start without their GPUs, or not at all",
+                fix=f"fairlead runtime configure --engine {engine} --config {config}, with the options as before",
+            )
+        for what in verdict.notes:
+            yield Finding(check="runtime", level="warn", what=what, why=f"what is in {config} has no effect on it")
+        if not verdict.findings:
+            yield Finding(check="runtime", level="ok", what=f"{engine} is configured ({config})")
 
 
 def _service(seen: Seen) -> Iterator[Finding]:

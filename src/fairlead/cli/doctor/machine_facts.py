@@ -27,6 +27,7 @@ from fairlead.kernel import socketpeer
 from fairlead.model import cdikind
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Vendor
+from fairlead.node.engines import judge, records
 from fairlead.node.isolation import ownfolder
 from fairlead.plan.lease.row import State
 from fairlead.serve.backend import vgpus
@@ -127,6 +128,8 @@ class Seen:
     """The key of its Secrets."""
     tenancy: tenancy.Facts = dataclasses.field(default_factory=tenancy.Facts)
     """What isolates tenancies."""
+    configured: Mapping[tuple[str, str], judge.Verdict] = dataclasses.field(default_factory=dict)
+    """Engines that `fairlead runtime configure` configured, by name and main file, and what they do of it."""
     config_problem: str = ""
     """Why the agent's configuration is not in force; empty: it is, or nothing is known of it."""
     was_simulated: bool = False
@@ -212,8 +215,13 @@ async def _collect_service(
         ),
         secret=secret.collect(folder, kept),
         tenancy=await tenancy.collect(config),
+        configured=await _configured(folder),
         rules=await _audit(config, folder, own_folder) if os.geteuid() == 0 else None,
     )
+
+
+async def _configured(folder: Path) -> Mapping[tuple[str, str], judge.Verdict]:
+    return await judge.judge_all(records.ChangeRecords(folder / "engines"))
 
 
 async def _engine_now(config: Settings, status: Status) -> EngineView:
@@ -413,6 +421,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
         mps=mps.collect(config.state.folder),
         lease=lease.collect(config.lease_folder, is_off=config.lease.ledger == "off"),
         tenancy=await tenancy.collect(config),
+        configured=await _configured(config.state.folder),
         was_simulated=simulated.exists(),
     )
 

@@ -11,7 +11,7 @@ import asyncio
 import difflib
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final
@@ -21,10 +21,10 @@ import click
 from fairlead import errors
 from fairlead.cli.core import invocation, plaintext, stopping
 from fairlead.inject import launcher, policy
-from fairlead.node.engines import charlinks, records
+from fairlead.node.engines import charlinks, judge, records
 from fairlead.node.engines import files as enginefiles
 from fairlead.plan import charlinks as charlinks_plan
-from fairlead.plan.engineconfig import table
+from fairlead.plan.engineconfig import commandline, table
 from fairlead.plan.engineconfig.model import Location, Request
 from fairlead.plan.gpu.allocation import enginesupport
 
@@ -85,10 +85,18 @@ def configure_verb(ctx: click.Context, /, *, engine: str, is_dry: bool, **option
         kata_folder=options["kata_folder"],
     )
     config = options["config"] or table.ENGINES[engine].config
-    version = _version(engine, options["engine_version"])
+    found = asyncio.run(judge.find_running(engine, config))
+    if not options["config"]:
+        commandline.refuse_elsewhere(engine, config, found)
+    program = judge.find_program(engine, found)
+    version = _version(engine, options["engine_version"], program)
     place = Location(config=config, drop_in=options["drop_in"] or "", version=version)
     recorded = _recorded(ctx)
-    planned, _ = enginefiles.configure(engine, place, request, recorded=recorded, is_dry=True)
+    planned, proposal = enginefiles.configure(engine, place, request, recorded=recorded, is_dry=True)
+    conflicts = commandline.find_conflicts(engine, found, proposal)
+    _refuse_unmet(engine, (*conflicts, *asyncio.run(judge.ask(program, place, request, proposal))))
+    for line in filter(None, (*proposal.unmet, commandline.elsewhere(engine, config, found))):
+        plaintext.echo(f"warning: {line}", err=True)
     if is_dry:
         _show_diff(planned)
         return
@@ -97,9 +105,17 @@ def configure_verb(ctx: click.Context, /, *, engine: str, is_dry: bool, **option
     _show(done, engine)
 
 
-def _version(engine: str, given: str | None) -> tuple[int, ...] | None:
+def _refuse_unmet(engine: str, lines: Sequence[str]) -> None:
+    if lines:
+        message = f"{engine} would not do what is asked for: {'; '.join(lines)}"
+        raise errors.Conflict(
+            message, reason="EngineIgnoresConfig", hint="mend what is named there; nothing was written"
+        )
+
+
+def _version(engine: str, given: str | None, program: str) -> tuple[int, ...] | None:
     if given is None:
-        return asyncio.run(enginefiles.ask_version(engine))
+        return asyncio.run(enginefiles.ask_version(engine, program=program))
     found = enginesupport.parse_version(given)
     if found is None:
         message = f'"{given}" is not a release of {engine}'
@@ -151,13 +167,13 @@ def _lines(content: bytes | None) -> list[str]:
 
 @group.command("unconfigure")
 @_engine_options
+@click.option("--drop-in", metavar="PATH", callback=_absolute, help="refuse if ours is another file than this one")
 @_dry_run
 @click.pass_context
-def unconfigure_verb(ctx: click.Context, *, engine: str, config: str | None, is_dry: bool) -> None:
+def unconfigure_verb(ctx: click.Context, *, engine: str, config: str | None, drop_in: str | None, is_dry: bool) -> None:
     """Take everything back: files are what they were, later changes by others stay."""
-    outcome = enginefiles.unconfigure(
-        engine, config or table.ENGINES[engine].config, recorded=_recorded(ctx), is_dry=is_dry
-    )
+    place = config or table.ENGINES[engine].config
+    outcome = enginefiles.unconfigure(engine, place, recorded=_recorded(ctx), drop_in=drop_in or "", is_dry=is_dry)
     if is_dry:
         _show_diff(outcome)
     else:
@@ -169,13 +185,14 @@ def unconfigure_verb(ctx: click.Context, *, engine: str, config: str | None, is_
 @click.pass_context
 def check_verb(ctx: click.Context, *, engine: str, config: str | None) -> None:
     """Say whether an engine is still configured as it should be, and whether it injects CDI devices at all."""
-    version = asyncio.run(enginefiles.ask_version(engine))
     place = config or table.ENGINES[engine].config
-    found = enginefiles.check(engine, place, recorded=_recorded(ctx), version=version)
-    for line in found:
+    found = asyncio.run(judge.judge_written(engine, place, recorded=_recorded(ctx)))
+    for line in found.findings:
         plaintext.echo(line)
-    if found:
-        message = f"{engine} is not configured as it should be ({len(found)} findings)"
+    for line in found.notes:
+        plaintext.echo(f"note: {line}", err=True)
+    if found.findings:
+        message = f"{engine} is not configured as it should be ({len(found.findings)} findings)"
         hint = f"fairlead runtime configure --engine {engine}, with the options as before"
         raise errors.Conflict(message, reason="EngineConfigStale", hint=hint)
     plaintext.echo(f"{engine} is configured ({place})")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass
+from typing import Final
 
 from fairlead import errors
 from fairlead.plan.dra import devicetaint
@@ -21,6 +22,8 @@ from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 from fairlead.wire.kubernetes.node import nodefeature
 from fairlead.wire.kubernetes.scheduling.devicetaintrule import DeviceTaintRule
+
+_TESTS: Final = {"app.kubernetes.io/part-of": "fairlead", "app.kubernetes.io/component": "test"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +63,19 @@ async def _follow_to_the_end(store: Store, agents: Selector, left: set[str], *, 
             return
 
 
+async def remove_tests(store: Store, namespace: str) -> None:
+    """Remove the pods that `helm test` left, which helm does not; they stay until now for their output."""
+    with contextlib.suppress(errors.Denied):  # a role from before there was that right
+        for pod in (await store.list(core.Pod, Selector(namespace=namespace, labels=_TESTS))).items:
+            with contextlib.suppress(errors.NotFound):
+                await store.delete(core.Pod, pod.metadata.name, namespace, uid=pod.metadata.uid)
+
+
 async def withdraw(store: Store) -> Withdrawn:
-    """Take everything back; what is gone meanwhile is not an error. Idempotent."""
-    devices = (await store.list(GPUDevice)).items
+    """Take everything back; what is gone meanwhile is not an error, and neither is a kind that is. Idempotent."""
+    devices = list[GPUDevice]()
+    with contextlib.suppress(errors.NotFound):  # the kind was removed first, and its objects with it
+        devices += (await store.list(GPUDevice)).items
     for device in devices:
         with contextlib.suppress(errors.NotFound):
             await store.delete(GPUDevice, device.metadata.name)

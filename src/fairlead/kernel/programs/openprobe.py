@@ -51,9 +51,13 @@ def _name(error: OSError) -> str:
 
 
 def open_outcome(path: str) -> str:
-    """Return what opening a path for reading and writing says."""
+    """Return what opening a path for reading and writing says; for reading alone, where its mode allows no writing.
+
+    NVIDIA's capability nodes (`nvidia-caps/nvidia-cap*`, 0444) are opened so: they are tokens, and hold nothing.
+    """
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC))
+        how = os.O_RDWR if os.stat(path).st_mode & 0o222 else os.O_RDONLY  # noqa: PTH116 (pathlib is slow to load)
+        os.close(os.open(path, how | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError as error:
         return _name(error)
     return "OK"

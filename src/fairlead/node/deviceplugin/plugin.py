@@ -44,6 +44,8 @@ SOCKET_START: Final = "fairlead-"
 """How the names of our plugins' sockets begin."""
 SWEPT: Final = "PluginSocketSwept"
 """Why a socket is not served: its folder was emptied between bind and rename."""
+FOLDER_GONE: Final = "PluginFolderGone"
+"""Why a socket can never be served again by this process: its mount shows a folder that was deleted."""
 LONGEST_SOCKET_PATH: Final = 107
 """Bytes. Source: unix(7), sun_path without its final NUL."""
 
@@ -361,10 +363,11 @@ class Endpoint:
     async def start(self) -> None:
         """Serve on a fresh socket and dial it; an earlier server is stopped first.
 
-        Raises: Unavailable: the folder refuses a socket, or the socket does not answer.
+        Raises: Unavailable: the folder refuses a socket (for ever: `FOLDER_GONE`), or the socket does not answer.
         """
         await self.stop()
         self._assert_path_fits()
+        await asyncio.to_thread(self._assert_folder_lives)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers([wire.device_plugin_handlers(self.plugin)])
         # Made beside its path and moved there once it answers: at no moment is there no plugin at the path.
@@ -385,6 +388,21 @@ class Endpoint:
         self._identity = identify(self.path)
         async with grpc.aio.insecure_channel(wire.target(self.path), options=wire.CHANNEL_OPTIONS) as channel:
             await wire.DevicePluginStub(channel).options(timeout_s=DIAL_TIMEOUT_S)
+
+    def _assert_folder_lives(self) -> None:
+        """Refuse a folder that has no name any more.
+
+        A path leads to one only through a mount, as a container has it: the node's folder was deleted and made again,
+        and the mount goes on showing the old one. The kernel takes no file there (ENOENT).
+        """
+        try:
+            links = self.path.parent.stat().st_nlink
+        except OSError:
+            return
+        if links == 0:
+            message = f"{self.path.parent} was deleted on the node; this process's mount still shows the deleted folder"
+            hint = "the agent ends, so that its container is started again with the folder that is there now"
+            raise errors.Unavailable(message, reason=FOLDER_GONE, hint=hint, path=str(self.path.parent))
 
     def _assert_path_fits(self) -> None:
         if (size := len(bytes(self.path))) > LONGEST_SOCKET_PATH:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from pathlib import Path
 from typing import Final
 
@@ -93,6 +93,9 @@ def parse_holdings(answer: pb.ListPodResourcesResponse) -> tuple[Holding, ...]:
     )
 
 
+LAST_LOOK_S: Final = 2.0
+"""How long an ending agent waits for the kubelet to say who holds its devices."""
+_MOST_NAMES: Final = 5
 STARTING_S: Final = 10.0
 """What a kubelet that begins beside us may take until it answers."""
 
@@ -133,6 +136,23 @@ class Holdings:
         Where none was, devices are offered; they stay so while one starts, or its first pod would be refused.
         """
         return not self._settled.is_set()
+
+    async def are_held(self, resources: Collection[str]) -> bool:
+        """Return whether pods have devices of these resources, or the kubelet that is here never said.
+
+        It is asked once more; where it does not answer in time, its last list counts.
+        """
+        found = self.latest.value
+        if not resources or (found is None and not self.socket.exists()):
+            return False
+        with contextlib.suppress(errors.FairleadError, TimeoutError):
+            async with asyncio.timeout(LAST_LOOK_S):
+                found = await list_holdings(self.socket)
+        pods = None if found is None else {f"{one.namespace}/{one.pod}" for one in found if one.resource in resources}
+        if pods is None or pods:
+            names = "unknown" if pods is None else ", ".join(sorted(pods)[:_MOST_NAMES])
+            telemetry.log.info("devices are held", pod=names)
+        return pods is None or bool(pods)
 
     async def until_known(self, within_s: float) -> None:
         """Return as soon as the list is known or the kubelet is away, at the latest after a time."""

@@ -6,8 +6,9 @@ each tick a `Registrar` compares what is there with what it did: own socket gone
 than the one registered with → register; no kubelet reads the list any more → register. The last is how two plugins of
 one resource change places: a kubelet that loses the old one's stream hangs up on the plugin that is registered, the new
 one, and sends it nothing. Of two agents the newer wins: whose socket was replaced by one that answers stands by until
-that one is gone. Failures are retried with doubling, jittered waits that a new socket cuts short. Nothing here ever
-gives up; only cancellation ends it, and takes the socket along.
+that one is gone. Failures are retried with doubling, jittered waits that a new socket cuts short. One is not: where the
+kubelet's folder was deleted, this process's mount of it is dead, and only another container has the new one, so the
+error is raised and ends the agent. Otherwise only cancellation ends it, and takes the socket along.
 
 Source: kubernetes pkg/kubelet/cm/devicemanager/plugin/v1beta1/handler.go, runClient.
 """
@@ -75,7 +76,10 @@ class Registrar:
         endpoint.plugin.on_unwatched = self._unwatched
 
     async def run(self) -> None:
-        """Serve and stay registered until cancelled; then end the streams and remove the socket."""
+        """Serve and stay registered until cancelled; then end the streams and remove the socket.
+
+        Raises: Unavailable (`plugin.FOLDER_GONE`): this process can never serve again.
+        """
         waits = Backoff(first_s=self._first_wait_s, last_s=LONGEST_WAIT_S)
         try:
             while True:
@@ -83,6 +87,8 @@ class Registrar:
                 try:
                     await self._reconcile()
                 except errors.FairleadError as error:
+                    if error.reason == plugin.FOLDER_GONE:
+                        raise
                     await self._after_failure(error, waits)
                 else:
                     waits.reset()

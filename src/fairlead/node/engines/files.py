@@ -50,16 +50,18 @@ class Outcome:
     """What the shim becomes; none: its own choice."""
 
 
-async def ask_version(engine: str) -> tuple[int, ...] | None:
+async def ask_version(engine: str, *, program: str = "") -> tuple[int, ...] | None:
     """Ask an engine's program for its release; None: it is not installed, or does not say.
 
     The program is looked for on the PATH of who asks, then on ours: an engine in an unusual folder, as k3s and the like
     have it, must not pass for one of unknown release.
+
+    Args: program: the path of the one that runs, if that is known; it is asked first.
     """
-    for name in table.ENGINES[engine].programs:
-        program = shutil.which(name) or name
+    for name in (*([program] if program else ()), *table.ENGINES[engine].programs):
+        path = shutil.which(name) or name
         try:
-            done = await command.run((program, "--version"), env=command.base_env(), timeout_s=_ASK_S)
+            done = await command.run((path, "--version"), env=command.base_env(), timeout_s=_ASK_S)
         except errors.Unavailable:
             continue
         if done.code == 0:
@@ -92,9 +94,9 @@ class _View:
         return None if entry.original is None and rest.split() in _NOTHING else rest
 
     def glob(self, pattern: str) -> Sequence[str]:
-        # Not pathlib's: to engines `**` is one folder, not the whole disk.
+        # Not pathlib's: to engines `**` is one folder, not the whole disk. They sort folder by folder.
         found = glob.glob(pattern, include_hidden=True)  # noqa: PTH207
-        return sorted(path for path in found if self.read(path) is not None)
+        return sorted((path for path in found if self.read(path) is not None), key=lambda path: path.split("/"))
 
 
 def _view(record: records.Record | None) -> _View:
@@ -190,15 +192,25 @@ def _write(steps: Iterable[Step]) -> None:
             files.rewrite(path, step.after)
 
 
-def unconfigure(engine: str, config: str, *, recorded: records.ChangeRecords, is_dry: bool = False) -> Outcome:
+def unconfigure(
+    engine: str, config: str, *, recorded: records.ChangeRecords, drop_in: str = "", is_dry: bool = False
+) -> Outcome:
     """Bring an engine's files back to what they were before us; without a record nothing is done.
 
-    Raises:  ProtocolError: the record, or a file that was changed since, cannot be read.   Unavailable: as above.
+    Args:    drop_in: refuse where ours is another file than this one; empty: whichever it is.
+    Raises:  NotFound (`DropInUnknown`): as said.   Unavailable: as above.
+             ProtocolError: the record, or a file that was changed since, cannot be read.
     """
     with contextlib.nullcontext() if is_dry else recorded.locked():
         record = recorded.load(engine, config)
         if record is None:
             return Outcome(steps=())
+        ours = [entry.path for entry in record.entries if not entry.changes]
+        if drop_in and drop_in not in ours:
+            message = (
+                f"{drop_in} was not written by fairlead for {engine} ({config}); {', '.join(ours) or 'no file'} was"
+            )
+            raise errors.NotFound(message, reason="DropInUnknown", hint="leave --drop-in out, or name that file")
         view = _view(record)
         # The main file first: from then on nothing leads to our drop-in.
         steps = _steps({entry.path: view.read(entry.path) for entry in reversed(record.entries)})
@@ -213,10 +225,21 @@ def unconfigure(engine: str, config: str, *, recorded: records.ChangeRecords, is
         return Outcome(steps=steps, notes=kept)
 
 
-def check(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """What stands on disk, held against what `configure` would write now."""
+
+    place: Location
+    request: Request
+    proposal: Proposal
+    findings: tuple[str, ...]
+    """What is not as it would be left; none: all is."""
+
+
+def review(
     engine: str, config: str, *, recorded: records.ChangeRecords, version: tuple[int, ...] | None = None
-) -> tuple[str, ...]:
-    """Return what is not as `configure` would leave it now; nothing: all is.
+) -> Review:
+    """Hold an engine's files against what `configure` would make of them now.
 
     Args:    version: the engine's release now; None: what it was when it was configured.
     Raises:  NotFound (`EngineUnconfigured`): we never configured it.   Others as `configure`.
@@ -236,4 +259,11 @@ def check(
         found.append(f"{step.path}: {why}")
     if not Path(proposal.program).exists():
         found.append(f"{proposal.program}: the handler's program is not there")
-    return tuple(found)
+    return Review(place=place, request=record.request, proposal=proposal, findings=tuple(found))
+
+
+def check(
+    engine: str, config: str, *, recorded: records.ChangeRecords, version: tuple[int, ...] | None = None
+) -> tuple[str, ...]:
+    """Return what is not as `configure` would leave it now; nothing: all is. Raises: as `review`."""
+    return review(engine, config, recorded=recorded, version=version).findings

@@ -97,6 +97,15 @@ class ChangeRecords:
                 f"{path} cannot be read: {error}", reason="RecordMalformed", hint=hint
             ) from error
 
+    def list_places(self) -> tuple[tuple[str, str], ...]:
+        """Return engine and main file of every record that can be read."""
+        found = []
+        for path in sorted(self.folder.glob("*.json")):
+            with contextlib.suppress(OSError, ValueError, errors.FairleadError):
+                record = _decode(path.read_bytes())
+                found.append((record.engine, record.place.config))
+        return tuple(found)
+
     def save(self, record: Record) -> None:
         """Write the record. Raises: Unavailable: the disk refuses."""
         data = json.dumps(_encode(record), indent=1).encode()

@@ -63,15 +63,17 @@ class Exporter:
         holdings: podresources.Holdings,
         xids: XIDCounts,
         listed: Path | None = None,
+        host_label: str = "hostname",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Ask nothing yet.
 
         Args:    node: the node's name.   listed: file of what of DCGM's the page shows; None: all.
-                 clock: monotonic seconds.
+                 host_label: as `dcgm.Node.host_label`.   clock: monotonic seconds.
         Raises:  as `read_counters`.
         """
         self._node, self._sampler, self._clock = node, sampler, clock
+        self._host_label = host_label
         self._snapshots, self._holdings = snapshots, holdings
         self._xids, self._counters = xids, read_counters(listed)
         self._sampling = asyncio.Lock()
@@ -95,6 +97,7 @@ class Exporter:
             verdicts=snapshot.verdicts,
             holders=holder.find_holders(self._holdings.latest.value or (), table),
             xids=self._xids.by_gpu,
+            host_label=self._host_label,
         )
         families = dcgm.families(node, self._samples)
         if self._counters is not None:

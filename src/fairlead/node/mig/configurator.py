@@ -73,6 +73,7 @@ class Configurator:
         self._partitioner = partitioner
         self._file, self._default, self._labels = file, default, labels
         self._in_use, self._told = in_use, told
+        self._last_told = ("", "", "")
         self.drain: drain.Drain | None = None
         """Ends the pods in the way, where that is allowed; None: nothing does."""
         self._patience_s = patience_s
@@ -140,8 +141,11 @@ class Configurator:
         return not problem
 
     def _tell(self, name: str, state: str, text: str) -> None:
-        if self.state.set(state):
+        """Tell what is new: the state, or of the same state another configuration or another reason."""
+        is_new = self.state.set(state)
+        if is_new or (name, state, text) != self._last_told:
             self._told(name, state, text)
+        self._last_told = (name, state, text)
 
     async def _reconcile(self, name: str) -> str:
         """Return what is still not as it should be; empty: nothing. Raises: as planning and applying."""

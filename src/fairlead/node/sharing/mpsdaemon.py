@@ -17,11 +17,13 @@ import os
 import shutil
 import signal
 import stat
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from fairlead import command, errors
+from fairlead.kernel.programs import mpsenter
 from fairlead.model.ids import GPUUUID
 from fairlead.plan.sharing import mps
 from fairlead.silicon.port import MPSProgram
@@ -35,13 +37,7 @@ _END_S: Final = 10.0
 _LOOK_S: Final = 0.05
 _LARGEST: Final = 1 << 16
 _LAST_LINES: Final = 1 << 12
-# $0 is the daemon's base folder, $1 the root it runs in, the rest the program. The mounts are its own, unseen
-# elsewhere. Where the root is mounted read-only, as in a container of ours, the base folder is laid over it.
-_IN_OWN_MEMORY: Final = (
-    'root=$1 && shift && mount --bind "$0/shm" "$root/dev/shm" && '
-    '{ [ "$root" = / ] || mount --bind "$0" "$root$0"; } && exec "$@" </dev/null >>"$0/log/fairlead.log" 2>&1'
-)
-_PLAIN: Final = 'shift && exec "$@" </dev/null >>"$0/log/fairlead.log" 2>&1'
+_ENTER: Final = (sys.executable, "-I", "-S", str(mpsenter.__file__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +125,7 @@ class Control:
     async def start(self) -> None:
         """Start the daemon, and return once it answers. Raises: Unavailable: it cannot start, or does not answer."""
         await asyncio.to_thread(self._prepare)
-        done = await command.run(self._argv("-d", script=True), env=self._env, timeout_s=_START_S, largest=_LARGEST)
+        done = await command.run(self._argv("-d", starts=True), env=self._env, timeout_s=_START_S, largest=_LARGEST)
         if done.code:
             raise await self._not_started(done.last_line or f"exit code {done.code}")
         end = asyncio.get_running_loop().time() + _START_S
@@ -174,13 +170,13 @@ class Control:
             hint = "set FAIRLEAD_PLUGIN_MPS_ROOT to a folder that may be written"
             raise errors.Unavailable(message, reason="MPSFolderRefused", hint=hint) from error
 
-    def _argv(self, *arguments: str, script: bool = False) -> list[str]:
-        root, own = self._program.root, self._program.has_own_memory
-        program = [*(("chroot", root) if root != "/" else ()), *self._program.argv, *arguments]
-        if not script:
+    def _argv(self, *arguments: str, starts: bool = False) -> list[str]:
+        """Return what starts the daemon, or a client of it; the agent's image has no program but Python."""
+        program = [*self._program.argv, *arguments]
+        if not starts and self._program.root == "/":
             return program
-        apart = ["unshare", "--mount", "--propagation", "private", "--"] if own else []
-        return [*apart, "sh", "-c", _IN_OWN_MEMORY if own else _PLAIN, str(self._folders.base), root, *program]
+        how = "ask" if not starts else "apart" if self._program.has_own_memory else "start"
+        return [*_ENTER, str(self._folders.base), self._program.root, how, *program]
 
     async def check(self) -> None:
         """Return if the daemon answers. Raises: Unavailable: it does not."""

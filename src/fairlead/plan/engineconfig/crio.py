@@ -16,6 +16,8 @@ from fairlead.wire.text import toml
 
 _DROP_IN: Final = "zz-fairlead.conf"
 _KATA: Final = "kata-qemu-nvidia-gpu"
+_DEEPEST: Final = 3
+"""Levels of folders that are looked into; CRI-O knows no bound."""
 _BYPASS: Final = "inherit_default_runtime"
 """Would start the default runtime's program instead of ours."""
 
@@ -28,7 +30,7 @@ def propose(place: Location, request: Request, host: HostFiles) -> Proposal:
     """
     drop_in = place.drop_in or posixpath.join(f"{place.config}.d", _DROP_IN)
     files = {}
-    for path in (place.config, *host.glob(posixpath.join(posixpath.dirname(drop_in), "*"))):
+    for path in (place.config, *_list_drop_ins(host, posixpath.dirname(drop_in))):
         data = host.read(path)
         if data is not None:
             files[path] = tree.table(toml.parse(data, path=path), "crio", "runtime", where=path)
@@ -40,12 +42,20 @@ def propose(place: Location, request: Request, host: HostFiles) -> Proposal:
     program, underlying = tree.program("crio", tree.text(source, "runtime_path", where=place.config), request)
     ours = _section(section, request, {**source, "runtime_path": program})
     for path, later in files.items():
-        if path != place.config and path > drop_in and (key := tree.find_overruled(ours, later)):
+        is_later = path != place.config and path.split("/") > drop_in.split("/")
+        if is_later and (key := tree.find_overruled(ours, later)):
             tree.refuse_undone(path, drop_in, f"says otherwise about {key}")
     body = toml.emit({"crio": {"runtime": ours}})
     head = f"{HEADER}; `fairlead runtime unconfigure` takes it away.\n\n"
     made = Edit(path=drop_in, before=None, after=head.encode() + body)
     return Proposal(program=program, runtimes=underlying, edits=(made,), notes=notes)
+
+
+def _list_drop_ins(host: HostFiles, folder: str) -> list[str]:
+    """Return the files of a folder and of the folders in it, in CRI-O's order: name by name, folder by folder."""
+    patterns = ("/".join(["*"] * depth) for depth in range(1, _DEEPEST + 1))
+    found = (path for pattern in patterns for path in host.glob(f"{folder}/{pattern}"))
+    return sorted(found, key=lambda path: path.split("/"))
 
 
 def _joined(files: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

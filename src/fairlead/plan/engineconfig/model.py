@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -97,3 +97,7 @@ class Proposal:
     """OCI runtimes the engine was configured with so far, for the shim to become; none: the shim's own choice."""
     edits: tuple[Edit, ...]
     notes: tuple[str, ...] = ()
+    unmet: tuple[str, ...] = ()
+    """Why the engine would not do what is requested all the same."""
+    documents: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    """The files that the engine would read, parsed, in its order; none: not known for this engine."""

@@ -102,6 +102,8 @@ FIELDS: Final = (
 """What a sample gives, in the order of the page."""
 XID: Final = ("DCGM_FI_DEV_XID_ERRORS", "code of the newest XID error; 0: none since the agent began")
 XID_COUNT: Final = ("DCGM_EXP_XID_ERRORS_COUNT", "XID errors since the agent began, by code")
+HOST_LABELS: Final = {"both": ("hostname", "Hostname")}
+"""Released dcgm-exporters write `Hostname`, their newer sources `hostname`."""
 HEALTH: Final = ("fairlead_gpu_health", "1 where the GPU is offered, 0 where it is not, with the reason")
 
 
@@ -118,6 +120,13 @@ class Node:
     """By UUID of the GPU or MIG device."""
     xids: Mapping[GPUUUID, Mapping[int, int]]
     """How often each GPU reported each XID, the newest code last."""
+    host_label: str = "hostname"
+    """Label of the node's name: `hostname`, `Hostname` or `both`."""
+
+    @property
+    def host(self) -> dict[str, str]:
+        """The node's name by its labels."""
+        return dict.fromkeys(HOST_LABELS.get(self.host_label, (self.host_label,)), self.name)
 
 
 def families(node: Node, samples: Iterable[Sample]) -> list[exposition.Family]:
@@ -153,7 +162,7 @@ def _identity(node: Node, gpu: GPU) -> dict[str, str]:
         "pci_bus_id": gpu.pci_bus_id,
         "device": device,
         "modelName": gpu.name,
-        "hostname": node.name,
+        **node.host,
         "DCGM_FI_DRIVER_VERSION": versions.get(gpu.vendor, ""),
     }
 
@@ -193,7 +202,7 @@ def _health_family(node: Node) -> exposition.Family:
             "gpu": str(gone.index),
             "UUID": gone.uuid or "",
             "pci_bus_id": gone.pci_bus_id or "",
-            "hostname": node.name,
+            **node.host,
             "reason": gone.reason,
         }
         family.series.append((exposition.labels(about), 0))

@@ -91,7 +91,7 @@ SCHEDULER: Final = (
     *_verbs("list watch", "replicasets", group="apps"),
     *_verbs("list watch", "statefulsets", group="apps"),
     *_verbs("list watch", "poddisruptionbudgets", group="policy"),
-    *_verbs("list watch", "queues", group=_GPUS),
+    *_verbs("get list watch", "queues", group=_GPUS),
     *_verbs("list watch", "gpudevices", group=_GPUS),
     *_verbs("update", "queues", group=_GPUS, part="status"),
     *(

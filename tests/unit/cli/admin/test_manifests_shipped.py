@@ -14,6 +14,7 @@ import fairlead
 from fairlead import settings
 from fairlead.cli.admin import manifests
 from fairlead.cli.process import agent
+from fairlead.silicon.sim import profile
 from fairlead.wire.kubernetes import gpudevice
 from tests.cluster import charts
 from tests.unit.cli.admin import access
@@ -56,6 +57,54 @@ def test_every_setting_of_the_agent_and_no_other_is_a_value_of_the_chart() -> No
     options = {word for option in agent.agent.params for word in option.opts}
     taken = {row.key for row in settings.rows() if f"--{row.key.replace('.', '-').replace('_', '-')}" in options}
     assert {row.key for row in settings.rows() if re.search(pattern, row.key)} == taken
+
+
+def accepts(schema: dict[str, Any], value: object) -> bool:
+    """Whether a value is of a schema's type, enumeration and pattern, as helm judges it."""
+    kinds: dict[str, type | tuple[type, ...]] = {
+        "string": str,
+        "boolean": bool,
+        "integer": int,
+        "number": (int, float),
+        "array": list,
+        "object": dict,
+    }
+    if "enum" in schema and value not in schema["enum"]:
+        return False
+    named = schema.get("type", [])
+    types = [named] if isinstance(named, str) else named
+    if types and not any(
+        isinstance(value, kinds[kind]) and (kind == "boolean" or not isinstance(value, bool)) for kind in types
+    ):
+        return False
+    return not isinstance(value, str) or re.search(schema.get("pattern", ""), value) is not None
+
+
+def test_a_value_that_would_end_a_component_at_its_start_is_refused_by_the_chart() -> None:
+    values = json.loads((manifests.CHART / "values.schema.json").read_text())["properties"]
+    machine = values["silicon"]["properties"]["simulate"]
+    assert all(accepts(machine, name) for name in ("", *profile.list_names()))
+    assert not any(accepts(machine, name) for name in ("h100x9", "h100x8 ", "H100X8"))
+    networks = values["tenancies"]["properties"]["networks"]["items"]
+    assert all(accepts(networks, text) for text in ("10.0.0.0/8", "0.0.0.0/0", "192.168.1.255/32", "fd00::/8", "::/0"))
+    for wrong in ("10.0.0.0/33", "10.0.0/8", "256.0.0.0/8", "fd00::/129", "10.0.0.0/", "x/8", "10.0.0.0/08"):
+        assert not accepts(networks, wrong), wrong
+
+
+def test_a_setting_of_the_agent_has_its_type_in_the_chart_too() -> None:
+    schema = json.loads((manifests.CHART / "values.schema.json").read_text())
+    chart = schema["properties"]["agent"]["properties"]["settings"]
+    rows = [row for row in settings.rows() if re.search(chart["propertyNames"]["pattern"], row.key)]
+    assert chart["properties"].keys() <= {row.key for row in rows}
+    for row in rows:
+        own = chart["properties"].get(row.key, chart["additionalProperties"])
+        default = "" if row.default is None else row.default
+        assert accepts(own, default if isinstance(default, bool | int | float) else str(default)), row.key
+        if row.choices or row.type in {bool, int, float}:
+            assert not accepts(own, "certainly not"), row.key
+            assert not accepts(own, []), row.key
+        if row.type in {int, float}:
+            assert not accepts(own, value=True), row.key
 
 
 def test_services_variables_never_reach_a_container() -> None:

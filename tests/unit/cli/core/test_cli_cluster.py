@@ -43,6 +43,16 @@ def test_without_any_cluster_the_next_step_is_named(verb: str, tmp_path: Path) -
     assert "--cluster-kubeconfig" in answer.stderr
 
 
+@pytest.mark.parametrize("verb", ["scheduler", "controller", "withdraw"])
+def test_what_stands_before_the_verb_counts_for_processes_too(verb: str, kubeconfig: Path, tmp_path: Path) -> None:
+    # The file's context is none that it has: so it was read, and that context was meant.
+    named = ("--kubeconfig", str(kubeconfig), "--context", "three")
+    answer = fairlead(*named, verb, env={"HOME": str(tmp_path)})
+    assert answer.exit_code != 0
+    assert "three" in answer.stderr
+    assert "no kubeconfig at" not in answer.stderr
+
+
 def test_a_kubeconfig_that_is_named_and_not_there_is_an_error_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(errors.Unavailable) as refused:
         cluster.access(_settings(kubeconfig=tmp_path / "none"))

@@ -16,6 +16,7 @@ from fairlead.engine import machine
 from fairlead.kernel import socketpeer
 from fairlead.model.gpu import GPU, GPUHealth, UnreadableGPU
 from fairlead.model.ids import GPUUUID
+from fairlead.node.engines import judge
 from fairlead.plan.cdi import conflict
 from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView, Holder
 from fairlead.serve.v1.nodes.view import NodeView
@@ -288,6 +289,18 @@ def test_a_device_that_two_files_define_is_a_failure_with_both_files_and_the_com
     assert found.other in item.what
     assert "systemctl disable --now nvidia-cdi-refresh.path" in item.fix
     assert "mv /var/run/cdi/nvidia.yaml /var/run/cdi/nvidia.yaml.before" in item.fix
+
+
+def test_an_engine_that_does_not_do_what_was_configured_fails() -> None:
+    place = ("containerd", "/etc/containerd/config.toml")
+    for verdict, level, words in (
+        (judge.Verdict(findings=("no handler",)), "fail", "no handler"),
+        (judge.Verdict(notes=("it reads another",)), "warn", "it reads another"),
+        (judge.Verdict(), "ok", "containerd is configured"),
+    ):
+        seen = dataclasses.replace(_GOOD, configured={place: verdict})
+        first = next(item for item in machine_checks.check(seen) if item.check == "runtime")
+        assert (first.level, words in first.what) == (level, True)
 
 
 def test_a_refused_configuration_is_why_no_plugin_has_registered() -> None:

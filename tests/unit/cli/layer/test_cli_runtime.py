@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 from fairlead import command, errors
 from fairlead.cli.core import invocation
 from fairlead.cli.layer import runtime
+from fairlead.node.engines import running
+from fairlead.plan.engineconfig import commandline, table
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="launchers must belong to root")
 MAIN = "version = 2 # two\n"
@@ -25,8 +28,11 @@ class Home:
         self.main.write_text(MAIN)
 
     def run(self, *arguments: object, engine: str = "containerd", config: Path | None = None) -> click.testing.Result:
-        given = invocation.Invocation(env={"FAIRLEAD_STATE_FOLDER": str(self.folder / "state")})
         line = [str(arguments[0]), "--engine", engine, "--config", str(config or self.main), *map(str, arguments[1:])]
+        return self.invoke(line)
+
+    def invoke(self, line: list[str]) -> click.testing.Result:
+        given = invocation.Invocation(env={"FAIRLEAD_STATE_FOLDER": str(self.folder / "state")})
         runner = click.testing.CliRunner()
         return runner.invoke(runtime.group, line, obj=given, catch_exceptions=False, standalone_mode=False)
 
@@ -87,6 +93,28 @@ def test_check_passes_and_fails_with_the_finding(home: Home, monkeypatch: pytest
     home.configure()
     assert home.run("check").stdout == f"containerd is configured ({home.main})\n"
     (home.folder / "conf.d" / "zz-fairlead.toml").unlink()
+    with pytest.raises(errors.Conflict, match="1 findings"):
+        home.run("check")
+
+
+def test_where_the_running_engine_reads_another_file_nothing_is_written(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = commandline.Running(program="containerd", config="/etc/k0s/containerd.toml", pid=7)
+
+    async def find(_: str) -> tuple[commandline.Running, ...]:
+        return (other,)
+
+    monkeypatch.setattr(running, "find", find)
+    monkeypatch.setattr(command, "PATH", str(home.folder))
+    usual = dataclasses.replace(table.ENGINES["containerd"], config=str(home.main))
+    monkeypatch.setitem(table.ENGINES, "containerd", usual)
+    line = ["configure", "--engine", "containerd", "--folder", str(home.folder / "lib"), "--engine-version", "1.7"]
+    with pytest.raises(errors.Conflict, match=r"reads /etc/k0s/containerd\.toml"):
+        home.invoke(line)
+    assert [path.name for path in home.folder.iterdir()] == ["config.toml"]
+    # A path that somebody chose is written, and the same is said.
+    assert "/etc/k0s/containerd.toml" in home.configure().stderr
     with pytest.raises(errors.Conflict, match="1 findings"):
         home.run("check")
 

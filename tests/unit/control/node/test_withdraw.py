@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -57,3 +58,38 @@ async def test_agents_that_live_are_waited_for() -> None:
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(50):
         tasks.create_task(withdraw.until_ended(store, _AGENTS, within_s=5))
         await store.delete(core.Pod, "agent-1", "fairlead", grace_s=0)
+
+
+class WithoutKinds(MemoryStore):
+    """A cluster whose definitions of our kinds were removed before `withdraw` ran."""
+
+    async def list(self, kind: type[Any], selector: Selector = Selector()) -> Any:  # noqa: B008 (frozen)
+        if kind.API_VERSION.startswith("fairlead.dev/"):
+            raise errors.NotFound(f"the server has no {kind.PLURAL}", reason="KindUnknown")
+        return await super().list(kind, selector)
+
+
+async def test_labels_go_where_the_kinds_are_gone_already() -> None:
+    store = WithoutKinds()
+    await _publish(store, "one")
+    assert await withdraw.withdraw(store) == withdraw.Withdrawn(nodes=("one",))
+    (node,) = (await store.list(core.Node)).items
+    assert node.metadata.labels == {"kubernetes.io/os": "linux"}
+
+
+async def test_what_helm_test_left_goes_and_nothing_else_of_the_namespace() -> None:
+    store = MemoryStore()
+    labels = {"app.kubernetes.io/part-of": "fairlead", "app.kubernetes.io/component": "test"}
+    for name, space, given in (
+        ("test-gpu", "fairlead", labels),
+        ("mine", "fairlead", {"app.kubernetes.io/component": "test"}),
+        ("test-gpu", "other", labels),
+    ):
+        await store.create(core.Pod(metadata=meta.ObjectMeta(name=name, namespace=space, labels=given)))
+    await withdraw.remove_tests(store, "fairlead")
+    left = {
+        (pod.metadata.namespace, pod.metadata.name)
+        for pod in (await store.list(core.Pod)).items
+        if not pod.metadata.deletion_timestamp
+    }
+    assert left == {("fairlead", "mine"), ("other", "test-gpu")}

@@ -290,7 +290,7 @@ def test_a_file_that_crio_reads_later_may_add_but_not_take_back() -> None:
 
 
 def test_a_containerd_without_its_cri_plugin_is_told() -> None:
-    assert any("CRI plugin" in note for note in containerd({CONTAINERD: 'disabled_plugins = ["cri"]\n'}).notes)
+    assert any("CRI plugin" in one for one in containerd({CONTAINERD: 'disabled_plugins = ["cri"]\n'}).unmet)
 
 
 def test_annotations_reach_the_shim_only_where_the_engine_does_not_inject() -> None:
@@ -345,3 +345,12 @@ def test_a_drop_in_that_no_import_finds_is_refused(drop_in: str) -> None:
 def test_an_import_cannot_look_at_the_whole_disk() -> None:
     with pytest.raises(errors.ProtocolError, match="in more than 2 places"):
         containerd({CONTAINERD: 'version = 2\nimports = ["/*/*/*/*.toml"]\n'})
+
+
+def test_a_folder_among_crio_s_drop_ins_is_read_in_its_place() -> None:
+    late = {"/etc/crio/crio.conf.d/zzz/9.conf": '[crio.runtime.runtimes.fairlead]\nruntime_path = "/x"\n'}
+    with pytest.raises(errors.Conflict, match="already"):
+        crio(late)
+    late = {"/etc/crio/crio.conf.d/zzz/9.conf": '[crio.runtime.runtimes.nvidia]\nruntime_path = "/x"\n'}
+    with pytest.raises(errors.Conflict, match=r"zzz/9\.conf is read after .* says otherwise about runtimes"):
+        crio(late)

@@ -154,3 +154,15 @@ def test_a_sample_of_a_gpu_that_no_scan_has_named_waits_for_the_next() -> None:
 def test_no_product_name_breaks_the_page(name: str) -> None:
     page = read(node(dataclasses.replace(GPU_ONE, name=name)), SAMPLE)
     assert page["DCGM_FI_DEV_GPU_UTIL"][0][0]["modelName"] == name
+
+
+@pytest.mark.parametrize(
+    ("wanted", "labels"), [("hostname", {"hostname"}), ("Hostname", {"Hostname"}), ("both", {"hostname", "Hostname"})]
+)
+def test_the_node_is_named_by_the_label_that_dashboards_ask_for(wanted: str, labels: set[str]) -> None:
+    gone = UnreadableGPU(index=1, pci_bus_id=None, uuid=None, reason="Lost", message="gone")
+    page = read(node(GPU_ONE, unreadable=(gone,), host_label=wanted))
+    for name, series in page.items():
+        for found, _ in series:
+            assert {key for key in found if key.lower() == "hostname"} == labels, name
+            assert {found[key] for key in labels} == {"n1"}

@@ -2,21 +2,24 @@
 
 One pod serves a secret word in the tenancy, in other tenancies and in none; then one pod in each place tries to reach
 what it must and what it must not, and writes what it found as its output. They are made with the rights of the person
-who asks, need an image with a shell and Python or busybox, and are removed afterwards, also those that a killed trial
-left.
+who asks, and are removed afterwards, also those that a killed trial left. In Fairlead's own image, which has Python and
+no shell, they run `kernel.programs.tenancyprobe`; any other image needs a shell, and Python or busybox.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from fairlead import errors
+from fairlead.kernel.programs import tenancyprobe
 from fairlead.plan.pod import podstate
 from fairlead.plan.tenancy import baseline, matrix
 from fairlead.plan.tenancy.matrix import Attempt, Matrix
@@ -37,6 +40,7 @@ _START_S: Final = 60.0
 _LIFE_S: Final = 180
 _STEP_S: Final = 0.3
 _OWN_PODS: Final = {"app.kubernetes.io/part-of": "fairlead"}
+_PYTHON: Final = ("python3", "-I", "-S", "-c", Path(tenancyprobe.__file__).read_text())
 _SERVER: Final = """
 mkdir -p /tmp/fl && cd /tmp/fl && echo WORD > word
 if command -v python3 >/dev/null; then
@@ -77,7 +81,26 @@ class _Try:
     family: int
     expected: bool
     words: tuple[str, ...]
-    """The shell's function and its arguments: addresses, numbers and a word of ours, nothing that a tenant wrote."""
+    """The probe's function and its arguments: addresses, numbers and a word of ours, nothing that a tenant wrote."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Probe:
+    """An image, and how a pod of it serves and tries."""
+
+    image: str
+    is_own: bool
+    """Whether it is Fairlead's, which has no shell."""
+
+    def serving(self, word: str) -> tuple[str, ...]:
+        if self.is_own:
+            return (*_PYTHON, "serve", str(PORT), word)
+        return ("sh", "-c", _SERVER.replace("WORD", word).replace("PORT", str(PORT)))
+
+    def trying(self, tries: Sequence[_Try]) -> tuple[str, ...]:
+        if self.is_own:
+            return (*_PYTHON, "try", json.dumps([[_times(one), *one.words] for one in tries]))
+        return ("sh", "-c", _script(tries))
 
 
 class ClusterTrial:
@@ -100,7 +123,8 @@ class ClusterTrial:
         spaces = [baseline.namespace_name(item), *(space for _, space in places)]
         try:
             await self._remove(spaces)
-            found, left_out = await self._tried(item, places, image or await self._image())
+            probe = _Probe(image=image or await self._image(), is_own=not image)
+            found, left_out = await self._tried(item, places, probe)
             return matrix.judge(name, found, left_out=left_out)
         except (errors.Unavailable, errors.Denied, errors.Conflict, errors.Invalid) as error:
             return matrix.judge(name, (), errors.sentence(error))
@@ -108,18 +132,18 @@ class ClusterTrial:
             await self._remove(spaces)
 
     async def _tried(
-        self, item: Tenancy, places: Sequence[tuple[str, str]], image: str
+        self, item: Tenancy, places: Sequence[tuple[str, str]], probe: _Probe
     ) -> tuple[tuple[Attempt, ...], tuple[str, ...]]:
         """Return what was tried, and what could not be: a place that takes no pod is left out by name."""
         name, space = item.metadata.name, baseline.namespace_name(item)
         word = secrets.token_hex(16)
-        serving = _SERVER.replace("WORD", word).replace("PORT", str(PORT))
+        serving = probe.serving(word)
         left_out: list[str] = []
-        mine = await self._create(space, serving, image)
+        mine = await self._create(space, serving, probe.image)
         made = []
         for title, where in places:
             try:
-                made.append((title, where, await self._create(where, serving, image)))
+                made.append((title, where, await self._create(where, serving, probe.image)))
             except errors.Denied as error:
                 left_out.append(f"{title}: {errors.sentence(error)}")
         mine = await self._until(mine, _runs)
@@ -132,11 +156,11 @@ class ClusterTrial:
         for title, _, server in far:
             wanted += _serving(name, title, server, word, expected=False)
         wanted += [*(await self._around(name)), _names(item)]
-        trials = [(await self._create(space, _script(wanted), image), wanted)]
+        trials = [(await self._create(space, probe.trying(wanted), probe.image), wanted)]
         for title, where, _ in far:
             back = _serving(title, name, mine, word, expected=False)
             try:
-                trials.append((await self._create(where, _script(back), image), back))
+                trials.append((await self._create(where, probe.trying(back), probe.image), back))
             except errors.Denied as error:
                 left_out.append(f"{title}, towards {name}: {errors.sentence(error)}")
         found = [one for pod, tries in trials for one in await self._found(pod, tries)]
@@ -183,7 +207,7 @@ class ClusterTrial:
 
     # pods
 
-    async def _create(self, space: str, script: str, image: str) -> core.Pod:
+    async def _create(self, space: str, argv: tuple[str, ...], image: str) -> core.Pod:
         small = core.ResourceRequirements(
             requests={"cpu": "10m", "memory": "32Mi"}, limits={"cpu": "500m", "memory": "128Mi"}
         )
@@ -194,7 +218,7 @@ class ClusterTrial:
         container = core.Container(
             name="main",
             image=image,
-            command=("sh", "-c", script),
+            command=argv,
             image_pull_policy="IfNotPresent",
             resources=small,
             security_context=confined,
@@ -268,10 +292,15 @@ def _names(item: Tenancy) -> _Try:
     return _Try(source=item.metadata.name, target="names (DNS)", family=4, expected=expected, words=words)
 
 
+def _times(one: _Try) -> int:
+    """Return how often something is tried: what should answer may be slow once."""
+    return 4 if one.expected else 1
+
+
 def _script(tries: Sequence[_Try]) -> str:
     """Return the client's script: every word of it is ours, an address of an object's status, or a variable."""
     lines = [
-        " ".join(("try", str(number), "4" if one.expected else "1", *(f'"{word}"' for word in one.words)))
+        " ".join(("try", str(number), str(_times(one)), *(f'"{word}"' for word in one.words)))
         for number, one in enumerate(tries)
     ]
     return "\n".join([_CLIENT, *lines, ""])

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -9,6 +13,7 @@ import msgspec
 import pytest
 
 from fairlead import errors
+from fairlead.kernel.programs import tenancyprobe
 from fairlead.plan.tenancy import baseline
 from fairlead.serve.backend.tenancy import trial
 from fairlead.store import subresource
@@ -19,6 +24,15 @@ from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, meta
 
 
+def tries_of(pod: core.Pod) -> list[list[str]]:
+    """Return the words of what a pod tries, in the shell's form or in Python's: how often, by what, and where."""
+    program, *_, how, last = pod.spec.containers[0].command or ("none", "", "")
+    if program == "python3":
+        return [list(map(str, words)) for words in json.loads(last)] if how == "try" else []
+    lines = [line for line in last.splitlines() if line.startswith("try ")]
+    return [line.replace('"', "").split()[2:] for line in lines]
+
+
 class Cluster(MemoryStore):
     """A store whose pods run at once, or have ended, and whose namespaces may be full."""
 
@@ -26,6 +40,7 @@ class Cluster(MemoryStore):
         super().__init__()
         self.full: set[str] = set()
         self.images: list[str] = []
+        self.programs: list[str] = []
 
     async def create(self, item: Any) -> Any:
         if isinstance(item, core.Pod):
@@ -35,7 +50,8 @@ class Cluster(MemoryStore):
         made = await super().create(item)
         if not isinstance(item, core.Pod):
             return made
-        is_client = "fairlead $number" in "".join(item.spec.containers[0].command)
+        self.programs += item.spec.containers[0].command[:1]
+        is_client = bool(tries_of(item))
         ips = (core.PodIP(ip="10.88.0.7"), core.PodIP(ip="fd00::7"), core.PodIP(ip='"; reboot; "'))
         status = core.PodStatus(phase="Succeeded" if is_client else "Running", pod_ips=ips)
         return await self.update_status(msgspec.structs.replace(made, status=status))
@@ -51,11 +67,9 @@ class Logs:
     async def logs(self, pod: core.Pod, container: str, options: subresource.LogOptions) -> AsyncGenerator[bytes, None]:
         script = pod.spec.containers[0].command[-1]
         self.scripts.append(script)
-        for line in script.splitlines():
-            if line.startswith("try "):
-                _, number, *words = line.replace('"', "").split()
-                if word := self.says(words):
-                    yield f"noise\nfairlead {number} {word}\n".encode()
+        for number, words in enumerate(tries_of(pod)):
+            if word := self.says(words):
+                yield f"noise\nfairlead {number} {word}\n".encode()
 
 
 async def stand(store: MemoryStore, name: str) -> Tenancy:
@@ -90,6 +104,7 @@ async def test_a_tenancy_is_isolated_where_only_what_it_may_reach_answers(store:
     assert {("red", "blue"), ("blue", "red"), ("red", "(of no tenancy)"), ("(of no tenancy)", "red")} <= pairs
     assert {one.family for one in found.attempts if one.target == "blue"} == {"IPv4", "IPv6"}
     assert set(store.images) == {"busybox"}
+    assert set(store.programs) == {"sh"}
     assert (await store.list(core.Pod)).items == ()
     assert not any("reboot" in script for script in logs.scripts)  # of an address that is not one
 
@@ -144,5 +159,31 @@ async def test_the_image_is_that_of_fairleads_own_pods_and_what_a_killed_trial_l
     found = await trial.ClusterTrial(store, Logs(isolated)).test(red, (red,))
     assert found.is_isolated
     assert set(store.images) == {"host/fairlead:1"}
+    assert set(store.programs) == {"python3"}  # the image has no shell
     (pod,) = (await store.list(core.Pod, Selector())).items
     assert pod.metadata.name == "agent"
+
+
+def test_the_program_of_our_own_image_reaches_what_answers_and_nothing_else() -> None:
+    python = (sys.executable, "-I", "-S", str(tenancyprobe.__file__))
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as free:
+        silent, port = (str(one.getsockname()[1]) for one in (taken, free))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        open_port = str(listening.getsockname()[1])
+        server = subprocess.Popen((*python, "serve", port, "secret"))
+        try:
+            tries = [
+                [20, "get", "127.0.0.1", port, "secret"],
+                [1, "get", "127.0.0.1", port, "another"],
+                [1, "tcp", "$HERE", open_port],
+                [1, "tcp", "127.0.0.1", silent],
+                [1, "tcp", "$NOT_SET", open_port + "x"],
+                [1, "dns", "localhost"],
+            ]
+            argv = (*python, "try", json.dumps(tries))
+            done = subprocess.run(argv, capture_output=True, text=True, check=True, env={"HERE": "127.0.0.1"})
+        finally:
+            server.kill()
+            server.wait()
+    said = [line.split()[-1] for line in done.stdout.splitlines()]
+    assert said == ["reached", "refused", "reached", "refused", "refused", "reached"]
