@@ -85,7 +85,7 @@ def _engine(name: str) -> Callable[[bytes, Path], None]:
         if not all(os.path.realpath(step.path).startswith(f"{base}/") for step in planned.steps):
             return  # their file imports a folder of this host, and ours would go there
         enginefiles.configure(name, place, wish, recorded=recorded)
-        enginefiles.check(name, str(config), recorded=recorded)
+        enginefiles.review(name, str(config), recorded=recorded)
         enginefiles.unconfigure(name, str(config), recorded=recorded)
         if config.read_bytes() != data:
             raise AssertionError("not what it was before us")
@@ -117,7 +117,7 @@ def _record(data: bytes, folder: Path) -> None:
     recorded = records.ChangeRecords(base)
     if recorded.load("containerd", config) is not None:
         enginefiles.unconfigure("containerd", config, recorded=recorded, is_dry=True)
-        enginefiles.check("containerd", config, recorded=recorded)
+        enginefiles.review("containerd", config, recorded=recorded)
 
 
 def _toml(name: str, engine: str, document: dict[str, Any]) -> Door:

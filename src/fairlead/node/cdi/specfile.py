@@ -138,21 +138,27 @@ def write_bytes(path: Path, data: bytes, mark: stamp.Stamp, *, stamping: str) ->
 
 def read_stamp(path: Path) -> stamp.Stamp | None:
     """Return the stamp of one of our files, wherever it is; None: no file, no stamp, or no spec of ours."""
-    try:
-        return stamp.read(path, parse.parse_spec(path.read_bytes()).annotations)
-    except (OSError, cdi_errors.DocumentError):
-        return None
+    return _read_stamped(path)[1]
 
 
 def devices_of_boot(path: Path, boot_id: str) -> tuple[str, ...]:
     """Return the names of a spec's devices; none where it is not ours, or its stamp is of no boot or of another one."""
     try:
-        mark = None if is_replaced(path) else read_stamp(path)
-        if mark is None or not boot_id or mark.boot_id != boot_id:
-            return ()
-        return tuple(device.name for device in parse.parse_spec(path.read_bytes()).devices)
-    except (OSError, cdi_errors.DocumentError):
+        is_other = is_replaced(path)
+    except OSError:
         return ()
+    spec, mark = (None, None) if is_other else _read_stamped(path)
+    if spec is None or mark is None or not boot_id or mark.boot_id != boot_id:
+        return ()
+    return tuple(device.name for device in spec.devices)
+
+
+def _read_stamped(path: Path) -> tuple[cdi.Spec | None, stamp.Stamp | None]:
+    try:
+        spec = parse.parse_spec(path.read_bytes())
+        return spec, stamp.read(path, spec.annotations)
+    except (OSError, cdi_errors.DocumentError):
+        return None, None
 
 
 def remove(path: Path) -> bool:

@@ -260,10 +260,3 @@ def review(
     if not Path(proposal.program).exists():
         found.append(f"{proposal.program}: the handler's program is not there")
     return Review(place=place, request=record.request, proposal=proposal, findings=tuple(found))
-
-
-def check(
-    engine: str, config: str, *, recorded: records.ChangeRecords, version: tuple[int, ...] | None = None
-) -> tuple[str, ...]:
-    """Return what is not as `configure` would leave it now; nothing: all is. Raises: as `review`."""
-    return review(engine, config, recorded=recorded, version=version).findings

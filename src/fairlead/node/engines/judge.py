@@ -49,7 +49,8 @@ async def judge_written(engine: str, config: str, *, recorded: records.ChangeRec
     Raises:  NotFound (`EngineUnconfigured`): we never configured it.   Others as `enginefiles.configure`.
     """
     found = await find_running(engine, config)
-    version = await enginefiles.ask_version(engine, program=find_program(engine, found))
+    program = find_program(engine, found)
+    version = await enginefiles.ask_version(engine, program=program)
     review = enginefiles.review(engine, config, recorded=recorded, version=version)
     findings = [*review.findings, *review.proposal.unmet]
     findings += commandline.find_conflicts(engine, found, review.proposal)
@@ -58,7 +59,6 @@ async def judge_written(engine: str, config: str, *, recorded: records.ChangeRec
         # A path that the operator chose may be meant for an engine that does not run yet.
         (findings if config == table.ENGINES[engine].config else notes).append(other)
     if not review.findings:
-        program = find_program(engine, found)
         findings += await ask_written(program, review.place, review.request, review.proposal)
     return Verdict(findings=tuple(findings), notes=tuple(notes))
 

@@ -59,7 +59,7 @@ class Host:
         return enginefiles.unconfigure(self.engine, str(self.main), recorded=self.recorded, is_dry=is_dry)
 
     def check(self, **more: Any) -> tuple[str, ...]:
-        return enginefiles.check(self.engine, str(self.main), recorded=self.recorded, **more)
+        return enginefiles.review(self.engine, str(self.main), recorded=self.recorded, **more).findings
 
     def tree(self) -> dict[str, bytes]:
         state = self.folder / "state"
