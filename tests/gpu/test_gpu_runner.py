@@ -41,14 +41,15 @@ def part(name: str, *, limit_s: float = 30, required: bool = True) -> runner.Par
     return runner.Part(name=name, title=name, limit_s=limit_s, is_required=required)
 
 
-def run_alone(context: contexts.Context, *parts: runner.Part) -> list[runner.PartResult]:
-    """Run parts in a process of their own: a subreaper ends whatever is below it."""
+def run_alone(context: contexts.Context, *parts: runner.Part, total_s: float = 60) -> list[runner.PartResult]:
+    """Run parts in a process of their own: a subreaper stays one, and ends whatever is below it."""
     words = repr([(one.name, one.limit_s) for one in parts])
     code = (
         "import json, sys; from pathlib import Path; from tools.gpu import context, runner, page;"
         f"c = context.Context(**json.loads(sys.argv[1]));"
         f"ps = [runner.Part(name=n, title=n, limit_s=l) for n, l in {words}];"
-        "r = runner.run_all(c, ps); Path(sys.argv[2]).write_text(json.dumps(page.document(r, {})))"
+        f"r = runner.run_all(c, ps, total_s={total_s});"
+        "Path(sys.argv[2]).write_text(json.dumps(page.document(r, {})))"
     )
     target = Path(context.output) / "results.json"
     given = json.dumps({"work": context.work, "output": context.output, "simulate": context.simulate})
@@ -99,8 +100,8 @@ def test_only_what_is_required_decides(context: contexts.Context) -> None:
     assert page.has_passed([extra, passes])
 
 
-def test_no_part_begins_once_the_time_of_all_is_over(context: contexts.Context, tmp_path: Path) -> None:
-    (result,) = runner.run_all(context, [part("passes")], total_s=0)
+def test_no_part_begins_once_the_time_of_all_is_over(context: contexts.Context) -> None:
+    (result,) = run_alone(context, part("passes"), total_s=0)
     assert result.end == "not begun: no time was left"
     assert not result.has_passed
 

@@ -289,7 +289,7 @@ DOORS: Final = (
         documents=False,
         refusals=(Refused,),
         refuses_specimens=True,
-        programs=("containerd", "podman"),  # asked for its release, and for its containers
+        programs=("containerd", "podman", "systemctl"),  # asked for release, containers, and the unit's command line
         sample=100,
     ),
     Door(

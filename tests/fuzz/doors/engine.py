@@ -66,10 +66,9 @@ CONTAINERS: Final = {
     "engine": {"runtime": "crun", "runtimes": {"crun": ["/usr/bin/crun"]}, "cdi_spec_dirs": ["/etc/cdi"]},
     "containers": {"annotations": ["a=b"]},
 }
-_RELEASE: Final = {"containerd": (1, 7), "docker": (26, 0), "crio": (1, 30), "podman": (5, 4)}
 
 
-def _engine(name: str) -> Callable[[bytes, Path], None]:
+def _engine(name: str, release: tuple[int, ...]) -> Callable[[bytes, Path], None]:
     """Configure the engine, look, take it back: every byte is what it was."""
 
     def feed(data: bytes, folder: Path) -> None:
@@ -79,7 +78,7 @@ def _engine(name: str) -> Callable[[bytes, Path], None]:
         config = base / "config"
         config.write_bytes(data)
         recorded = records.ChangeRecords(base / "state")
-        place = Location(config=str(config), version=_RELEASE[name])
+        place = Location(config=str(config), version=release)
         wish = Request(folder=str(base / "lib"), is_default=True)
         planned, _ = enginefiles.configure(name, place, wish, recorded=recorded, is_dry=True)
         if not all(os.path.realpath(step.path).startswith(f"{base}/") for step in planned.steps):
@@ -120,10 +119,10 @@ def _record(data: bytes, folder: Path) -> None:
         enginefiles.review("containerd", config, recorded=recorded)
 
 
-def _toml(name: str, engine: str, document: dict[str, Any]) -> Door:
+def _toml(name: str, engine: str, release: tuple[int, ...], document: dict[str, Any]) -> Door:
     return Door(
         name=name,
-        opened=plain(_engine(engine)),
+        opened=plain(_engine(engine, release)),
         specimens=(("config", document),),
         encode=specimen.as_toml,
         refusals=OURS,
@@ -132,13 +131,13 @@ def _toml(name: str, engine: str, document: dict[str, Any]) -> Door:
 
 
 DOORS: Final = (
-    _toml("containerd 1, config.toml", "containerd", _containerd(2, "io.containerd.grpc.v1.cri")),
-    _toml("containerd 2, config.toml", "containerd", _containerd(3, "io.containerd.cri.v1.runtime")),
-    _toml("crio.conf", "crio", CRIO),
-    _toml("containers.conf", "podman", CONTAINERS),
+    _toml("containerd 1, config.toml", "containerd", (1, 7), _containerd(2, "io.containerd.grpc.v1.cri")),
+    _toml("containerd 2, config.toml", "containerd", (2, 2), _containerd(3, "io.containerd.cri.v1.runtime")),
+    _toml("crio.conf", "crio", (1, 30), CRIO),
+    _toml("containers.conf", "podman", (5, 4), CONTAINERS),
     Door(
         name="daemon.json",
-        opened=plain(_engine("docker")),
+        opened=plain(_engine("docker", (26, 0))),
         specimens=(("path", DAEMON), ("type", WITH_TYPE)),
         values=hostile.JSON_VALUES,
         refusals=OURS,
