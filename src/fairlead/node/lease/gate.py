@@ -38,6 +38,9 @@ ASKED_S: Final = 2.0
 NEWS_S: Final = 0.8
 """How long Allocate waits for the store to report the end of a pod whose GPU is asked for."""
 _NEWS_GAP_S: Final = 0.02
+LET_GO_S: Final = 1.0
+"""How long Allocate waits for the last processes of a pod that ended to let go of its GPU."""
+_LET_GO_GAP_S: Final = 0.05
 SLOW_S: Final = 5.0
 NAMED_S: Final = 1.0
 """By this time after an Allocate's answer the kubelet's list names its pod."""
@@ -47,7 +50,6 @@ _MOST_ROUNDS: Final = 4
 STILL_OPEN: Final = "DeviceStillOpen"
 _KEPT_BACK: Final = frozenset({State.QUARANTINED, State.MAINTENANCE, State.GONE})
 _CLEANED: Final = frozenset({State.DIRTY, State.SCRUBBING, State.VERIFYING})
-_WAITING: Final = frozenset({State.UNKNOWN, State.RELEASING, State.DIRTY})
 NOT_OPEN: Final = "LedgerNotOpen"
 
 
@@ -88,8 +90,6 @@ class Gate:
         """The ledger's rows; empty while it is not open."""
         self.problems: latest.Latest[Mapping[str, tuple[str, str]]] = latest.Latest({})
         """Reason and message why a GPU must not be offered, by its key."""
-        self._openers: dict[str, tuple[str, ...]] = {}
-        """Processes that had a GPU open, or may have had, when it was last looked at, by its key."""
         self._leaving: set[str] = set()
         """GPUs that are being released: their CDI entries are gone, and the ledger is about to say so."""
 
@@ -128,10 +128,23 @@ class Gate:
             listed = await self._holders.list_holdings()
             ids = frozenset(name for one in listed for name in one.ids)
             # A device that our kubelet lists is asked for by the pod that has it; otherwise it has forgotten the pod.
-            await self._settle([ask.key for ask in asks], listed, asked=wanted - ids - living)
+            forgotten = wanted - ids - living
+            await self._settle([ask.key for ask in asks], listed, asked=forgotten)
+        await self._until_let_go([ask.key for ask in asks], listed, asked=forgotten)
         # Only the embedded kubelet asks again: a real one lists no init containers, and asks once for each container.
         again = frozenset[str]() if self._is_kubelet_foreign else ids
         await self._act(lambda rows: change.plan_hold(rows, asks, facts=facts, listed=again))
+
+    async def _until_let_go(self, keys: Sequence[str], listed: gpuholders.Listed, *, asked: frozenset[str]) -> None:
+        """Wait shortly for the processes that are ending to let go of these GPUs, which their pods have given back."""
+        deadline = asyncio.get_running_loop().time() + LET_GO_S
+        while asyncio.get_running_loop().time() < deadline:
+            rows = self._opened().rows.value
+            if not any(self._holders.openers.is_ending(rows[key]) for key in keys if key in rows):
+                break
+            await asyncio.sleep(_LET_GO_GAP_S)
+            async with self._settling:
+                await self._settle(keys, listed, asked=asked)
 
     async def _until_ended(self, asks: Iterable[change.Ask], wanted: frozenset[str]) -> frozenset[str]:
         """Wait shortly for the store to report the end of pods that have these devices; return those of pods that live.
@@ -166,10 +179,12 @@ class Gate:
     def _tell_problems(self) -> None:
         found: dict[str, tuple[str, str]] = {}
         for key, row in self.rows.value.items():
-            openers = self._openers.get(key, ())
+            openers = self._holders.openers.of(row)
             if row.state in _KEPT_BACK:
                 found[key] = (f"Lease{row.state.value}", row.message or row.reason or row.state.value)
-            elif row.state in _WAITING and openers:
+            elif self._holders.openers.is_ending(row):
+                continue
+            elif openers:
                 found[key] = (STILL_OPEN, f"given back, and not let go by {', '.join(openers)}")
             elif row.state is State.DIRTY and (said := self._judge(key)) is not check.PASSED:
                 found[key] = (f"Verify{said.reason}", said.message)
@@ -245,7 +260,7 @@ class Gate:
         except errors.FairleadError as error:
             telemetry.log.debug("gpus not looked at", reason=error.reason, error=error.message)
             return RETRY_S
-        return SLOW_S
+        return RETRY_S if any(map(self._holders.openers.is_ending, self.rows.value.values())) else SLOW_S
 
     async def _open(self) -> ledgers.Ledger:
         """Open the ledger as soon as it can be: another agent may have it until that one ends."""
@@ -297,7 +312,6 @@ class Gate:
             seen = await self._holders.look(tuple(rows.values()), listed, asked=asked)
             steps = {key: self._plan(row, seen[key]) for key, row in rows.items()}
             due = [key for key, found in steps.items() if found]
-            self._openers = {**self._openers, **{key: one.processes for key, one in seen.items()}}
             self._leaving = {key for key in due if steps[key][-1].after.state is State.RELEASING}
             try:
                 if self._leaving:

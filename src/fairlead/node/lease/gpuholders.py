@@ -24,6 +24,7 @@ from fairlead.kernel import openfiles
 from fairlead.model import cdikind, replica
 from fairlead.model.gpu import GPU
 from fairlead.node.inventory import monitor, pods
+from fairlead.node.lease import openers as gpuopeners
 from fairlead.plan.gpu import deviceids
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.lease.row import Claim, Row, State
@@ -44,8 +45,21 @@ FindOpeners = Callable[[frozenset[openfiles.Number], frozenset[str]], tuple[open
 class GPUHolders:
     """Sees who has this node's GPUs."""
 
-    def __init__(self, list_holdings: ListHoldings, *, known: pods.Pods | None, find_openers: FindOpeners) -> None:
-        """Take the sources. Args: known: this node's pods; None: the agent has no store."""
+    def __init__(
+        self,
+        list_holdings: ListHoldings,
+        *,
+        known: pods.Pods | None,
+        find_openers: FindOpeners,
+        patience_s: float = gpuopeners.PATIENCE_S,
+    ) -> None:
+        """Take the sources.
+
+        Args: known: this node's pods; None: the agent has no store.
+              patience_s: seconds for which a GPU stays offered that was given back and is open still.
+        """
+        self.openers: Final = gpuopeners.Openers(patience_s=patience_s)
+        """What `look` saw last."""
         self._list, self._pods, self._find_openers = list_holdings, known, find_openers
         self._snapshot = monitor.Snapshot()
         self._numbers: Mapping[str, frozenset[openfiles.Number]] = {}
@@ -111,7 +125,7 @@ class GPUHolders:
         groups = frozenset(f"pod{form}" for uid in uids for form in (uid, uid.replace("-", "_")))
         openers = await asyncio.to_thread(self._find_openers, numbers, groups) if numbers or groups else ()
         alive = self._alive()
-        return {
+        seen = {
             row.key: Seen(
                 claims=claims.get(row.key, ()),
                 openers=tuple(found for one in openers if (found := self._in_words(row, one, listed))),
@@ -121,6 +135,9 @@ class GPUHolders:
             )
             for row in rows
         }
+        for row in rows:
+            self.openers.saw(row, seen[row.key].processes)
+        return seen
 
     def _in_words(self, row: Row, one: openfiles.Opener, listed: Listed) -> str:
         """Return which process has a GPU, or could still take it; "": it has nothing to do with it."""

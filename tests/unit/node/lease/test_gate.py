@@ -86,6 +86,8 @@ class Node:
     pods: pods.Pods | None = None
     """What the store says; None: the agent has no store."""
     is_kubelet_foreign: bool = False
+    patience_s: float = 0.0
+    """How long a GPU stays offered that was given back and is open."""
     gate: gates.Gate = field(init=False)
     specs: specfiles.SpecFiles = field(init=False)
 
@@ -119,7 +121,9 @@ class Node:
     async def agent(self, found: monitor.Snapshot | None = None) -> AsyncIterator[gates.Gate]:
         """Run the part of the agent that keeps the ledger."""
         known = found or snapshot()
-        seen = gpuholders.GPUHolders(self.list_holdings, known=self.pods, find_openers=self.find_openers)
+        seen = gpuholders.GPUHolders(
+            self.list_holdings, known=self.pods, find_openers=self.find_openers, patience_s=self.patience_s
+        )
         recipe = specfile.allocation_recipe_of(NodeSettings())
         self.specs = specfiles.SpecFiles(self.folder / "cdi", recipe=recipe, stamping="none")
         self.specs.hide()
@@ -258,6 +262,34 @@ async def test_w4_a_gpu_of_a_pod_removed_by_force_is_given_to_nobody_while_a_pro
         node.openers.clear()
         await node.give(0, pod="b")
         assert node.gate.problem(device(0)) is None
+
+
+async def test_a_gpu_whose_last_process_is_ending_stays_offered_and_allocate_waits_for_it(node: Node) -> None:
+    node.patience_s = 30.0
+    async with node.agent():
+        await node.give(0)
+        await node.until_named(0)
+        node.openers[0] = "python"
+        node.forget(0)
+        await node.until(0, State.RELEASING)
+        assert node.gate.problem(device(0)) is None
+        asyncio.get_running_loop().call_later(0.2, node.openers.clear)
+        await node.give(0, pod="b")
+        assert (node.state(0), node.history(0).count("closed")) == (State.HELD, 1)
+
+
+async def test_a_gpu_whose_last_process_does_not_end_is_offered_no_longer(node: Node) -> None:
+    node.patience_s = 0.3
+    async with node.agent():
+        await node.give(0)
+        await node.until_named(0)
+        node.openers[0] = "python"
+        node.forget(0)
+        await node.until(0, State.RELEASING)
+        with pytest.raises(errors.Unavailable) as caught:
+            await node.give(0, pod="b")
+        assert caught.value.reason == change.NOT_READY
+        assert node.gate.problem(device(0)) == ("DeviceStillOpen", "given back, and not let go by python (pid 7)")
 
 
 async def test_w5_the_spec_of_a_gpu_is_gone_before_the_ledger_releases_it(node: Node) -> None:
