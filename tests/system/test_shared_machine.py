@@ -18,6 +18,7 @@ import pytest
 from home import COMMAND, Home, Result, make_home
 
 import fairlead
+from fairlead.plan.tenancy import userids
 
 pytestmark = pytest.mark.podman
 
@@ -64,6 +65,21 @@ def _names(home: Home, uid: int) -> list[str]:
     return [item["name"] for item in _ok(home, uid, "ps", "-a", "-o", "json").data]
 
 
+def _ids(home: Home, uid: int, name: str) -> tuple[int, int]:
+    """Return the host's first id and the number of ids of a user's container, as the kernel has them."""
+    (one,) = [
+        row
+        for row in home.containers()
+        if row["Labels"]["io.kubernetes.pod.namespace"] == f"user-{uid}"
+        and row["Labels"]["io.kubernetes.pod.name"] == name
+        and row["Labels"].get("io.kubernetes.container.name")
+    ]
+    pid = json.loads(home.podman("inspect", one["Id"]))[0]["State"]["Pid"]
+    inside, outside, count = map(int, Path(f"/proc/{pid}/uid_map").read_text().split())
+    assert inside == 0
+    return outside, count
+
+
 def test_two_people_run_see_and_end_containers_of_their_own(shared: Home) -> None:
     for uid in (ANN, BEN):
         _ok(shared, uid, "run", "-d", "--name", "train", "-g", "2", shared.image, "--", "sh", "-c", "id; sleep 1000")
@@ -71,6 +87,10 @@ def test_two_people_run_see_and_end_containers_of_their_own(shared: Home) -> Non
         assert _names(shared, uid) == ["train"]
         assert "nvidia" in _ok(shared, uid, "exec", "train", "--", "ls", "/dev").out
         assert "uid=0" in _ok(shared, uid, "logs", "train").out
+    # Root of either is a user of the host that owns nothing, and no other's.
+    ids = [_ids(shared, uid, "train") for uid in (ANN, BEN)]
+    assert len(set(ids)) == 2
+    assert all(first >= userids.FIRST and count == userids.SIZE for first, count in ids)
     both = {(item["namespace"], item["name"]) for item in shared.ok("ps", "-o", "json").data}
     assert both == {(f"user-{ANN}", "train"), (f"user-{BEN}", "train")}
     _ok(shared, ANN, "rm", "-f", "--grace", "0", "train")
@@ -170,6 +190,7 @@ spec:
 _REACHABLE = {
     "run": "docs/how-to/share-a-machine.md: the socket's folder is passed by whoever may open the socket",
     "run/api.sock": "docs/how-to/share-a-machine.md: the group's",
+    "run/device-nodes": "docs/how-to/share-a-machine.md: passed by roots of containers; its nodes are root's",
 }
 """What accounts of the machine may do something with, below the service's folders, and the page that says so."""
 
@@ -191,7 +212,9 @@ def test_nothing_that_containers_write_or_are_given_is_within_reach_of_another_a
     assert posted.code == 0, posted.err
     shared.until(lambda: "said" in _as(shared, ANN, "logs", "planter").out, what="the file is planted")
     planted = [path for path in (shared.state / "pods").rglob("root") if path.stat().st_mode & stat.S_ISUID]
-    assert len(planted) == 2  # they are there, and root's
+    assert len(planted) == 2
+    # They are there, and belong to a user that owns nothing else.
+    assert all(path.stat().st_uid == _ids(shared, ANN, "planter")[0] for path in planted)
     for uid in (ANN, EVE):
         assert {path for path in _reached(shared, uid) if path != "up.log"} <= set(_REACHABLE)
         for path in planted:

@@ -123,4 +123,4 @@ def test_containers_of_one_pod_share_a_user_namespace_and_a_volume(machine: Home
 
 def test_doctor_says_that_they_are_there(machine: Home) -> None:
     said = " ".join(machine("doctor").out.split())
-    assert "containers of tenancies have user namespaces" in said
+    assert "containers of tenancies and users have user namespaces" in said

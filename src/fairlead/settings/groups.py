@@ -77,8 +77,8 @@ class EngineSettings:
     )
     user_namespaces: str = row(
         "auto",
-        text="user namespaces of tenancies' containers, in which root is nobody on the host: where this machine can, "
-        "always (containers that cannot have one are refused), or never",
+        text="user namespaces of containers of tenancies and of `api.group`'s users, in which root is nobody on the "
+        "host: where this machine can, always (containers that cannot have one are refused), or never",
         choices=("auto", "always", "never"),
     )
 

@@ -35,7 +35,7 @@ class Facts:
     setting: str = "auto"
     """`engine.user_namespaces`."""
     no_user_namespace: str = ""
-    """Why containers of tenancies have none; empty: they have."""
+    """Why containers of tenancies and of users have none; empty: they have."""
     fix: str = ""
 
 
@@ -49,7 +49,7 @@ async def collect(config: settings.Settings) -> Facts:
 
 
 def _user_namespaces(config: settings.Settings, root: Path = Path("/")) -> tuple[str, str]:
-    """Return why containers of tenancies have no user namespace, and what mends it; empty: they have."""
+    """Return why containers of tenancies and of users have no user namespace, and what mends it; empty: they have."""
     if config.engine.user_namespaces == "never":
         return "they are switched off (engine.user_namespaces is never)", "set engine.user_namespaces to auto"
     if problem := userids.machine_problem(root):
@@ -101,11 +101,11 @@ def check(seen: Facts) -> Iterator[Finding]:
 
 
 def check_user_ids(seen: Facts) -> Iterator[Finding]:
-    """Yield whether containers of tenancies have user namespaces; nothing where nothing was read."""
+    """Yield whether containers of tenancies and of users have user namespaces; nothing where nothing was read."""
     if not seen.is_read:
         return
     if not seen.no_user_namespace:
-        what = "containers of tenancies have user namespaces: root inside is nobody on the host"
+        what = "containers of tenancies and users have user namespaces: root inside is nobody on the host"
         yield Finding(check="tenancies", level="ok", what=what)
         return
     is_required = seen.setting == "always"
@@ -113,7 +113,7 @@ def check_user_ids(seen: Facts) -> Iterator[Finding]:
     yield Finding(
         check="tenancies",
         level="fail" if is_required else "warn",
-        what=f"containers of tenancies have no user namespace: {seen.no_user_namespace}",
+        what=f"containers of tenancies and users have no user namespace: {seen.no_user_namespace}",
         why=f"{why} files, should it ever reach them" if not is_required else why,
         fix=seen.fix,
     )

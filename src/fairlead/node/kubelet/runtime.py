@@ -25,7 +25,7 @@ from fairlead.node.isolation import edits
 from fairlead.node.kubelet import hostpath, sandbox, spec, volumes
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
-from fairlead.node.tenancy import exports, fetch, gate, secrets, userids
+from fairlead.node.tenancy import exports, fetch, gate, idranges, secrets, userids
 from fairlead.node.tenancy.registries import Fetched, Registries
 from fairlead.node.trace import steps
 from fairlead.plan.cdi import requirement
@@ -65,6 +65,7 @@ class Runtime:
         self._settings = settings
         self._node_folder = settings.state.run / "device-nodes"
         self._exports = exports.Exports(settings.claims_folder)
+        self._ids = idranges.IDRanges(store)
         self._identity = identity
         self._failures: dict[tuple[str, str], int] = {}
         self._notes: dict[str, asyncio.TaskGroup] = {}
@@ -199,7 +200,7 @@ class Runtime:
         return await self._engine.create(wanted)
 
     async def _create(self, pod: core.Pod, item: core.Container, attempt: int) -> ContainerState:
-        grants = tuple(grant for grant in self._devices.held(pod.metadata.uid) if grant.container == item.name)
+        grants = self._grants(pod, item)
         await self._devices.pre_start(grants)
         tenancy = await gate.find(self._store, pod)
         taken = await secrets.held(self._store, pod, self._settings.state.folder)
@@ -396,22 +397,21 @@ class Runtime:
         )
         self.note(pod, step)
 
+    def _grants(self, pod: core.Pod, item: core.Container) -> tuple[Grant, ...]:
+        return tuple(grant for grant in self._devices.held(pod.metadata.uid) if grant.container == item.name)
+
     async def _user_ids(self, pod: core.Pod, item: core.Container, tenancy: Tenancy | None) -> int | None:
         """Return the first user id of the pod's user namespace; None: it has none, and its trace says why.
 
         Raises: Unavailable (`UserNamespaceUnusable`): it must have one.
         """
         setting = self._settings.engine.user_namespaces
-        if tenancy is None or setting == "never" or pod.spec.host_network:
+        if setting == "never" or pod.spec.host_network or (owner := await self._ids.find(pod, tenancy)) is None:
             return None
-        every = self._devices.held(pod.metadata.uid)
-        names = [
-            await self._cdi_names(one, tuple(grant for grant in every if grant.container == one.name))
-            for one in (*pod.spec.init_containers, *pod.spec.containers)
-        ]
-        folder = self._settings.node.cdi_folder
-        found = [await asyncio.to_thread(edits.resolve, some, folder) for some in names if some]
-        first, problem = userids.decide(tenancy, found, self._node_folder, is_required=setting == "always")
+        every = (*pod.spec.init_containers, *pod.spec.containers)
+        names = [await self._cdi_names(one, self._grants(pod, one)) for one in every]
+        found = [await asyncio.to_thread(edits.resolve, some, self._settings.node.cdi_folder) for some in names if some]
+        first, problem = userids.decide(owner, found, self._node_folder, is_required=setting == "always")
         if problem:
             self.note(pod, steps.host_user_ids(item.name, problem, at=time.time()))
         return first

@@ -1,4 +1,4 @@
-"""Puts a tenancy's containers into user namespaces: root inside has no rights on the host or in other tenancies.
+"""Puts tenants' containers into user namespaces: root inside has no rights on the host or over other tenants' files.
 
 All containers of a pod have one user namespace or none, since they share its network. Where one is not to be had, the
 container runs with the host's ids and its trace has the reason, unless the setting asks for one always.
@@ -27,7 +27,6 @@ from fairlead import errors
 from fairlead.engine.port import Bind, ContainerSpec
 from fairlead.node.isolation import edits
 from fairlead.plan.tenancy import userids
-from fairlead.wire.fairlead.tenancy import Tenancy
 
 _PASSABLE: Final = 0o711
 _REASON: Final = "UserNamespaceUnusable"
@@ -61,26 +60,30 @@ def pod_problem(found: Iterable[edits.Resolved], folder: Path) -> str:
 
 
 def decide(
-    tenancy: Tenancy, found: Iterable[edits.Resolved], folder: Path, *, is_required: bool, root: Path = Path("/")
+    owner: userids.Owner,
+    found: Iterable[edits.Resolved],
+    folder: Path,
+    *,
+    is_required: bool,
+    root: Path = Path("/"),
 ) -> tuple[int | None, str]:
     """Return the first user id of a pod's user namespace, or None and why it has none.
 
     Args:   found, folder: as of `pod_problem`.
     Raises: Unavailable (`UserNamespaceUnusable`): it must have one.
     """
-    first = tenancy.status.first_user_id
-    problem = machine_problem(root) if first else "the tenancy has no user ids yet"
+    problem = machine_problem(root) if owner.first else "it has no user ids yet"
     problem = problem or pod_problem(found, folder)
     if problem and is_required:
-        message = f'a container of tenancy "{tenancy.metadata.name}" has no user namespace: {problem}'
+        message = f"a container of {owner.name} has no user namespace: {problem}"
         raise errors.Unavailable(message, reason=_REASON, hint="mend it, or set engine.user_namespaces to auto")
-    return (None, problem) if problem else (first, "")
+    return (None, problem) if problem else (owner.first, "")
 
 
 def mapped(wanted: ContainerSpec, first: int | None, found: edits.Resolved, folder: Path) -> ContainerSpec:
     """Return a container in its user namespace, its devices so that an OCI runtime can show them there.
 
-    Args:   first: of the tenancy's ids; None: it has none.   folder: for the nodes of `_stand_in`.
+    Args:   first: of the tenant's ids; None: it has none.   folder: for the nodes of `_stand_in`.
     Raises: Unavailable (`DeviceNodeMissing`).
     """
     if first is None:
@@ -125,7 +128,7 @@ def _stand_in(source: str, folder: Path) -> str:
 
 
 def own(folder: Path, first: int) -> None:
-    """Make a folder of a volume, with all in it, the tenancy's: ids of another range become those of this one.
+    """Make a folder of a volume, with all in it, the tenant's: ids of another range become those of this one.
 
     Idempotent, and cheap once done. The folder itself is last: a death in between leaves it to be done again.
     Args: first: of the range; 0: the host's own ids.

@@ -47,7 +47,7 @@ HOME: Final = "fairlead.dev/home"
 """Unique id of the state folder whose container it is."""
 
 USER_IDS: Final = "fairlead.dev/first-user-id"
-"""Label of a sandbox: where the ids of its user namespace begin on the host."""
+"""Label of a sandbox, annotation of a user's namespace: where the ids of their user namespaces begin on the host."""
 DEVICES: Final = "fairlead.dev/devices"
 """JSON, resource to the ids of the devices that its node's kubelet granted."""
 

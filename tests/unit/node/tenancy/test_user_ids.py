@@ -14,8 +14,6 @@ from fairlead.engine.port import Bind, ContainerSpec
 from fairlead.node.isolation.edits import Resolved
 from fairlead.node.tenancy import userids as node
 from fairlead.plan.tenancy import userids
-from fairlead.wire.fairlead.tenancy import Tenancy, TenancyStatus
-from fairlead.wire.kubernetes import meta
 
 FIRST = userids.FIRST + 7 * userids.SIZE
 NODES = Path("/run/fairlead/device-nodes")
@@ -35,10 +33,18 @@ def test_each_tenancy_has_a_range_of_its_own_in_what_belongs_to_nobody_else() ->
 
 def test_the_last_range_is_found_and_then_there_is_none() -> None:
     every = set(range(userids.FIRST, userids.LAST, userids.SIZE))
-    one = userids.FIRST + 3 * userids.SIZE
-    assert userids.choose("any", every - {one}) == one
-    with pytest.raises(errors.Insufficient, match="all 4094 ranges"):
-        userids.choose("any", every)
+    for is_user, place in ((False, 4), (True, 3)):
+        one = userids.FIRST + place * userids.SIZE
+        assert userids.choose("any", every - {one}, is_user=is_user) == one
+        with pytest.raises(errors.Insufficient, match="all 2047 ranges"):
+            userids.choose("any", every, is_user=is_user)
+
+
+def test_a_user_and_a_tenancy_never_choose_the_same_range() -> None:
+    tenancies = {userids.choose(f"one-{number}", ()) for number in range(500)}
+    users = {userids.choose(f"one-{number}", (), is_user=True) for number in range(500)}
+    assert not tenancies & users
+    assert max(users) <= userids.LAST - userids.SIZE + 1
 
 
 @pytest.mark.parametrize(
@@ -96,13 +102,16 @@ def test_a_hook_and_a_node_that_nobody_reaches_keep_a_pod_out(tmp_path: Path) ->
     assert node.pod_problem([Resolved(nodes=(("/dev/null", "/dev/null", "rw"),))], tmp_path / "nodes") == ""
 
 
-def test_a_pod_gets_its_tenancys_ids_or_the_reason_why_not_and_is_refused_where_it_must(tmp_path: Path) -> None:
+def test_a_pod_gets_its_owners_ids_or_the_reason_why_not_and_is_refused_where_it_must(tmp_path: Path) -> None:
     root = _machine(tmp_path)
-    red = Tenancy(metadata=meta.ObjectMeta(name="red"), status=TenancyStatus(first_user_id=FIRST))
+    red = userids.Owner(name='tenancy "red"', first=FIRST)
     hooked = Resolved(hooks=("/usr/bin/hook",))
     assert node.decide(red, [], NODES, is_required=True, root=root) == (FIRST, "")
     assert node.decide(red, [hooked], NODES, is_required=False, root=root)[0] is None
-    assert "no user ids yet" in node.decide(Tenancy(), [], NODES, is_required=False, root=root)[1]
+    assert (
+        "no user ids yet"
+        in node.decide(userids.Owner(name="user 7", first=0), [], NODES, is_required=False, root=root)[1]
+    )
     with pytest.raises(errors.Unavailable, match='tenancy "red" has no user namespace: /usr/bin/hook') as caught:
         node.decide(red, [hooked], NODES, is_required=True, root=root)
     assert "engine.user_namespaces" in (caught.value.hint or "")
