@@ -7,6 +7,7 @@ one. What they may ask for at all is tested route by route in tests/unit/serve/v
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import stat
 import subprocess
@@ -32,7 +33,11 @@ _AS_USER = Path(__file__).with_name("asuser.sh")
 def shared(image: str) -> Iterator[Home]:
     one = make_home(image)
     one.folder.chmod(0o755)
-    one.up("--api-group", GROUP, "--api-user-gpus", "3")
+    before = os.umask(0o077)  # as in the shell of a careful root
+    try:
+        one.up("--api-group", GROUP, "--api-user-gpus", "3")
+    finally:
+        os.umask(before)
     yield one
     one.close()
     shutil.rmtree(one.folder, ignore_errors=True)

@@ -63,6 +63,7 @@ def agent(ctx: click.Context, /, config: settings.Settings) -> None:
     config = pluginflags.with_file(config)
     telemetry.configure(config.log.level, config.log.format)
     telemetry.arm_crash_point(config.debug.crash_at)
+    ownfolder.set_umask()
     asyncio.run(_run(config))
 
 

@@ -14,6 +14,7 @@ from fairlead import __version__, errors, settings, telemetry
 from fairlead.cli.core import invocation, options, plaintext, stopping
 from fairlead.cli.process import owner, pluginflags, standalone
 from fairlead.model.gpu import Inventory
+from fairlead.node.isolation import ownfolder
 
 
 @click.command()
@@ -42,6 +43,7 @@ def up(ctx: click.Context, /, config: settings.Settings, profile: str | None, li
         raise errors.Denied(message, reason="NotRoot", hint="run it with sudo")
     telemetry.configure(config.log.level, config.log.format)
     telemetry.arm_crash_point(config.debug.crash_at)
+    ownfolder.set_umask()
     with owner.own_machine(config) as owned:
         asyncio.run(_run(config, owned, started, invocation.current(ctx).env.get("NOTIFY_SOCKET", "")))
 

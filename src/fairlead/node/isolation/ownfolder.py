@@ -21,6 +21,17 @@ OURS: Final = 0o700
 PASSABLE: Final = 0o755
 """For sockets that others may open: they may enter, and put nothing there."""
 
+_UMASK: Final = 0o022
+
+
+def set_umask() -> None:
+    """Have this process make files as the code says, whatever mask root's shell has.
+
+    With a mask of 077 members of api.group do not pass the folder of their socket, and roots of user namespaces not
+    those of their devices. With one of 0 other accounts write where they may read.
+    """
+    os.umask(_UMASK)
+
 
 def judge(mode: int, owner: int, *, wanted: int, me: int) -> str:
     """Return what is wrong with a folder: `foreign`, `open`; empty: nothing. Pure.
