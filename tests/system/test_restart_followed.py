@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ pytestmark = [pytest.mark.podman, pytest.mark.slow]
 
 _LINES = 12
 _SCRIPT = f"i=1; while [ $i -le {_LINES} ]; do echo line $i; echo wrong $i >&2; i=$((i+1)); sleep 1; done; exit 3"
+_ASKS = "echo begun; read one; echo got $one; exit 4"
 _PYTHON = """
 import sys
 from fairlead import Client
@@ -92,3 +94,37 @@ def test_everyone_who_follows_goes_on_after_a_restart(home: Home) -> None:
     for _, err in ended:
         assert err.count("waiting up to 60 s") == 1, err
     assert "Traceback" not in home.log()
+
+
+def test_a_terminal_in_a_container_goes_on_after_a_restart(home: Home) -> None:
+    home.up()
+    run = (*COMMAND, "run", "-it", "--name", "typed", home.image, "--", "sh", "-c", _ASKS)
+    line = ("script", "-qec", shlex.join(run), "/dev/null")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(line, text=True, env=home.env, **pipes) as terminal:  # type: ignore[call-overload]
+        home.until(lambda: _runs(home, "typed"), what="it has started")
+        time.sleep(1)
+        assert home.process is not None
+        home.process.send_signal(signal.SIGTERM)
+        assert home.process.wait(30) in {0, -signal.SIGTERM}
+        home.up()
+        time.sleep(3)
+        out, _ = terminal.communicate("hello\n", timeout=60)
+    assert terminal.returncode == 4, out
+    assert (out.count("begun"), out.count("got hello"), out.count("waiting up to 60 s")) == (1, 1, 1), out
+
+
+def test_input_of_a_pipe_that_may_have_been_lost_is_said(home: Home) -> None:
+    home.up()
+    run = (*COMMAND, "run", "-i", "--name", "piped", home.image, "--", "sh", "-c", _ASKS)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(run, text=True, env=home.env, **pipes) as piped:  # type: ignore[call-overload]
+        home.until(lambda: _runs(home, "piped"), what="it has started")
+        time.sleep(1)
+        assert home.process is not None
+        home.process.send_signal(signal.SIGTERM)
+        assert home.process.wait(30) in {0, -signal.SIGTERM}
+        home.up()
+        _, err = piped.communicate(timeout=60)
+    assert (piped.returncode, "a part of the input may not have reached piped" in err) == (6, True), err
+    assert _runs(home, "piped")

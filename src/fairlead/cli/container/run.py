@@ -23,7 +23,7 @@ from fairlead.cli.container import explain, gpuoption, hopeless, logs, runflags,
 from fairlead.cli.core import client as api
 from fairlead.cli.core import invocation, options, output, plaintext, progress
 from fairlead.cli.core.client import Client
-from fairlead.cli.core.terminal import streams
+from fairlead.cli.core.terminal import replay, streams
 from fairlead.client import calls
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.submission import ContainerRequest
@@ -292,7 +292,7 @@ def _carry(client: Client, shown: ContainerView, how: How) -> int:
     name, namespace = shown.name, shown.namespace
     if shown.started_at is None and shown.state in view.ENDED:
         return _report(shown)
-    if (how.stdin or how.tty) and _attach(client, name, namespace, how):
+    if (how.stdin or how.tty) and _attach(client, shown, how):
         return _report(_await_end(client, name, namespace))
     query = {"namespace": namespace, "follow": "true", "once": "true"}
     parts = [part.name for part in shown.containers]
@@ -303,17 +303,35 @@ def _carry(client: Client, shown: ContainerView, how: How) -> int:
     return _report(_await_end(client, name, namespace))
 
 
-def _attach(client: Client, name: str, namespace: str, how: How) -> bool:
-    """Carry the streams of the first process to its end; False: it had ended, and its output is to be read."""
+def _attach(client: Client, shown: ContainerView, how: How) -> bool:
+    """Carry the streams of the first process to its end, through restarts of the service.
+
+    Returns: False: it had ended, and its output is to be read.
+    Raises:  Unavailable (`ServiceBrokeOff`): input of a file or pipe was under way, and a part of it may be lost.
+    """
+    name, namespace, replayed = shown.name, shown.namespace, replay.Replay()
     params = [("namespace", namespace), ("stdin", str(how.stdin).lower()), ("replay", "true"), ("split", "true")]
-    try:
-        with client.connect(f"{api.container_path(name)}/attach", params) as connection:
-            streams.carry(streams.Session(connection), stdin=how.stdin, terminal=how.tty)
-    except errors.Conflict as error:
-        if error.reason != "ContainerNotRunning":
-            raise
-        return False
-    return True
+    while True:
+        try:
+            with client.connect(f"{api.container_path(name)}/attach", params) as connection:
+                streams.carry(streams.Session(connection, replay=replayed), stdin=how.stdin, terminal=how.tty)
+        except errors.Conflict as error:
+            if error.reason != "ContainerNotRunning":
+                raise
+            return False
+        except errors.Unavailable as error:
+            if error.reason != "ServiceBrokeOff":
+                raise
+            if how.stdin and not sys.stdin.isatty():
+                message = f"the service restarted: a part of the input may not have reached {name}, which goes on"
+                hint = f"`fairlead logs -f {name}` has its output; to send the input whole, run it again"
+                raise errors.Unavailable(message, reason=error.reason, hint=hint) from error
+        else:
+            return True
+        # This waits until the service is back, and says so.
+        if client.wait(name, namespace, state="started", timeout_s=0.2).restarts != shown.restarts:
+            return True  # another run of it, which is not followed
+        replayed.begin_again()
 
 
 def _await_end(client: Client, name: str, namespace: str) -> ContainerView:

@@ -63,7 +63,9 @@ def run(service: calls.Calls, path: str, params: Sequence[tuple[str, str]], stdi
 def exit_code(last: Any) -> int:
     """Return the exit code in a session's closing frame. Raises: what it says; Unavailable (`ServiceBrokeOff`)."""
     if last is None:
-        raise errors.Unavailable("the service broke off the session", reason="ServiceBrokeOff", hint="its log says why")
+        message = "the service ended the session before the process ended: it restarted, or the connection was cut"
+        hint = "a process of `exec` ends with its session: run it again once `fairlead status` answers"
+        raise errors.Unavailable(message, reason="ServiceBrokeOff", hint=hint)
     if "problem" in last:
         raise problem.error_of(msgspec.convert(last["problem"], problem.Problem))
     return int(last["exit_code"])

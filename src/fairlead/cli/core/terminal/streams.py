@@ -28,6 +28,7 @@ from typing import Any, Final
 from fairlead import errors
 from fairlead.cli.core import plaintext
 from fairlead.cli.core.client import Client
+from fairlead.cli.core.terminal.replay import Replay
 from fairlead.client import transport
 from fairlead.client.session import process
 from fairlead.client.session.standstill import LIMIT_S, Standstill
@@ -47,6 +48,8 @@ class Session:
     """The service's closing frame."""
     failure: OSError | None = None
     """Why output could not be written, a closed pipe for one."""
+    replay: Replay | None = None
+    """What was written before, of an output that comes from its beginning; None: all of it is new."""
     still: Standstill | None = None
     """Gets told of traffic, in order to report a standstill; None: none is reported."""
 
@@ -106,7 +109,7 @@ def _read(session: Session) -> None:
             if session.still is not None:
                 session.still.moved()
             if isinstance(frame, bytes):
-                write(frame)
+                write(frame if session.replay is None else session.replay.fresh(frame))
             else:
                 session.last = json.loads(frame)
     except OSError as error:
