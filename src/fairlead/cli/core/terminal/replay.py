@@ -1,6 +1,6 @@
 """Leaves out of an output that is replayed what was written before its session broke off.
 
-A service that restarts breaks off the sessions of `run -it`, and the container goes on. Whoever joins it again asks for
+A service that restarts breaks off the sessions of `run -it`, and the container goes on. The client joins it again, gets
 its output from the beginning, since that is what the engine keeps, and writes what is new of it.
 """
 
