@@ -23,7 +23,6 @@ may crash.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
 from typing import Final
 
@@ -48,7 +47,9 @@ def readable(text: str) -> str:
 def closest(name: str, known: Iterable[str]) -> str:
     """Return the known name that a wrong one is probably meant for; empty: none is near."""
     # Most processes never meet a wrong name, and do without the 0.2 MB.
-    near = importlib.import_module("difflib").get_close_matches(name, list(known), n=1)
+    import difflib
+
+    near = difflib.get_close_matches(name, list(known), n=1)
     return near[0] if near else ""
 
 

@@ -9,7 +9,6 @@ that "kill -9 between any two steps" is a table of names and not a race.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import signal
 import time
@@ -47,11 +46,9 @@ class _Log:
     """The program's logger; structlog, 25 ms of a process's start, is imported with the first line that is logged."""
 
     def __getattr__(self, method: str) -> Any:
-        return getattr(_loglines().log, method)
+        from fairlead import loglines
 
-
-def _loglines() -> Any:
-    return importlib.import_module("fairlead.loglines")
+        return getattr(loglines.log, method)
 
 
 log: Any = _Log()
@@ -59,7 +56,9 @@ log: Any = _Log()
 
 def configure(level: str, form: str) -> None:
     """Send events to standard error: console form on a terminal (or as asked), else one JSON object a line."""
-    _loglines().configure(level, form)
+    from fairlead import loglines
+
+    loglines.configure(level, form)
 
 
 @dataclass(slots=True)

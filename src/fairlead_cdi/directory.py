@@ -29,9 +29,25 @@ from fairlead_cdi.host import node
 
 DEFAULT_DIRECTORIES: Final = ("/etc/cdi", "/var/run/cdi")
 """Static specs, then generated ones."""
-UNREAD: Final = parse.UNREAD
+UNREAD: Final = "SpecFormatUnread"
 """Reason of the error of a spec file that no decoder could read."""
-DECODERS: Final[Mapping[str, parse.Decoder]] = {".json": parse.decode_json, ".yaml": parse.decode_yaml}
+
+
+def decode_yaml(data: bytes) -> object:
+    """Decode the first YAML document of a file; PyYAML is loaded now, so that programs that read JSON go without.
+
+    Raises: DocumentError: PyYAML is not installed, or as there.
+    """
+    try:
+        from fairlead_cdi import yamlfile
+    except ImportError as error:
+        hint = "pip install 'fairlead-cdi[yaml]', or write the spec as JSON"
+        message = "YAML specs are read with PyYAML, which is not installed"
+        raise errors.DocumentError(message, reason=UNREAD, hint=hint) from error
+    return yamlfile.decode_yaml(data)
+
+
+DECODERS: Final[Mapping[str, parse.Decoder]] = {".json": parse.decode_json, ".yaml": decode_yaml}
 """Decoders by suffix: JSON, and YAML where PyYAML is installed."""
 JSON_ONLY: Final[Mapping[str, parse.Decoder]] = {".json": parse.decode_json}
 """Decoders by suffix: JSON; YAML files are listed with an error."""

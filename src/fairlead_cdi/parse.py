@@ -5,7 +5,7 @@ kept, because a reader that disagrees with the engine is worse than a lax one: k
 numbers and booleans become text where a field is text, whole floats become integers. Unknown and duplicate keys are
 refused, as there. The tables at the end of the module have every field; `validate` applies CDI's rules.
 
-`decode_json` needs only the standard library; `decode_yaml` needs PyYAML and loads it with the first document.
+`decode_json` needs only the standard library; `directory.decode_yaml` loads PyYAML with the first document.
 Source: CDI pkg/cdi/spec.go ParseSpec; sigs.k8s.io/yaml UnmarshalStrict.
 """
 
@@ -29,8 +29,6 @@ _UINT32_MAX: Final = 2**32 - 1
 _INT64_MAX: Final = 2**63 - 1
 _EXACT_FLOAT: Final = 2.0**53
 _GO_EXPONENT: Final = 6
-UNREAD: Final = "SpecFormatUnread"
-"""Reason of the error of a document that no decoder could read."""
 
 
 def decode_json(data: bytes) -> object:
@@ -43,22 +41,6 @@ def decode_json(data: bytes) -> object:
     except (ValueError, RecursionError) as error:
         message = f"not a JSON document: {error}"
         raise errors.DocumentError(message, reason="SpecUndecodable") from error
-
-
-def decode_yaml(data: bytes) -> object:
-    """Decode the first YAML document of a file with `yamlfile`, loaded now.
-
-    Raises: DocumentError: PyYAML is not installed, or as there.
-    """
-    try:
-        # The `import` statement would load PyYAML for every program that reads JSON only.
-        yamlfile = __import__("fairlead_cdi.yamlfile", fromlist=["decode_yaml"])
-    except ImportError as error:
-        hint = "pip install 'fairlead-cdi[yaml]', or write the spec as JSON"
-        message = "YAML specs are read with PyYAML, which is not installed"
-        raise errors.DocumentError(message, reason=UNREAD, hint=hint) from error
-    decoded: object = yamlfile.decode_yaml(data)
-    return decoded
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -55,8 +55,6 @@ class Module:
     doc: str
     imports: frozenset[str]
     """Anywhere in it; `from a import b` counts as `a` and `a.b`."""
-    inner_imports: tuple[int, ...]
-    """The lines of those inside functions."""
     calls: tuple[Call, ...]
     code_lines: int
 
@@ -66,26 +64,23 @@ def module(text: str) -> Module:
     """Read a module, once for all rules of a process."""
     tree = ast.parse(text)
     imports: set[str] = set()
-    inner: list[int] = []
     calls: list[Call] = []
     code = {number for number, line in enumerate(text.splitlines(), 1) if line.strip() and line.lstrip()[0] != "#"}
-    waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
+    waiting: list[ast.AST] = [tree]
     while waiting:
-        node, is_inner = waiting.pop()
+        node = waiting.pop()
         if isinstance(node, ast.Call):
             calls.append(_call(node))
         elif isinstance(node, ast.Import | ast.ImportFrom):
             imports.update(_imported(node))
-            inner += [node.lineno] * is_inner
         elif isinstance(node, ast.Expr) and _is_text(node.value):
             code.difference_update(_lines(node))
             continue
         elif _is_text(node):
             code.update(_lines(node))  # blank ones in it too
-        is_inner = is_inner or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        waiting += [(child, is_inner) for child in ast.iter_child_nodes(node)]
+        waiting += ast.iter_child_nodes(node)
     doc = ast.get_docstring(tree) or ""
-    return Module(doc, frozenset(imports), tuple(sorted(inner)), tuple(calls), len(code))
+    return Module(doc, frozenset(imports), tuple(calls), len(code))
 
 
 def _is_text(node: ast.AST) -> TypeGuard[ast.Constant | ast.JoinedStr]:

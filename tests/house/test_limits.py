@@ -130,18 +130,6 @@ def test_no_room_grows_without_a_commit_that_says_why(root: Path) -> None:
     assert loose == {}, "these rooms got smaller: lower their ceilings in tests/house/rooms.toml"
 
 
-def test_imports_stand_at_the_top_except_where_verbs_and_the_client_load_late(
-    root: Path,
-) -> None:
-    lazy = {root / "src" / "fairlead" / name for name in ("cli", "client")}
-    found = {
-        str(path): lines
-        for path in _python(root, "src")
-        if not lazy & {*path.parents} and (lines := measure.module(path.read_text()).inner_imports)
-    }
-    assert not found
-
-
 def test_nobody_imports_mocks(root: Path) -> None:
     guilty = [
         str(path)

@@ -108,7 +108,7 @@ def _entries(lock: Path) -> dict[str, str]:
 
 def _closure(names: set[str]) -> set[str]:
     """Return these distributions and what they require, as they are installed here."""
-    from importlib import metadata  # noqa: PLC0415
+    from importlib import metadata
 
     found: set[str] = set()
     todo = set(names)

@@ -8,7 +8,6 @@ the service. The command line's client and the Python client both stand on it.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import time
 import urllib.parse
 from collections import OrderedDict
@@ -314,7 +313,9 @@ class Interruption:
 def _log_away(message: str) -> None:
     """Warn by the standard library's log, which writes to standard error where the program set none up."""
     # Most processes never wait for their service, and do without the module.
-    importlib.import_module("logging").getLogger("fairlead").warning("%s", message)
+    import logging
+
+    logging.getLogger("fairlead").warning("%s", message)
 
 
 def item_path(items: str, name: str) -> str:

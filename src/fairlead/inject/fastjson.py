@@ -54,7 +54,9 @@ else:
             raise ValueError("nested too deeply") from None
         except SystemError:
             # The scanner takes its error from `json`, and fails in another way where that is not loaded.
-            found: object = __import__("json").loads(text)
+            import json
+
+            found: object = json.loads(text)
             return found
         if text[end:].strip(_SPACE):
             raise ValueError(f"something follows the document at {end}")

@@ -73,9 +73,9 @@ def _make(argv: list[str], folder: str, name: str, settings: policy.Settings) ->
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         pass  # whatever it is (the cache may say anything), the long way says it in words
     # As `cli.core.lazygroup` loads a verb: what most starts never need is imported when it is.
-    module = __import__("fairlead.inject.create", fromlist=["edit"])
-    code: int = module.edit(argv, folder, name, settings)
-    return code
+    from fairlead.inject import create
+
+    return create.edit(argv, folder, name, settings)
 
 
 def become(argv: list[str], names: tuple[str, ...]) -> int:

@@ -7,12 +7,11 @@ what it says of GPUs is no longer true once they are given away without it.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
@@ -91,8 +90,9 @@ class LeasePart:
         specs.hide()
         made = _verifier(settings, seen, facts)
         # Loaded only where there is a ledger: SQLite and what verifies GPUs are 2 MB of an agent.
-        gates: Any = importlib.import_module("fairlead.node.lease.gate")
-        self.gate = found = gates.Gate(
+        from fairlead.node.lease import gate
+
+        self.gate = found = gate.Gate(
             settings.lease_folder,
             seen,
             specs,
@@ -168,24 +168,23 @@ def _verifier(settings: Settings, seen: gpuholders.GPUHolders, facts: NodeFacts)
         message = f"no GPU here can be verified, and lease.reuse is {reuse.value}"
         raise errors.Unavailable(message, reason="InspectorMissing", hint="set --lease-reuse to look")
     # Loaded only where something is signed: the library takes tens of milliseconds and some megabytes.
-    signing = importlib.import_module("fairlead.node.lease.signing")
+    from fairlead.node.lease import signing, verifier
+
     settings.lease_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def may_reset(gpu: str) -> bool:
         found = seen.reading(gpu)
         return found is not None and not found.mig_enabled
 
-    verifiers: Any = importlib.import_module("fairlead.node.lease.verifier")
-    made: verifier.Verifier = verifiers.Verifier(
+    return verifier.Verifier(
         settings.lease_folder,
         inspector,
         signing.Signer(settings.lease_folder),
         node=facts.node,
         boot_id=facts.boot_id,
-        policy=verifiers.Policy(reuse=reuse, limit_s=settings.lease.verify_s, approvals=int(settings.lease.approvals)),
+        policy=verifier.Policy(reuse=reuse, limit_s=settings.lease.verify_s, approvals=int(settings.lease.approvals)),
         may_reset=may_reset,
     )
-    return made
 
 
 def _set_aside(path: Path) -> None:

@@ -7,10 +7,9 @@ which belongs to the core.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fairlead import telemetry
 from fairlead.model.ids import GPUUUID
@@ -132,19 +131,19 @@ def _leases(
     """Return what publishes possessions, None where there is no ledger: then nothing of SQLite is loaded."""
     if settings.lease.ledger != "on":
         return None
-    loaded: Any = importlib.import_module("fairlead.node.publish.leases")
+    from fairlead.node.publish import leases
+
     file, keep_days = settings.lease_folder / ledgerpath.NAME, settings.lease.keep_days
-    made: leases.Leases = loaded.Leases(node, store, file, snapshots=snapshots, pods=known, keep_days=keep_days)
-    return made
+    return leases.Leases(node, store, file, snapshots=snapshots, pods=known, keep_days=keep_days)
 
 
 def _baselines(settings: Settings, store: Store, node: latest.Latest[core.Node | None]) -> baselines.Baselines | None:
     """Return what publishes firmware baselines, None where nothing is verified against any."""
     if settings.lease.ledger != "on" or settings.lease.reuse == verification.Reuse.LOOK.value:
         return None
-    loaded: Any = importlib.import_module("fairlead.node.publish.baselines")
-    made: baselines.Baselines = loaded.Baselines(store, settings.lease_folder, node)
-    return made
+    from fairlead.node.publish import baselines
+
+    return baselines.Baselines(store, settings.lease_folder, node)
 
 
 def labelling(settings: Settings, store: Store) -> objects.Labelling:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -67,9 +66,11 @@ def _spelled(value: Any) -> str:
 def _read_file(file: Path | None, known: Mapping[str, Row]) -> dict[str, Any]:
     if file is None:
         return {}
+    import tomllib  # 2 ms of every verb that has no such file
+
     try:
         text = _text_of(file)
-        document = importlib.import_module("tomllib").loads(text)  # 2 ms of every verb that has no such file
+        document = tomllib.loads(text)
     except OSError as error:
         if file == DEFAULT_FILE and isinstance(error, FileNotFoundError):
             return {}

@@ -179,7 +179,9 @@ def _words(answer: str, reading: Reading) -> list[str]:
     """
     found = []
     # Loading it costs half a millisecond, for containers that have an answer only.
-    data: bytes = __import__("binascii").a2b_base64(answer)
+    import binascii
+
+    data = binascii.a2b_base64(answer)
     for number, part in _fields(data):
         pair = dict(_fields(part)) if number in {_ENVS, _MOUNTS, _NOTES, _CDI} else {}
         key = pair.get(_KEY, b"").decode()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -147,7 +146,8 @@ def parse(data: bytes, *, path: Path) -> Kubeconfig:
     Raises:  ProtocolError: not a kubeconfig.
     """
     # A pod's agent has no such file, and does not pay for PyYAML.
-    safeyaml: Any = importlib.import_module("fairlead.wire.text.safeyaml")
+    from fairlead.wire.text import safeyaml
+
     try:
         config = msgspec.convert(safeyaml.load(data) or {}, Kubeconfig)
     except ValueError as error:  # msgspec's are ValueErrors, as a bad date's is

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from fairlead import errors
 from fairlead_cdi import errors as cdi_errors
-from fairlead_cdi import parse as cdi_parse
 
 VERSION: Final = "v1"
 ALL: Final = "all"
@@ -77,8 +76,10 @@ def parse_config(data: bytes, *, source: str) -> Config:
     """
     if len(data) > LARGEST_BYTES:
         raise _invalid(source, "", f"is larger than {LARGEST_BYTES} bytes")
+    from fairlead_cdi import yamlfile  # PyYAML, which most agents never need
+
     try:
-        document = cdi_parse.decode_yaml(data)
+        document = yamlfile.decode_yaml(data)
     except cdi_errors.DocumentError as error:
         raise _invalid(source, "", f"is {error}") from error
     top = _table(document, source, "", ("version", "mig-configs"))

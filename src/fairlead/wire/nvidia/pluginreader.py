@@ -17,7 +17,6 @@ from fairlead import errors
 from fairlead.wire.nvidia import pluginconfig
 from fairlead.wire.nvidia.pluginconfig import DeviceChoice, FlagValue, NamingRule, Own, PluginConfig, Replicas, Sharing
 from fairlead_cdi import errors as cdi_errors
-from fairlead_cdi import parse as cdi_parse
 
 LARGEST_BYTES: Final = 1 << 20
 """As much as a ConfigMap holds."""
@@ -88,8 +87,10 @@ def _decode(data: str | bytes) -> Any:
     parts = [part for part in re.split(r"(?m)^---(?=\s|$)", text) if _says_something(part)]
     if len(parts) > 1:
         raise _invalid("it holds several YAML documents, and only one configuration is read")
+    from fairlead_cdi import yamlfile  # PyYAML, which most agents never need
+
     try:
-        return cdi_parse.decode_yaml(text.encode())
+        return yamlfile.decode_yaml(text.encode())
     except cdi_errors.DocumentError as error:
         raise _invalid(str(error)) from error
 
