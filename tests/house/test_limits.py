@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import importlib
 import pkgutil
 import re
@@ -16,16 +15,12 @@ import pytest
 from fairlead import cli, plan, telemetry
 from tests.house import measure
 
-_LARGEST_FILE, _LARGEST_PORT, _MOST_MODULES = 400, 8, 15
+_LARGEST_PORT = 8
 # How far a room may stay below its ceiling before the ceiling has to come down.
 _SLACK, _SLACK_LINES = 0.08, 60
 # Papers that the authors share and the repository does not have; written so that this line is not one of its finds.
 _PRIVATE = re.compile(
     r"\breference/(?:caas|cdi-toolkit|cluster|device-plugin|dra|scheduling)[.]md|\b(?:DESIGN|MISSION|LAYOUT|STYLE)[.]md"
-)
-_DOES = re.compile(r"`fairlead[\w-]*|[A-Z][a-z]+s,? ")
-_IS_NO = re.compile(
-    r"(?<![Tt]here )\b(?:is|are) no (?:error|socket|link|file|folder|number|pod|process|container|object|message)\b"
 )
 _PORTS = (
     "fairlead.store.port",
@@ -45,26 +40,6 @@ def test_counting_leaves_out_blanks_comments_and_docstrings() -> None:
     assert measure.code_lines(text) == 4
 
 
-def test_no_file_is_longer_than_the_limit(root: Path) -> None:
-    long = {str(path): lines for path, lines in measure.sizes(root / "src").items() if lines > _LARGEST_FILE}
-    assert not long
-
-
-def test_no_folder_holds_more_modules_than_one_can_overlook(root: Path) -> None:
-    modules = [path for path in _python(root, "src") if path.name != "__init__.py"]
-    counts = collections.Counter(path.parent for path in modules)
-    assert {str(folder): count for folder, count in counts.items() if count > _MOST_MODULES} == {}
-
-
-def test_no_folder_below_a_feature_holds_a_single_module(root: Path) -> None:
-    """Such a folder keeps its parent small and has no subject; a feature of a room may begin with one module."""
-    package = root / "src/fairlead"
-    counts = collections.Counter(
-        path.parent.relative_to(package) for path in measure.sources(package) if path.name != "__init__.py"
-    )
-    assert [str(folder) for folder, count in counts.items() if count == 1 and len(folder.parts) > 2] == []
-
-
 def test_unit_tests_lie_where_what_they_test_lies(root: Path) -> None:
     """A folder of tests/unit has the path of a package below src/fairlead, or of one module, or of fairlead_cdi."""
     tests = {path.parent.relative_to(root / "tests/unit") for path in _python(root, "tests/unit")}
@@ -74,12 +49,6 @@ def test_unit_tests_lie_where_what_they_test_lies(root: Path) -> None:
 def _is_ours(src: Path, name: Path) -> bool:
     folders = (src / name, src / "fairlead" / name)
     return any((one / "__init__.py").exists() or one.with_suffix(".py").exists() for one in folders)
-
-
-def test_no_folder_of_unit_tests_holds_more_files_than_one_can_overlook(root: Path) -> None:
-    files = [path for path in _python(root, "tests/unit") if path.name.startswith("test_")]
-    counts = collections.Counter(path.parent for path in files)
-    assert {str(folder): count for folder, count in counts.items() if count > _MOST_MODULES} == {}
 
 
 def test_sources_are_public_or_in_the_repository(root: Path) -> None:
@@ -121,7 +90,7 @@ def _loaded(names: list[str]) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_no_room_grows_without_a_commit_that_says_why(root: Path) -> None:
+def test_no_room_grows_unnoticed(root: Path) -> None:
     ceilings: dict[str, int] = tomllib.loads((root / "tests/house/rooms.toml").read_text())["code_lines"]
     lines = measure.rooms(root)
     assert lines.keys() == ceilings.keys()
@@ -244,20 +213,3 @@ def test_every_statement_of_messages_has_been_generated(root: Path, folder: str)
     statements = {path.stem for path in (root / folder).glob("*.proto")}
     assert statements
     assert {path.stem.removesuffix("_pb2") for path in (root / folder).glob("*_pb2.py")} == statements
-
-
-def test_every_module_begins_with_what_it_does(root: Path) -> None:
-    """Subject and verb: `Reads …`, `Decides …`; a verb's module names its verb first."""
-    first = {
-        str(path.relative_to(root)): measure.module(path.read_text()).doc.partition("\n")[0]
-        for path in _python(root, "src")
-        if path.read_text().strip()
-    }
-    wrong = {path: line for path, line in first.items() if not _DOES.match(line)}
-    assert wrong == {}
-
-
-def test_prose_says_is_not_a_and_never_is_no(root: Path) -> None:
-    pages = [path for path in measure.tracked(root) if path.suffix in {".py", ".md"} and "golden" not in str(path)]
-    wrong = [f"{path}: {found[0]}" for path in pages if (found := _IS_NO.search(path.read_text(errors="replace")))]
-    assert wrong == []
