@@ -20,6 +20,7 @@ from fairlead.engine.podman import args
 from fairlead.engine.podman import engine as podman
 from fairlead.engine.podman import exec as podman_exec
 from fairlead.model.output import LogQuery
+from fairlead.model.process import ProcessOptions
 from tests import podmanhere
 
 pytestmark = [
@@ -177,6 +178,29 @@ async def test_a_closed_exec_session_leaves_no_process_in_the_container(image: s
     assert marked(session._mark) == []
     (left,) = await made.list_containers({"fairlead.test": tag})
     assert left.phase is port.ContainerPhase.RUNNING
+
+
+async def test_a_variable_of_an_exec_stands_on_no_command_line(image: str, tag: str) -> None:
+    made = engine()
+    state = await made.create(spec(image, tag, "sleep 60"))
+    await made.start(state.name)
+    given = {"TOKEN": f"word-{tag} of 'two' #3", "LINES": "one\ntwo", "PATH": "/bin"}
+    session = await made.exec(
+        state.name,
+        ("/bin/sh", "-c", 'echo "$TOKEN|$LINES|$PATH"; sleep 60'),
+        tty=False,
+        stdin=False,
+        options=ProcessOptions(env=given),
+    )
+    assert (await session.read()).decode() == f"word-{tag} of 'two' #3|one\ntwo|/bin\n"
+    lines = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            lines.append(file.read_bytes())
+    assert any(state.name.encode() in line for line in lines)  # podman is still there
+    assert not [line for line in lines if f"word-{tag}".encode() in line]
+
+    await session.close()
 
 
 async def test_closed_iterators_leave_no_child(image: str, tag: str) -> None:

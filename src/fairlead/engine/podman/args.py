@@ -81,11 +81,18 @@ _SILENT: Final = "--log-level=fatal"
 """Keeps podman's warnings from standard error where that is the container's own: podman 5 has one for cgroup v1."""
 
 
-def execute(name: str, argv: Sequence[str], *, tty: bool, stdin: bool, options: ProcessOptions) -> list[str]:
-    """Return the arguments of `podman` that run one more process."""
+def execute(
+    name: str, argv: Sequence[str], *, tty: bool, stdin: bool, options: ProcessOptions, env_file: str = ""
+) -> list[str]:
+    """Return the arguments of `podman` that run one more process.
+
+    Args: env_file: has the variables that a file can hold (`in_lines`); the others are given as arguments.
+    """
     flags = [flag for flag, wanted in (("--interactive", stdin), ("--tty", tty)) if wanted]
     where = [f"{flag}={value}" for flag, value in (("--user", options.user), ("--workdir", options.workdir)) if value]
-    return [_SILENT, "exec", *flags, *where, *_env(options.env), "--", name, *argv]
+    given = {key: options.env[key] for key in options.env.keys() - in_lines(options.env).keys()}
+    variables = [f"--env-file={env_file}", *_env(given)] if env_file else _env(options.env)
+    return [_SILENT, "exec", *flags, *where, *variables, "--", name, *argv]
 
 
 def label_filters(labels: Mapping[str, str]) -> list[str]:
@@ -149,11 +156,17 @@ def env_lines(env: Mapping[str, str]) -> bytes:
     return "".join(f"{name}={value}\n" for name, value in env.items()).encode()
 
 
+def in_lines(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that podman can read from a file."""
+    # podman skips comments and leading spaces, and takes the host's value for a name without "=".
+    return {name: value for name, value in env.items() if _PLAIN.fullmatch(name) and not set("\n\r\0") & set(value)}
+
+
 def _check_lines(env: Mapping[str, str]) -> None:
     _check_names(env)
-    for name, value in env.items():
-        # podman skips comments and leading spaces, and takes the host's value for a name without "=".
-        if not _PLAIN.fullmatch(name) or set("\n\r\0") & set(value):
+    plain = in_lines(env)
+    for name in env:
+        if name not in plain:
             message = (
                 f'environment variable "{name}" cannot be given by a file: its name or value is not one plain line'
             )

@@ -6,6 +6,9 @@ one each.
 
 Killing `podman exec` leaves the process in the container running, and podman 4 has no way to end it. So each session
 carries a variable of its own, `FAIRLEAD_EXEC`, and whatever in the container's cgroup still has it is killed.
+
+Variables go to podman by a file in memory, since every account of the machine may read podman's command line. Those
+that no line of a file can hold (a value with a line break) are arguments.
 """
 
 from __future__ import annotations
@@ -31,6 +34,21 @@ _END_OF_TRANSMISSION: Final = b"\x04"
 _KILLED: Final = 128 + signal.SIGKILL
 
 
+class Variables:
+    """A file of variables in memory, which root alone may open; it is there until it is closed."""
+
+    def __init__(self, lines: bytes) -> None:
+        """Write it."""
+        self._file = os.fdopen(os.memfd_create("env", os.MFD_CLOEXEC), "wb")
+        self._file.write(lines)
+        self._file.flush()
+        self.path: Final = f"/proc/{os.getpid()}/fd/{self._file.fileno()}"
+
+    def close(self) -> None:
+        """Give it up; idempotent."""
+        self._file.close()
+
+
 class PodmanExec:
     """`port.ExecSession` over a `podman exec` process."""
 
@@ -44,8 +62,10 @@ class PodmanExec:
         has_terminal: bool,
         mark: str,
         pid: int | None,
+        variables: Variables | None,
     ) -> None:
         self._process = process
+        self._variables = variables
         self._output = output
         self._failures = failures
         self._left = [one for one in (output, failures) if one is not None]
@@ -100,14 +120,24 @@ class PodmanExec:
         if is_running and self._pid is not None:
             await asyncio.to_thread(end_marked, self._pid, self._mark)
         await command.end(self._process)
+        if self._variables is not None:
+            self._variables.close()
 
 
 async def open_session(
-    argv: list[str], *, env: dict[str, str], tty: bool, stdin: bool, mark: str, pid: int | None
+    argv: list[str],
+    *,
+    env: dict[str, str],
+    tty: bool,
+    stdin: bool,
+    mark: str,
+    pid: int | None,
+    variables: Variables | None = None,
 ) -> PodmanExec:
     """Start `podman exec` on a terminal or on pipes.
 
     Args:    mark: value of the variable `MARK` in the process.   pid: the container's first process, on the host.
+             variables: the file that `argv` names; closed with the session, or where there is none.
     Raises:  Unavailable: podman is not installed.
     """
     if tty:
@@ -128,6 +158,8 @@ async def open_session(
     try:
         process = await command.started(argv, env=env, stdin=inner, output=theirs, failures=their_failures)
     except BaseException:
+        if variables is not None:
+            variables.close()
         output.close()
         if failures is not None:
             failures.close()
@@ -137,7 +169,9 @@ async def open_session(
     finally:
         for descriptor in given:
             os.close(descriptor)
-    return PodmanExec(process, output=output, failures=failures, feed=feed, has_terminal=tty, mark=mark, pid=pid)
+    return PodmanExec(
+        process, output=output, failures=failures, feed=feed, has_terminal=tty, mark=mark, pid=pid, variables=variables
+    )
 
 
 def end_marked(pid: int, mark: str) -> None:

@@ -96,9 +96,17 @@ class PodmanAccess:
         found = await self._running(name, "exec")
         mark = secrets.token_hex(8)
         env = {**({"TERM": "xterm-256color"} if tty else {}), **options.env, podman_exec.MARK: mark}
-        arguments = args.execute(name, argv, tty=tty, stdin=stdin, options=replace(options, env=env))
+        variables = podman_exec.Variables(args.env_lines(args.in_lines(env)))
+        wanted = replace(options, env=env)
+        arguments = args.execute(name, argv, tty=tty, stdin=stdin, options=wanted, env_file=variables.path)
         return await podman_exec.open_session(
-            self._podman.argv(*arguments), env=self._podman.env, tty=tty, stdin=stdin, mark=mark, pid=found.pid or None
+            self._podman.argv(*arguments),
+            env=self._podman.env,
+            tty=tty,
+            stdin=stdin,
+            mark=mark,
+            pid=found.pid or None,
+            variables=variables,
         )
 
     async def open_input(self, name: str) -> attach.ConmonInput:
