@@ -45,8 +45,8 @@ _PLUGIN_WAIT_S: Final = 30.0
 """How long a pod waits for a plugin that may be being started, or started again."""
 _PLUGIN_AWAY: Final = frozenset({"Unavailable", "Cancelled", endpoint.UNREACHABLE})
 """Reasons of a call that reached no plugin."""
-_UNWELL: Final = frozenset({"GPUNotVerified", "DeviceUnhealthy"})
-"""Reasons of a plugin of ours that knows before the kubelet that a device is not well, or still to be verified."""
+_UNWELL: Final = frozenset({"GPUNotVerified", "DeviceUnhealthy", "LedgerNotOpen", "LedgerSlow"})
+"""Reasons of a plugin of ours that end by themselves: a device still to be verified, a disk that is slow."""
 _ORPHAN_WAIT_S: Final = 0.2
 _NAME_TAKEN_S: Final = 10.0
 

@@ -476,9 +476,10 @@ async def test_a_pod_that_is_bound_while_the_gpus_of_the_last_one_are_verified_w
     "refusal",
     [
         errors.Unavailable("not verified since its last tenant", reason="GPUNotVerified"),
+        errors.Unavailable("the ledger of this node was not written within 2 s", reason="LedgerSlow"),
         errors.DeviceFault("is unhealthy: Verifying", reason="DeviceUnhealthy"),
     ],
-    ids=["of the ledger", "of the plugin"],
+    ids=["of the ledger", "of its disk", "of the plugin"],
 )
 async def test_a_plugin_that_knows_before_the_kubelet_that_a_gpu_is_not_verified_is_asked_again(
     world: World, refusal: errors.FairleadError
