@@ -109,8 +109,9 @@ class Gate:
             asyncio.get_running_loop().call_later(NAMED_S, self.poke)
         except TimeoutError as error:
             self._opened()
-            message = f"the ledger of this node was not written within {ASKED_S:g} s"
-            raise errors.Unavailable(message, reason="LedgerSlow", hint="look at the disk below it") from error
+            message = f"the ledger of this node decided nothing within {ASKED_S:g} s"
+            hint = "the disk below it, the kubelet's list of devices or the whole machine is slow"
+            raise errors.Unavailable(message, reason="LedgerSlow", hint=hint) from error
 
     async def _hold(self, asks: tuple[change.Ask, ...]) -> None:
         facts = Facts(at=self._clock(), boot_id=self._boot_id)
