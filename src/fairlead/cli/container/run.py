@@ -31,6 +31,7 @@ from fairlead.serve.v1.containers.view import ContainerList, ContainerView
 
 _INTERRUPTED: Final = 130
 _NO_PROGRAM: Final = 127
+_NVIDIA: Final = "nvidia-smi"
 _READ_S: Final = 60
 """How long the record of a followed container stays for its client to read."""
 _SECOND_CHANCE_S: Final = 2.0
@@ -50,7 +51,17 @@ Examples:
 """
 
 
-@click.command(context_settings={"allow_interspersed_args": False}, epilog=_EXAMPLES)
+class _Run(click.Command):
+    """A command whose `-h` is the hostname, as docker's is, and alone prints the help, as everywhere else."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line."""
+        return super().parse_args(ctx, ["--help"] if args == ["-h"] else args)
+
+
+@click.command(
+    cls=_Run, context_settings={"allow_interspersed_args": False, "help_option_names": ["--help"]}, epilog=_EXAMPLES
+)
 @click.argument("image", required=False, shell_complete=options.complete_images)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 @click.option(
@@ -88,7 +99,9 @@ Examples:
 @click.option("--cpus", help="CPUs at most, 1.5 or 500m")
 @click.option("-m", "--memory", metavar="SIZE", help="memory at most, 512m or 4Gi")
 @click.option("--entrypoint", help="replaces the image's entrypoint; empty: none")
-@click.option("--hostname", default="", metavar="NAME", help="name the container sees as its own  [default: its name]")
+@click.option(
+    "-h", "--hostname", default="", metavar="NAME", help="name the container sees as its own  [default: its name]"
+)
 @click.option("-w", "--workdir", default="", help="working folder in the container")
 @click.option("-u", "--user", default="", metavar="USER[:GROUP]", help="by number, or by name in the image")
 @click.option("--read-only", is_flag=True, help="its root file system is only read")
@@ -168,8 +181,9 @@ def _followed(
         return 0
     how = How(stdin=given["stdin"], tty=given["tty"], sig_proxy=given["sig_proxy"], for_ever=for_ever)
     code = follow(client, shown[0].name, shown[0].namespace, how, remove=remove)
-    if code == _NO_PROGRAM and given["command"][:1] and given["command"][0].startswith("-"):
-        plaintext.echo(f'  hint: options of run come before the image, "{given["command"][0]}" came after it', err=True)
+    first = next(iter(options.words(given["command"])), "")
+    if code == _NO_PROGRAM and first.startswith("-"):
+        plaintext.echo(f'  hint: options of run come before the image, "{first}" came after it', err=True)
     return code
 
 
@@ -364,6 +378,10 @@ def await_start(client: Client, name: str, namespace: str, *, for_ever: bool = T
                     if not for_ever:
                         hopeless.end(client, [shown])
                     hopeless.warn(name, why)
+                elif not is_warned and hopeless.lacks_port(found.waiting):
+                    is_warned = True
+                    waiting.clear()
+                    hopeless.warn_of_port(name, why)
             waiting.show(explain.waiting_line(shown, why), short=why)
 
 
@@ -381,6 +399,8 @@ def _report(shown: ContainerView) -> int:
         message, hint = errors.parted(shown.message)
         reason = f" ({shown.reason})" if shown.reason else ""
         plaintext.echo(f"error: {shown.name} did not start{reason}: {message}", err=True)
+        if _NVIDIA in shown.message and not any(shown.devices.values()):
+            hint = f"{_NVIDIA} comes with a GPU, and none was asked for: fairlead run -g 1"
         plaintext.echo(f"  hint: {hint or f'`fairlead trace {shown.name}` shows how far it came'}", err=True)
         return code
     why = ": ".join(part for part in (shown.reason, shown.message) if part)

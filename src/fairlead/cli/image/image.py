@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+import msgspec
 
 from fairlead import errors
 from fairlead.cli.core import options, output, plaintext, progress
@@ -28,7 +29,6 @@ _COLUMNS: Final = (
     Column[ImageView]("SIZE", lambda item: output.size(item.size_bytes)),
     Column[ImageView]("AGE", lambda item: output.age(item.created_at)),
     Column[ImageView]("NODES", lambda item: ",".join(item.nodes), is_wide=True),
-    Column[ImageView]("OTHER NAMES", lambda item: ",".join(item.names[1:]), is_wide=True),
 )
 
 
@@ -41,8 +41,12 @@ def image() -> None:
 @options.output_option
 @options.pass_client
 def list_images(client: Client, *, form: str) -> None:
-    """List images."""
+    """List images, a row for each name."""
     found = client.call("GET", "/v1/images", ImageList).items
+    if form not in {"json", "yaml"}:
+        found = tuple(
+            msgspec.structs.replace(item, names=(name,)) for item in found for name in item.names or (item.id[:19],)
+        )
     output.show_listing(found, _COLUMNS, form=form, name=_name)
 
 

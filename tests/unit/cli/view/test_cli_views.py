@@ -140,6 +140,14 @@ def test_images_are_made_listed_and_removed(service: Service, tmp_path: Path) ->
     assert "imported" not in service.fairlead("image", "ls", "-o", "name").stdout
 
 
+def test_an_image_of_several_names_has_a_row_for_each(service: Service) -> None:
+    assert service.fairlead("tag", "demo", "other:two").exit_code == 0
+    rows = [line.split()[0] for line in service.fairlead("images").stdout.splitlines()]
+    assert [name for name in rows if name.endswith("other:two")]
+    assert [name for name in rows if name.startswith(("demo", "localhost/demo"))]
+    assert service.fairlead("images", "-o", "name").stdout.splitlines() == rows[1:]
+
+
 def test_no_service_is_said_with_the_next_step(tmp_path: Path) -> None:
     result = fairlead("ps", env={"FAIRLEAD_API_SOCKET": str(tmp_path / "none.sock")})
     assert result.exit_code == 6
