@@ -204,9 +204,13 @@ def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str,
         name=runflags.name(given["name"]),
         namespace=given["namespace"],
         **runflags.entrypoint(given["entrypoint"], options.words(given["command"])),
-        env={**gpuoption.variables(given["gpus"]), **options.environment(given["env"], given["env_files"], own)},
+        env={
+            **given["array"],
+            **gpuoption.variables(given["gpus"]),
+            **options.environment(given["env"], given["env_files"], own),
+        },
         secrets=runflags.secrets(given["secret"]),
-        labels=options.pairs(given["label"], "--label"),
+        labels={**given["array_labels"], **options.pairs(given["label"], "--label")},
         queue=given["queue"],
         gang=given["gang"],
         gang_minimum=given["min_available"],
@@ -309,11 +313,8 @@ def _carry(client: Client, shown: ContainerView, how: How) -> int:
     if (how.stdin or how.tty) and _attach(client, shown, how):
         return _report(_await_end(client, name, namespace))
     query = {"namespace": namespace, "follow": "true", "once": "true"}
-    parts = [part.name for part in shown.containers]
-    if len(parts) > 1:
-        logs.copy_all(client, name, parts, query)
-    else:
-        logs.copy(client, name, "", query)
+    parts = [logs.Source(part.name, name, part.name) for part in shown.containers]
+    logs.copy_all(client, parts if len(parts) > 1 else [logs.Source(name, name, "")], query)
     return _report(_await_end(client, name, namespace))
 
 
