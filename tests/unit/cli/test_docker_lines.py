@@ -144,7 +144,6 @@ ANSWERED = (
     "run --cap-drop no-such-thing demo",
     "run 'Bad Name' true",
     "run demo --gpus 2",
-    "attach web",
     "events --since 10m",
     "rm -v web",
     "gpus -L",

@@ -296,6 +296,8 @@ def follow(client: Client, name: str, namespace: str, how: How | None = None, *,
     try:
         with signals.proxied(client, name, namespace) if how.sig_proxy else contextlib.nullcontext():
             code = _carry(client, shown, how)
+    except streams.Detached:
+        return _left(name)
     except (signals.Left, KeyboardInterrupt):
         plaintext.echo(f"\n{name} keeps running; `fairlead logs -f {name}` comes back to it", err=True)
         return _INTERRUPTED
@@ -303,6 +305,28 @@ def follow(client: Client, name: str, namespace: str, how: How | None = None, *,
         with contextlib.suppress(errors.NotFound):
             client.delete(name, namespace)
     return code
+
+
+def _left(name: str) -> int:
+    plaintext.echo(f"\n{name} keeps running; `fairlead attach {name}` comes back to it", err=True)
+    return 0
+
+
+def join(client: Client, name: str, namespace: str) -> int:
+    """Join the terminal of a container that runs, until its end or Ctrl-P Ctrl-Q; return its exit code.
+
+    Raises: Conflict (`ContainerNotRunning`); one without an open input is only read.
+    """
+    shown = client.container(name, namespace)
+    params = [("namespace", namespace), ("stdin", str(shown.stdin).lower()), ("split", "true")]
+    with client.connect(f"{api.container_path(name)}/attach", params) as connection:
+        if shown.stdin and shown.tty and sys.stdin.isatty():
+            plaintext.echo(f"joined {name}; Ctrl-P Ctrl-Q leaves it running", err=True)
+        try:
+            streams.carry(streams.Session(connection), stdin=shown.stdin, terminal=shown.tty, detaches=True)
+        except streams.Detached:
+            return _left(name)
+    return _report(_await_end(client, name, namespace))
 
 
 def _carry(client: Client, shown: ContainerView, how: How) -> int:
@@ -329,7 +353,8 @@ def _attach(client: Client, shown: ContainerView, how: How) -> bool:
     while True:
         try:
             with client.connect(f"{api.container_path(name)}/attach", params) as connection:
-                streams.carry(streams.Session(connection, replay=replayed), stdin=how.stdin, terminal=how.tty)
+                session = streams.Session(connection, replay=replayed)
+                streams.carry(session, stdin=how.stdin, terminal=how.tty, detaches=True)
         except errors.Conflict as error:
             if error.reason != "ContainerNotRunning":
                 raise
