@@ -50,7 +50,7 @@ def _arguments(function: F) -> F:
 @click.command()
 @_arguments
 def attach(ctx: click.Context, /, **asked: Any) -> None:
-    """Give a running container a GPU that is free; without a GPU join its terminal.
+    """Give a running container a free GPU; without one join its terminal.
 
     Ctrl-P Ctrl-Q leaves the terminal, and the container runs on.
     """
