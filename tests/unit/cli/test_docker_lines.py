@@ -198,6 +198,13 @@ def test_the_short_h_of_run_is_the_hostname_and_alone_the_help(live: Service) ->
     assert live.fairlead("ps", "-h").stdout.startswith("Usage: fairlead ps ")
 
 
+def test_a_program_that_comes_with_a_gpu_is_not_looked_for_in_the_image(live: Service) -> None:
+    result = live.fairlead("run", "--rm", "demo", "--", "nvidia-smi")
+    assert result.exit_code == 127
+    assert "nvidia-smi comes with a GPU, and none was asked for: fairlead run -g 1" in result.stderr
+    assert "came after it" not in result.stderr
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

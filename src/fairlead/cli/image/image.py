@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,13 @@ _COLUMNS: Final = (
 )
 
 
+def rows(found: Sequence[ImageView]) -> tuple[ImageView, ...]:
+    """Return one image for each name, as docker lists them; one without a name has a part of its id."""
+    return tuple(
+        msgspec.structs.replace(item, names=(name,)) for item in found for name in item.names or (item.id[:19],)
+    )
+
+
 @click.group()
 def image() -> None:
     """List, fetch, build, import, move and remove images."""
@@ -43,10 +51,7 @@ def image() -> None:
 def list_images(client: Client, *, form: str) -> None:
     """List images, a row for each name."""
     found = client.call("GET", "/v1/images", ImageList).items
-    if form not in {"json", "yaml"}:
-        found = tuple(
-            msgspec.structs.replace(item, names=(name,)) for item in found for name in item.names or (item.id[:19],)
-        )
+    found = found if form in {"json", "yaml"} else rows(found)
     output.show_listing(found, _COLUMNS, form=form, name=_name)
 
 

@@ -157,7 +157,7 @@ class Runtime:
 
     async def _blocked(self, pod: core.Pod, item: core.Container, error: errors.FairleadError) -> podsync.Blocked:
         if error.reason == "PortTaken":
-            error = await asyncio.to_thread(_with_listener, pod, error)
+            error = await asyncio.to_thread(with_listener, pod, error)
         key = (pod.metadata.uid, item.name)
         tries = self._failures[key] = self._failures.get(key, 0) + 1
         is_hopeless = isinstance(error, errors.RequestError | errors.ProtocolError | errors.DeviceFault)
@@ -502,7 +502,7 @@ def grants_of(state: ContainerState) -> tuple[Grant, ...]:
     )
 
 
-def _with_listener(pod: core.Pod, error: errors.FairleadError) -> errors.FairleadError:
+def with_listener(pod: core.Pod, error: errors.FairleadError) -> errors.FairleadError:
     """Return the error of a port that is taken with who has it; a tenant is not told of the machine's processes."""
     if names.TENANT in pod.metadata.annotations:
         return error
