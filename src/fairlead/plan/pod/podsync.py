@@ -436,7 +436,8 @@ def _phase(look: _Look, stage: _Known | None, *, busy: bool) -> tuple[str, str, 
         if failed is None or failed.ended is None:
             return "Succeeded", "", ""
         reason = "" if failed.ended.reason == "Error" else failed.ended.reason
-        return "Failed", reason, f'container "{failed.item.name}" exited with {failed.exit_code}'
+        why = f": {failed.ended.message}" if failed.ended.message else ""
+        return "Failed", reason, f'container "{failed.item.name}" exited with {failed.exit_code}{why}'
     started = any(known.attempt >= 0 and (known.seen is None or known.seen.phase != "created") for known in look.mains)
     return ("Running" if started else look.phase), "", ""
 

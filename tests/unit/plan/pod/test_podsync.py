@@ -206,7 +206,9 @@ def test_an_end_without_a_time_waits_from_when_it_was_first_reported() -> None:
 )
 def test_a_container_whose_end_the_engine_does_not_know_says_why(is_before_boot: bool, reason: str, words: str) -> None:
     lost = dataclasses.replace(_seen("exited", code=137), finished_at=None, is_before_boot=is_before_boot)
-    ended = _sync(_pod(policy="Never"), lost).status.container_statuses[0].state.terminated
+    status = _sync(_pod(policy="Never"), lost).status
+    assert words in status.message
+    ended = status.container_statuses[0].state.terminated
     assert ended is not None
     assert (ended.exit_code, ended.reason, words in ended.message) == (137, reason, True)
     killed = dataclasses.replace(_seen("exited", code=137), is_before_boot=is_before_boot)
