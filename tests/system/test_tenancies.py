@@ -174,7 +174,7 @@ def test_a_published_port_leads_in_only_where_the_tenancy_allows_it(machine: Hom
 def test_a_tenancy_may_not_hold_more_than_its_quota(machine: Home) -> None:
     done = machine("run", "-d", "-T", "red", "-g", "5", machine.image, "--", "true")
     assert done.code == 3
-    assert "exceeded quota" in done.err
+    assert 'the quota "tenancy" allows: 5 GPUs asked' in done.err
 
 
 @pytest.mark.slow

@@ -19,6 +19,9 @@ _SHELL: Final = "fairlead exec -it NAME sh, or a new container: fairlead run -it
 _CONSOLE: Final = "with `fairlead up --listen :8443` a browser has it at https://HOST:8443/console"
 _STATUS: Final = "fairlead status"
 _ENGINE: Final = "the engine's own command does it, as podman {verb}: Fairlead adds GPUs, and has no {verb} of its own"
+_ENGINE_CONTAINER: Final = (
+    "podman {verb} does it, under the name that podman has for it: podman ps --filter label=io.kubernetes.pod.name=NAME"
+)
 _QUEUE: Final = "fairlead ps shows who waits, fairlead explain NAME says for what"
 
 VERBS: Final[Mapping[str, str]] = {
@@ -36,9 +39,9 @@ VERBS: Final[Mapping[str, str]] = {
     "buildx": "fairlead image build CONTEXT NAME",
     "cancel": "fairlead rm NAME",
     "certificate": "fairlead status shows the fingerprint of the service's key",
-    "checkpoint": _ENGINE.format(verb="checkpoint"),
+    "checkpoint": _ENGINE_CONTAINER.format(verb="checkpoint"),
     "cluster-info": _STATUS,
-    "commit": _ENGINE.format(verb="commit"),
+    "commit": _ENGINE_CONTAINER.format(verb="commit"),
     "compose": "a group of containers is one pod: fairlead run -f FILE",
     "config": "fairlead settings",
     "console": _CONSOLE,
@@ -58,7 +61,7 @@ VERBS: Final[Mapping[str, str]] = {
     "drain": "kubectl drain NODE on a cluster; one machine: fairlead down",
     "edit": "remove and start it anew: fairlead rm NAME; fairlead run …",
     "enable": "fairlead service install",
-    "export": _ENGINE.format(verb="export"),
+    "export": _ENGINE_CONTAINER.format(verb="export"),
     "expose": "publish a port at the start: fairlead run -p HOST:CONTAINER",
     "generate": "fairlead cdi generate writes CDI specs",
     "get": "fairlead ps, fairlead gpus, fairlead nodes, fairlead events",
@@ -111,7 +114,7 @@ VERBS: Final[Mapping[str, str]] = {
     "sacct": "fairlead usage says who held GPUs and for how long, fairlead ps -a what ended",
     "sacctmgr": "fairlead user, fairlead tenancy, fairlead quota",
     "salloc": "fairlead run -it -g N IMAGE -- sh",
-    "sattach": "fairlead logs -f NAME, or fairlead exec -it NAME sh",
+    "sattach": "fairlead attach NAME, or fairlead logs -f NAME",
     "sbatch": "fairlead run -d …",
     "scale": "start more of them: fairlead run -d --name NAME --replicas N …",
     "scancel": "fairlead rm NAME",
@@ -144,7 +147,7 @@ VERBS: Final[Mapping[str, str]] = {
     "unshare": _ENGINE.format(verb="unshare"),
     "untag": "fairlead rmi NAME takes one name of several away",
     "update": "remove and start it anew; GPUs: fairlead attach, fairlead detach",
-    "upgrade": "install the newer one over it, as the page Install says; containers go on meanwhile",
+    "upgrade": "install the newer one over it, then systemctl restart fairlead: docs/how-to/install.md, Upgrade",
     "version": "fairlead --version",
     "volumes": "fairlead volume ls",
 }
@@ -169,7 +172,7 @@ _RUN: Final[Mapping[str, str]] = {
     "--cpu-shares": "--cpus N",
     "--cpuset-cpus": "--cpus N",
     "--cpuset-mems": "--memory N",
-    "--detach-keys": "the third Ctrl-C leaves it running; fairlead logs -f NAME comes back to it",
+    "--detach-keys": "Ctrl-P Ctrl-Q leaves it running; fairlead attach NAME comes back to it",
     "--device": "-g N asks for GPUs by number; which ones, the scheduler says",
     "--device-cgroup-rule": _NOT_GIVEN,
     "--dns": "containers use the engine's resolver",

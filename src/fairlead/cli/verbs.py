@@ -30,8 +30,10 @@ VERBS: Final = {
     "load": Verb(_RUN, "image.archive:load", "Read images from an archive.", is_hidden=True),
     "stop": Verb(_RUN, "container.stop:stop", "Stop containers and keep their records."),
     "rm": Verb(_RUN, "container.stop:rm", "Remove containers; -f: running ones too."),
-    "wait": Verb(_RUN, "container.wait:wait", "Wait for a container and exit with its code."),
-    "attach": Verb(_RUN, "container.attach:attach", "Give a running container a GPU that is free."),
+    "wait": Verb(_RUN, "container.wait:wait", "Wait for containers and exit with the first code that is not 0."),
+    "attach": Verb(
+        _RUN, "container.attach:attach", "Give a running container a free GPU; without one join its terminal."
+    ),
     "detach": Verb(_RUN, "container.attach:detach", "Take a GPU from a running container."),
     "trace": Verb(_RUN, "container.trace:trace", "Show every step from the silicon to the process."),
     "explain": Verb(_RUN, "container.explain:explain", "Say why a container waits, failed or runs where it does."),

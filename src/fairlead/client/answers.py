@@ -129,6 +129,10 @@ class ContainerView(Record, frozen=True, kw_only=True):
     """IP addresses; none while it does not run."""
     user: str = ""
     """Account whose namespace it is; empty: no user's, or not known."""
+    tty: bool = False
+    """Its first process has a terminal."""
+    stdin: bool = False
+    """Its first process has an input, which attach writes to."""
     phases: tuple[PhaseView, ...] = ()
     """In order; left out of lists."""
     cost: CostView | None = None

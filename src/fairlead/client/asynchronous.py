@@ -176,9 +176,13 @@ class AsyncLogs:
         """Return all of it; with `follow`, once the container has ended."""
         return await _call(self._abandon, lambda: str(self._own))
 
+    def pieces(self) -> AsyncIterator[bytes]:
+        """Yield the bytes as they come."""
+        return _iterated(self._own.pieces(), self._abandon)
+
     def __repr__(self) -> str:
         """Name the container."""
-        return repr(self._own).replace("iterate over them, or str() them", "async for, or await .text()")
+        return repr(self._own).replace("iterate over them, or .text() them", "async for, or await .text()")
 
 
 async def _iterated(items: Iterable[T], abandon: Abandon) -> AsyncIterator[T]:

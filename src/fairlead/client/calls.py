@@ -327,6 +327,10 @@ def item_path(items: str, name: str) -> str:
 
 def container_path(name: str) -> str:
     """Return the path of a container. Raises: Invalid."""
+    if "/" in name or ":" in name:
+        message = f'"{errors.readable(name)}" is not the name of a container'
+        hint = "`fairlead ps -a` lists containers; an image: `fairlead image ls -o json`"
+        raise errors.Invalid(message, reason="NameInvalid", hint=hint)
     return item_path("/v1/containers", name)
 
 

@@ -103,6 +103,8 @@ class Client:
         if isinstance(command, str):
             message = f'the command is a list of words, ["sh", "-c", {command!r}] for one'
             raise TypeError(message)
+        for option, given in (("env", options.get("env")), ("labels", options.get("labels"))):
+            _check_texts(option, given or {})
         body: dict[str, Any] = {"image": image, "args": list(command), **options}
         if not body.get("tenancy") and not body.get("namespace"):
             body["namespace"] = self.namespace
@@ -195,7 +197,7 @@ class Client:
         """Say who held GPUs for how long, and what that costs.
 
         Args:   since, until: RFC 3339 times; None: the service's own period.   group_by: any of tenancy, namespace,
-                model, gpu, node, lease, day.
+                user, model, gpu, node, lease, day.
         """
         params = {"since": moment(since), "until": moment(until), "group_by": ",".join(group_by)}
         return self.calls.call("GET", "/v1/usage", answers.UsageReport, params=params)
@@ -244,3 +246,11 @@ class Client:
 def _ambiguous(tenancy: str, namespace: str) -> errors.Invalid:
     message = f'tenancy "{tenancy}" and namespace "{namespace}" are given: a tenancy has a namespace of its own'
     return errors.Invalid(message, reason="NamespaceAmbiguous", hint="leave the namespace out")
+
+
+def _check_texts(option: str, given: Mapping[str, Any]) -> None:
+    """Refuse a value that is not text, by its key. Raises: TypeError."""
+    for key, value in given.items():
+        if not isinstance(value, str):
+            message = f"{option}[{key!r}] is {value!r}, not text: {option}={{{key!r}: {str(value)!r}}}"
+            raise TypeError(message)

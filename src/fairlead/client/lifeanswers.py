@@ -69,8 +69,8 @@ class Waiting(Record, frozen=True, kw_only=True):
     """`Waiting` of the API."""
 
     reason: str
-    """WillNeverFit, WaitingForDevices, WaitingForResources, WaitingForScheduler, WaitingForGroup, WaitingForQueue,
-    MakingRoom or NoNodeFits."""
+    """WillNeverFit, WaitingForDevices, WaitingForResources, WaitingForPort, WaitingForScheduler, WaitingForGroup,
+    WaitingForQueue, MakingRoom or NoNodeFits."""
     message: str
     """One line for a person."""
     resource: str = ""

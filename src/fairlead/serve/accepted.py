@@ -12,6 +12,7 @@ Source: socket(7); asyncio's BaseSelectorEventLoop._accept_connection, which cal
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import weakref
 from collections.abc import Callable
@@ -39,6 +40,15 @@ class Connections:
         """Return whether one more handshake may begin."""
         is_room = len(self.shaking) < self.limits.handshakes
         return is_room and self.shaking.of(holder) < self.limits.handshakes_per_address
+
+
+_METHODS: Final = frozenset(bytes([one]) for one in b"GPHDOTC")
+"""How the methods of HTTP begin; a record of TLS begins with another byte."""
+_SAID: Final = b"this port speaks TLS: write https:// in place of http://\n"
+_PLAIN: Final = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(_SAID), _SAID)
+)
 
 
 class Listener(socket.socket):
@@ -69,6 +79,7 @@ class Connection(socket.socket):
         """Count it. Args: is_shaking: whether its handshake is awaited."""
         super().__init__(fileno=plain.detach())
         self.holder = holder
+        self._is_first = is_shaking
         self._give_back = weakref.finalize(self, among.by.take(holder).give_back)
         self._shaken = weakref.finalize(self, int)
         if is_shaking:
@@ -84,6 +95,18 @@ class Connection(socket.socket):
     def establish(self) -> None:
         """Count it as one that speaks: its handshake has ended."""
         self._shaken()
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        """Read; a plain request where a handshake was awaited is answered in plain words, and has ended."""
+        count = super().recv_into(buffer, nbytes, flags)
+        if not self._is_first:
+            return count
+        self._is_first = False
+        if memoryview(buffer)[:count].tobytes()[:1] not in _METHODS:
+            return count
+        with contextlib.suppress(OSError):
+            self.send(_PLAIN)
+        return 0
 
     def close(self) -> None:
         """Close it and count it down."""

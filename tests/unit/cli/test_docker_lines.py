@@ -38,6 +38,7 @@ WORK = (
     "run --rm --ipc=host demo true",
     "run --rm --ulimit memlock=-1 --ulimit stack=67108864 demo true",
     "run --rm --hostname box demo hostname",
+    "run --rm -h box demo hostname",
     "run --rm --entrypoint echo demo hello",
     "run --rm -l team=red demo true",
     "run --rm --restart no demo true",
@@ -143,7 +144,6 @@ ANSWERED = (
     "run --cap-drop no-such-thing demo",
     "run 'Bad Name' true",
     "run demo --gpus 2",
-    "attach web",
     "events --since 10m",
     "rm -v web",
     "gpus -L",
@@ -189,6 +189,33 @@ def test_the_lines_that_a_docker_user_types_work(live: Service) -> None:
     """One test, since the lines build on each other."""
     results = {line: live.fairlead(*shlex.split(line)) for line in WORK}
     assert {line: result.stderr for line, result in results.items() if result.exit_code} == {}
+
+
+def test_the_short_h_of_run_is_the_hostname_and_alone_the_help(live: Service) -> None:
+    made = live.fairlead("run", "--dry-run", "-h", "box", "demo")
+    assert (made.exit_code, made.stdout[:5]) == (0, "demo ")
+    assert live.fairlead("run", "-h").stdout.startswith("Usage: fairlead run ")
+    assert live.fairlead("ps", "-h").stdout.startswith("Usage: fairlead ps ")
+
+
+def test_a_program_that_comes_with_a_gpu_is_not_looked_for_in_the_image(live: Service) -> None:
+    result = live.fairlead("run", "--rm", "demo", "--", "nvidia-smi")
+    assert result.exit_code == 127
+    assert "nvidia-smi comes with a GPU, and none was asked for: fairlead run -g 1" in result.stderr
+    assert "came after it" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("commit web", "podman ps --filter label=io.kubernetes.pod.name=NAME"),
+        ("inspect localhost/demo:latest", "fairlead image ls -o json"),
+        ("logs demo:latest", "fairlead ps -a"),
+        ("upgrade", "docs/how-to/install.md"),
+    ],
+)
+def test_a_hint_says_what_works(live: Service, line: str, said: str) -> None:
+    assert said in live.fairlead(*shlex.split(line)).stderr
 
 
 @pytest.mark.parametrize("line", ANSWERED)

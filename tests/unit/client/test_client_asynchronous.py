@@ -9,9 +9,10 @@ import threading
 import pytest
 
 from fairlead import AsyncClient, errors
-from fairlead.client.asynchronous import ClientOptions, ListOptions, LogOptions
+from fairlead.client.asynchronous import AsyncLogs, ClientOptions, ListOptions, LogOptions
 from fairlead.client.client import Client
 from fairlead.client.container import Container
+from fairlead.client.session import logs
 from tests.unit.cli.liveservice import Service
 
 
@@ -35,6 +36,7 @@ async def test_a_container_is_run_followed_and_entered(service: Service) -> None
             "<AsyncContainer a succeeded: Completed>",
         )
         assert await made.logs().text() == "1\n2\n"
+        assert b"".join([piece async for piece in made.logs().pieces()]) == b"1\n2\n"
         kept = await client.run("demo", ["sleep", "60"])
         assert (await kept.exec(["echo", "in"])).text == "in\n"
         assert [one.name for one in await client.containers()] == [kept.name]
@@ -80,3 +82,10 @@ def test_the_parameters_are_those_of_the_client_that_does_the_work() -> None:
     ):
         names = {name for name in method.__annotations__ if name not in {"return", "url"}}
         assert names == set(options.__annotations__)
+
+
+def test_logs_have_the_same_methods_awaited_or_not() -> None:
+    def public(of: type) -> set[str]:
+        return {name for name in vars(of) if not name.startswith("_")}
+
+    assert public(AsyncLogs) == public(logs.Logs) == {"text", "pieces"}

@@ -281,3 +281,11 @@ def test_a_copy_whose_end_is_not_told_is_not_done() -> None:
     with pytest.raises(errors.Unavailable) as caught:
         copying.copy_in(calls.Calls(Script()), io.BytesIO(b""), copying.End(path="/", container="a"))
     assert caught.value.reason == "ServiceBrokeOff"
+
+
+def test_a_value_that_is_not_text_is_refused_by_its_key() -> None:
+    client = Client("http://127.0.0.1:1")
+    with pytest.raises(TypeError, match=r"env\['B'\] is 1, not text: env=\{'B': '1'\}"):
+        client.run("demo", env={"A": "x", "B": 1})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match=r"labels\['team'\] is True"):
+        client.dry_run("demo", labels={"team": True})  # type: ignore[dict-item]

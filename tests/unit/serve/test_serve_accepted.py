@@ -194,3 +194,19 @@ def test_each_holder_has_a_share_of_the_handshakes() -> None:
     for _ in range(2):
         connections.shaking.take("203.0.113.10")
     assert not connections.may_shake("203.0.113.11")  # all that there are
+
+
+@pytest.mark.parametrize("request_line", [b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"POST /v1/containers HTTP/1.1\r\n"])
+async def test_a_plain_request_to_the_tls_port_is_answered_in_plain_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_line: bytes
+) -> None:
+    async with _serving(tmp_path, monkeypatch) as served, asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(request_line)
+        said = await reader.read()
+        writer.close()
+        assert said.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert b"write https:// in place of http://" in said
+        await served.until_empty()
+        secure = await served.ask(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        assert secure.startswith(b"HTTP/1.1 200")

@@ -1,5 +1,7 @@
 """`fairlead attach` and `detach`: give a running container a GPU, or take one from it.
 
+`attach` with a container alone is docker's: it joins the terminal of the first process.
+
 By name the service is asked, whose kubelet keeps the checkpoint. With `--pid` no service is needed, and any OCI
 container of this machine will do: device rules and nodes are changed here, from CDI specs, as root. The node's kubelet
 and the rules of other containers are checked first; the change is recorded nowhere.
@@ -8,11 +10,10 @@ and the rules of other containers are checked first; the change is recorded nowh
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
-from fairlead import errors
 from fairlead.cli.core import client as api
 from fairlead.cli.core import connection, invocation, options, output, plaintext
 from fairlead.cli.core.terminal import starting
@@ -27,7 +28,7 @@ def _arguments(function: F) -> F:
             "names",
             nargs=-1,
             required=True,
-            metavar="CONTAINER GPU",
+            metavar="CONTAINER [GPU]",
             shell_complete=options.complete_container_then_gpu,
         ),
         click.option(
@@ -49,7 +50,12 @@ def _arguments(function: F) -> F:
 @click.command()
 @_arguments
 def attach(ctx: click.Context, /, **asked: Any) -> None:
-    """Give a running container a GPU that is free."""
+    """Give a running container a free GPU; without one join its terminal.
+
+    Ctrl-P Ctrl-Q leaves the terminal, and the container runs on.
+    """
+    if len(asked["names"]) == 1 and not asked["pid"]:
+        _join(ctx, asked["names"][0], asked["namespace"])
     _run(ctx, "attach", is_forced=False, **asked)
 
 
@@ -61,13 +67,19 @@ def detach(ctx: click.Context, /, *, is_forced: bool, **asked: Any) -> None:
     _run(ctx, "detach", is_forced=is_forced, **asked)
 
 
+def _join(ctx: click.Context, name: str, namespace: str) -> NoReturn:
+    from fairlead.cli.container import run  # giving a GPU does not pay for it
+
+    with connection.opened(invocation.current(ctx)) as client:
+        namespace = namespace or client.namespace
+        starting.await_running(client, name, namespace, "")
+        ctx.exit(run.join(client, name, namespace))
+
+
 def _run(ctx: click.Context, action: str, *, is_forced: bool, form: str, **asked: Any) -> None:
     call, names = invocation.current(ctx), asked["names"]
     expected = 1 if asked["pid"] else 2
     if len(names) != expected:
-        if not asked["pid"] and len(names) == 1 and action == "attach":  # docker's attach
-            message = "attach gives a running container a GPU: name both"
-            raise errors.Invalid(message, reason="GPURequired", hint=f"the output: fairlead logs -f {names[0]}")
         raise click.UsageError("name the GPU alone, beside --pid" if asked["pid"] else "name a container and a GPU")
     if asked["pid"]:
         # The layer is imported only where it is used: asking the service costs no hardware or spec code.

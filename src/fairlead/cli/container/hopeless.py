@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from fairlead import errors
 from fairlead.cli.core import plaintext
 from fairlead.cli.core.client import Client
-from fairlead.serve.v1.containers.life.waiting import NEVER, Waiting
+from fairlead.serve.v1.containers.life.waiting import NEVER, PORT, Waiting
 from fairlead.serve.v1.containers.view import ContainerView
 
 _TOO_LITTLE_S, _NONE_S, _AGAIN_S = 1.0, 10.0, 0.5
@@ -23,6 +23,11 @@ _TOO_LITTLE_S, _NONE_S, _AGAIN_S = 1.0, 10.0, 0.5
 def never_fits(found: Waiting | None) -> bool:
     """Return whether a container waits for what no node has."""
     return found is not None and found.reason == NEVER
+
+
+def lacks_port(found: Waiting | None) -> bool:
+    """Return whether a container waits for a port of the host that another one has."""
+    return found is not None and found.reason == PORT
 
 
 def warn(name: str, why: str) -> None:
@@ -37,7 +42,10 @@ def end(client: Client, shown: Sequence[ContainerView]) -> None:
     Raises: Insufficient (`WillNeverFit`): they are removed; none of them has run where the first one cannot.
     """
     for item in shown:
-        if why := _why(client, item):
+        why, is_port = _why(client, item)
+        if is_port:
+            warn_of_port(item.name, why)
+        elif why:
             for one in shown:
                 with contextlib.suppress(errors.NotFound):
                     client.delete(one.name, one.namespace, grace_s=0 if one.name == item.name else None)
@@ -45,16 +53,26 @@ def end(client: Client, shown: Sequence[ContainerView]) -> None:
             raise errors.Insufficient(f"{item.name} {why}", reason="WillNeverFit", hint=hint)
 
 
-def _why(client: Client, item: ContainerView) -> str:
-    """Return why a container will never fit; empty: it may, or it is gone."""
+def warn_of_port(name: str, why: str) -> None:
+    """Say on standard error that a container waits for a port, which may last as long as who has it."""
+    plaintext.echo(f"{name}: {why}", err=True)
+    plaintext.echo(
+        f"  hint: `fairlead rm {name}` takes it back; another port of the host: -p OTHER:CONTAINER", err=True
+    )
+
+
+def _why(client: Client, item: ContainerView) -> tuple[str, bool]:
+    """Return why a container will never fit, or for which port it waits, and whether it is a port; empty: neither."""
     started = time.monotonic()
     while True:
         try:
             found = client.explain(item.name, item.namespace).waiting
         except errors.NotFound:
-            return ""
+            return "", False
+        if found is not None and lacks_port(found):
+            return found.message, True
         if found is None or not never_fits(found):
-            return ""
+            return "", False
         if time.monotonic() - started >= (_TOO_LITTLE_S if found.total else _NONE_S):
-            return found.message
+            return found.message, False
         time.sleep(_AGAIN_S)

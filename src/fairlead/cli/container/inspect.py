@@ -30,7 +30,7 @@ from fairlead.serve.v1.containers.view import ContainerView
 @options.pass_client
 def inspect(client: Client, *, names: tuple[str, ...], namespace: str, form: str, template: str | None) -> None:
     """Print all that is known of containers, as JSON."""
-    found = [client.container(name, namespace) for name in names]
+    found = [client.container(name, namespace) for name in client.named(names, namespace)]
     if template is None:
         output.show_value(found, form=form)
     else:

@@ -74,10 +74,12 @@ def logs(client: Client, /, *, name: str, namespace: str, tail: str | None, cont
         "until": given["until"],
         "notices": "true",
     }
-    names = [container] if container else _names(client, name, namespace)
-    count = copy_all(client, name, names, query) if len(names) > 1 else copy(client, name, names[0], query)
+    names = client.named([name], namespace)
+    each = [source for one in names for source in _sources(client, one, namespace, container, many=len(names) > 1)]
+    count = copy_all(client, each, query)
     if given["follow"] and not count:
-        _explain_silence(client, name, namespace)
+        for one in names:
+            _explain_silence(client, one, namespace)
 
 
 def _lines(text: str | None) -> int | None:
@@ -89,19 +91,32 @@ def _lines(text: str | None) -> int | None:
     return int(text)
 
 
-def _names(client: Client, name: str, namespace: str) -> list[str]:
-    """Return the containers to show: those of a group, else the one, which needs no name."""
-    try:
-        parts = client.container(name, namespace).containers
-    except errors.NotFound:
-        return [""]  # the service says what is wrong with the name
-    return [part.name for part in parts] if len(parts) > 1 else [""]
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Output to copy: what stands before its lines, and whose it is."""
+
+    title: str
+    name: str
+    container: str
 
 
-def copy(client: Client, name: str, container: str, query: dict[str, Any]) -> int:
+def _sources(client: Client, name: str, namespace: str, container: str, *, many: bool) -> list[Source]:
+    """Return the output to show of one: of the container that is named, else of all that a group has.
+
+    Args: many: it is one of several, and each line says which.
+    """
+    parts = [container]
+    if not container:
+        with contextlib.suppress(errors.NotFound):  # the service says what is wrong with the name
+            parts = [part.name for part in client.container(name, namespace).containers]
+        parts = parts if len(parts) > 1 else [""]
+    return [Source("/".join(filter(None, (name if many else "", part))), name, part) for part in parts]
+
+
+def _copy(client: Client, source: Source, query: dict[str, Any]) -> int:
     """Copy the output of one container to ours, each stream to its own; return how many bytes it was."""
     count = 0
-    for stream, piece in _output(client, name, container, query):
+    for stream, piece in _output(client, source.name, source.container, query):
         target = sys.stdout.buffer if stream == follow.OUTPUT else sys.stderr.buffer
         target.write(b"fairlead: " + piece if stream == follow.NOTICES else piece)
         target.flush()
@@ -117,31 +132,34 @@ def _output(client: Client, name: str, container: str, query: dict[str, Any]) ->
 class _Line:
     """One line of one container, or that it has no more (`error` says why, where it broke)."""
 
-    container: str
+    title: str
     data: bytes | None
     is_error: bool = False
     error: errors.FairleadError | None = None
 
 
-def copy_all(client: Client, name: str, names: list[str], query: dict[str, Any]) -> int:
-    """Copy the output of several containers, each line with its container's name; return how many bytes it was.
+def copy_all(client: Client, sources: list[Source], query: dict[str, Any]) -> int:
+    """Copy the output of one container, or of several with a title before each line; return how many bytes it was.
 
     Raises: what reading one of them raised, once the others have ended; that one has not started is not an error.
     """
+    if len(sources) == 1:
+        return _copy(client, sources[0], query)
     lines: queue.Queue[_Line] = queue.Queue(maxsize=1000)
-    for one in names:
-        threading.Thread(target=_read, args=(client, name, one, query, lines), name=one, daemon=True).start()
-    width = max(map(len, names))
-    left, count = set(names), 0
+    for one in sources:
+        threading.Thread(target=_read, args=(client, one, query, lines), name=one.title, daemon=True).start()
+    titles = {one.title for one in sources}
+    width = max(map(len, titles))
+    left, count = titles, 0
     failure: errors.FairleadError | None = None
     while left:
         line = lines.get()
         if line.data is None:
-            left.discard(line.container)
+            left.discard(line.title)
             failure = failure or line.error
             continue
         target = sys.stderr.buffer if line.is_error else sys.stdout.buffer
-        target.write(f"{line.container:<{width}} | ".encode() + line.data)
+        target.write(f"{line.title:<{width}} | ".encode() + line.data)
         target.flush()
         count += len(line.data)
     if failure is not None and (failure.reason != "ContainerNotStarted" or not count):
@@ -149,22 +167,22 @@ def copy_all(client: Client, name: str, names: list[str], query: dict[str, Any])
     return count
 
 
-def _read(client: Client, name: str, container: str, query: dict[str, Any], lines: queue.Queue[_Line]) -> None:
+def _read(client: Client, source: Source, query: dict[str, Any], lines: queue.Queue[_Line]) -> None:
     """Put whole lines of one container into the queue; a line that never ends is put as it is at its end."""
     error: errors.FairleadError | None = None
     rest = {follow.OUTPUT: b"", follow.ERRORS: b"", follow.NOTICES: b""}
     try:
-        for stream, piece in _output(client, name, container, query):
+        for stream, piece in _output(client, source.name, source.container, query):
             *whole, rest[stream] = (rest[stream] + piece).split(b"\n")
             for line in whole:
                 text = b"fairlead: " + line if stream == follow.NOTICES else line
-                lines.put(_Line(container, text + b"\n", is_error=stream != follow.OUTPUT))
+                lines.put(_Line(source.title, text + b"\n", is_error=stream != follow.OUTPUT))
     except errors.FairleadError as failed:
         error = failed
     for stream, line in rest.items():
         if line:
-            lines.put(_Line(container, line + b"\n", is_error=stream != follow.OUTPUT))
-    lines.put(_Line(container, None, error=error))
+            lines.put(_Line(source.title, line + b"\n", is_error=stream != follow.OUTPUT))
+    lines.put(_Line(source.title, None, error=error))
 
 
 def _explain_silence(client: Client, name: str, namespace: str) -> None:

@@ -27,7 +27,7 @@ def restart(client: Client, *, names: tuple[str, ...], namespace: str, grace: in
 
     Each begins from its image again, under its name, and asks for its GPUs anew; volumes stay.
     """
-    for name in names:
+    for name in client.named(names, namespace):
         _again(client, name, namespace, grace, doing="restarting")
         plaintext.echo(name)
 
@@ -38,7 +38,7 @@ def restart(client: Client, *, names: tuple[str, ...], namespace: str, grace: in
 @options.pass_client
 def start(client: Client, *, names: tuple[str, ...], namespace: str) -> None:
     """Start ended containers again; those that run are left alone."""
-    for name in names:
+    for name in client.named(names, namespace):
         if client.container(name, namespace).state in view.ENDED:
             _again(client, name, namespace, None, doing="starting")
         plaintext.echo(name)

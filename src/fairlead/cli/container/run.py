@@ -31,6 +31,7 @@ from fairlead.serve.v1.containers.view import ContainerList, ContainerView
 
 _INTERRUPTED: Final = 130
 _NO_PROGRAM: Final = 127
+_NVIDIA: Final = "nvidia-smi"
 _READ_S: Final = 60
 """How long the record of a followed container stays for its client to read."""
 _SECOND_CHANCE_S: Final = 2.0
@@ -50,7 +51,17 @@ Examples:
 """
 
 
-@click.command(context_settings={"allow_interspersed_args": False}, epilog=_EXAMPLES)
+class _Run(click.Command):
+    """A command whose `-h` is the hostname, as docker's is, and alone prints the help, as everywhere else."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line."""
+        return super().parse_args(ctx, ["--help"] if args == ["-h"] else args)
+
+
+@click.command(
+    cls=_Run, context_settings={"allow_interspersed_args": False, "help_option_names": ["--help"]}, epilog=_EXAMPLES
+)
 @click.argument("image", required=False, shell_complete=options.complete_images)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 @click.option(
@@ -88,7 +99,9 @@ Examples:
 @click.option("--cpus", help="CPUs at most, 1.5 or 500m")
 @click.option("-m", "--memory", metavar="SIZE", help="memory at most, 512m or 4Gi")
 @click.option("--entrypoint", help="replaces the image's entrypoint; empty: none")
-@click.option("--hostname", default="", metavar="NAME", help="name the container sees as its own  [default: its name]")
+@click.option(
+    "-h", "--hostname", default="", metavar="NAME", help="name the container sees as its own  [default: its name]"
+)
 @click.option("-w", "--workdir", default="", help="working folder in the container")
 @click.option("-u", "--user", default="", metavar="USER[:GROUP]", help="by number, or by name in the image")
 @click.option("--read-only", is_flag=True, help="its root file system is only read")
@@ -168,8 +181,9 @@ def _followed(
         return 0
     how = How(stdin=given["stdin"], tty=given["tty"], sig_proxy=given["sig_proxy"], for_ever=for_ever)
     code = follow(client, shown[0].name, shown[0].namespace, how, remove=remove)
-    if code == _NO_PROGRAM and given["command"][:1] and given["command"][0].startswith("-"):
-        plaintext.echo(f'  hint: options of run come before the image, "{given["command"][0]}" came after it', err=True)
+    first = next(iter(options.words(given["command"])), "")
+    if code == _NO_PROGRAM and first.startswith("-"):
+        plaintext.echo(f'  hint: options of run come before the image, "{first}" came after it', err=True)
     return code
 
 
@@ -190,9 +204,13 @@ def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str,
         name=runflags.name(given["name"]),
         namespace=given["namespace"],
         **runflags.entrypoint(given["entrypoint"], options.words(given["command"])),
-        env={**gpuoption.variables(given["gpus"]), **options.environment(given["env"], given["env_files"], own)},
+        env={
+            **given["array"],
+            **gpuoption.variables(given["gpus"]),
+            **options.environment(given["env"], given["env_files"], own),
+        },
         secrets=runflags.secrets(given["secret"]),
-        labels=options.pairs(given["label"], "--label"),
+        labels={**given["array_labels"], **options.pairs(given["label"], "--label")},
         queue=given["queue"],
         gang=given["gang"],
         gang_minimum=given["min_available"],
@@ -278,6 +296,8 @@ def follow(client: Client, name: str, namespace: str, how: How | None = None, *,
     try:
         with signals.proxied(client, name, namespace) if how.sig_proxy else contextlib.nullcontext():
             code = _carry(client, shown, how)
+    except streams.Detached:
+        return _left(name)
     except (signals.Left, KeyboardInterrupt):
         plaintext.echo(f"\n{name} keeps running; `fairlead logs -f {name}` comes back to it", err=True)
         return _INTERRUPTED
@@ -285,6 +305,28 @@ def follow(client: Client, name: str, namespace: str, how: How | None = None, *,
         with contextlib.suppress(errors.NotFound):
             client.delete(name, namespace)
     return code
+
+
+def _left(name: str) -> int:
+    plaintext.echo(f"\n{name} keeps running; `fairlead attach {name}` comes back to it", err=True)
+    return 0
+
+
+def join(client: Client, name: str, namespace: str) -> int:
+    """Join the terminal of a container that runs, until its end or Ctrl-P Ctrl-Q; return its exit code.
+
+    Raises: Conflict (`ContainerNotRunning`); one without an open input is only read.
+    """
+    shown = client.container(name, namespace)
+    params = [("namespace", namespace), ("stdin", str(shown.stdin).lower()), ("split", "true")]
+    with client.connect(f"{api.container_path(name)}/attach", params) as connection:
+        if shown.stdin and shown.tty and sys.stdin.isatty():
+            plaintext.echo(f"joined {name}; Ctrl-P Ctrl-Q leaves it running", err=True)
+        try:
+            streams.carry(streams.Session(connection), stdin=shown.stdin, terminal=shown.tty, detaches=True)
+        except streams.Detached:
+            return _left(name)
+    return _report(_await_end(client, name, namespace))
 
 
 def _carry(client: Client, shown: ContainerView, how: How) -> int:
@@ -295,11 +337,8 @@ def _carry(client: Client, shown: ContainerView, how: How) -> int:
     if (how.stdin or how.tty) and _attach(client, shown, how):
         return _report(_await_end(client, name, namespace))
     query = {"namespace": namespace, "follow": "true", "once": "true"}
-    parts = [part.name for part in shown.containers]
-    if len(parts) > 1:
-        logs.copy_all(client, name, parts, query)
-    else:
-        logs.copy(client, name, "", query)
+    parts = [logs.Source(part.name, name, part.name) for part in shown.containers]
+    logs.copy_all(client, parts if len(parts) > 1 else [logs.Source(name, name, "")], query)
     return _report(_await_end(client, name, namespace))
 
 
@@ -314,7 +353,8 @@ def _attach(client: Client, shown: ContainerView, how: How) -> bool:
     while True:
         try:
             with client.connect(f"{api.container_path(name)}/attach", params) as connection:
-                streams.carry(streams.Session(connection, replay=replayed), stdin=how.stdin, terminal=how.tty)
+                session = streams.Session(connection, replay=replayed)
+                streams.carry(session, stdin=how.stdin, terminal=how.tty, detaches=True)
         except errors.Conflict as error:
             if error.reason != "ContainerNotRunning":
                 raise
@@ -364,6 +404,10 @@ def await_start(client: Client, name: str, namespace: str, *, for_ever: bool = T
                     if not for_ever:
                         hopeless.end(client, [shown])
                     hopeless.warn(name, why)
+                elif not is_warned and hopeless.lacks_port(found.waiting):
+                    is_warned = True
+                    waiting.clear()
+                    hopeless.warn_of_port(name, why)
             waiting.show(explain.waiting_line(shown, why), short=why)
 
 
@@ -381,6 +425,8 @@ def _report(shown: ContainerView) -> int:
         message, hint = errors.parted(shown.message)
         reason = f" ({shown.reason})" if shown.reason else ""
         plaintext.echo(f"error: {shown.name} did not start{reason}: {message}", err=True)
+        if _NVIDIA in shown.message and not any(shown.devices.values()):
+            hint = f"{_NVIDIA} comes with a GPU, and none was asked for: fairlead run -g 1"
         plaintext.echo(f"  hint: {hint or f'`fairlead trace {shown.name}` shows how far it came'}", err=True)
         return code
     why = ": ".join(part for part in (shown.reason, shown.message) if part)

@@ -30,7 +30,7 @@ from fairlead.serve.v1.containers.submission import (
     SecretGrant,
     VolumeMount,
 )
-from fairlead.wire.kubernetes import quantity
+from fairlead.wire.kubernetes import names, quantity
 from fairlead.wire.oci import imageref
 
 _DOCKER_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([bkmg])b?")
@@ -57,6 +57,9 @@ _PULLS: Final[Mapping[str, str]] = {
     "ifnotpresent": "IfNotPresent",
     "never": "Never",
 }
+_INDEX: Final = "JOB_COMPLETION_INDEX"
+"""Source: kubernetes batch/v1, the variable of an indexed Job's pods."""
+_COUNT: Final = "FAIRLEAD_REPLICAS"
 _MIG: Final = "mig-"
 _CAPABILITY: Final = re.compile(r"[A-Z_]{1,40}")
 ISOLATIONS: Final = ("mps", "mig", "none")
@@ -113,11 +116,19 @@ def replicas(given: Mapping[str, Any], *, detach: bool) -> list[dict[str, Any]]:
         hint = "fairlead run -d --name train --replicas 4 --gang -g 1 IMAGE"
         raise errors.Invalid(problem, reason="ReplicasInvalid", hint=hint)
     if count is None:
-        return [{**given, "gang": "", "min_available": 0}]
+        return [{**given, "gang": "", "min_available": 0, "array": {}, "array_labels": {}}]
     gang = given["name"] if given["gang"] else ""
     least = (minimum or count) if gang else 0
     return [
-        {**given, "name": f"{given['name']}-{number}", "gang": gang, "min_available": least} for number in range(count)
+        {
+            **given,
+            "name": f"{given['name']}-{number}",
+            "gang": gang,
+            "min_available": least,
+            "array": {_INDEX: str(number), _COUNT: str(count)},
+            "array_labels": {names.ARRAY: given["name"], names.INDEX: str(number)},
+        }
+        for number in range(count)
     ]
 
 

@@ -83,7 +83,7 @@ def proxied(client: Client, name: str, namespace: str) -> Iterator[None]:
 @options.pass_client
 def kill(client: Client, *, names: tuple[str, ...], namespace: str, text: str) -> None:
     """Send a signal to the first process of containers."""
-    for name in names:
+    for name in client.named(names, namespace):
         starting.await_running(client, name, namespace)
         client.signal(name, namespace, text)
         plaintext.echo(name)

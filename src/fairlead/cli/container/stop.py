@@ -51,6 +51,7 @@ def stop(client: Client, *, names: tuple[str, ...], namespace: str, grace: int |
 
     On a cluster a stop is an eviction, which a disruption budget may forbid, and no record stays.
     """
+    names = tuple(client.named(names, namespace))
     for name in names:
         client.stop(name, namespace, grace_s=grace)
     with progress.Progress() as waiting:
@@ -110,7 +111,7 @@ def rm(
         every = client.list_containers(show_ended=True, namespace=namespace)
         found = [item for item in every if force or item.state in view.ENDED]
     else:
-        found = [client.container(name, namespace) for name in names]
+        found = [client.container(name, namespace) for name in client.named(names, namespace)]
     if not force:
         _check_ended(found)
     names = tuple(item.name for item in found)

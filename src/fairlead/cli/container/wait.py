@@ -1,4 +1,4 @@
-"""`fairlead wait`: returns once a container is in a state, with its exit code."""
+"""`fairlead wait`: returns once containers are in a state, with their exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOT_EXECUTABLE: Final = re.compile("permission denied|exec format error", re.I)
 
 
 @click.command()
-@options.container_argument()
+@options.container_argument("names", many=True)
 @options.namespace_option
 @click.option(
     "--state",
@@ -42,14 +42,19 @@ _NOT_EXECUTABLE: Final = re.compile("permission denied|exec format error", re.I)
 )
 @options.pass_client
 @click.pass_context
-def wait(ctx: click.Context, client: Client, *, name: str, namespace: str, state: str, timeout: float | None) -> None:
-    """Wait for a container and exit with its code; a terminal shows meanwhile why it waits."""
-    shown = _await(client, name, namespace, state, timeout)
-    if timeout is not None and shown.state not in _REACHED[state] and shown.state != "gone":
-        message = f"{name} is {shown.state} after {timeout:g} s, not {state}"
-        raise errors.Insufficient(message, reason="WaitTimedOut", hint=f"`fairlead explain {name}` says why")
-    plaintext.echo(shown.state)
-    ctx.exit(exit_code_of(shown) if state == "ended" else 0)
+def wait(
+    ctx: click.Context, client: Client, *, names: tuple[str, ...], namespace: str, state: str, timeout: float | None
+) -> None:
+    """Wait for containers and exit with the first code that is not 0; a terminal shows meanwhile why one waits."""
+    end, code, every = math.inf if timeout is None else time.monotonic() + timeout, 0, client.named(names, namespace)
+    for name in every:
+        shown = _await(client, name, namespace, state, end)
+        if timeout is not None and shown.state not in _REACHED[state] and shown.state != "gone":
+            message = f"{name} is {shown.state} after {timeout:g} s, not {state}"
+            raise errors.Insufficient(message, reason="WaitTimedOut", hint=f"`fairlead explain {name}` says why")
+        plaintext.echo(shown.state if len(every) == 1 else f"{name} {shown.state}")
+        code = code or (exit_code_of(shown) if state == "ended" else 0)
+    ctx.exit(code)
 
 
 def is_watched() -> bool:
@@ -57,9 +62,8 @@ def is_watched() -> bool:
     return sys.stderr.isatty()
 
 
-def _await(client: Client, name: str, namespace: str, state: str, timeout: float | None) -> ContainerView:
+def _await(client: Client, name: str, namespace: str, state: str, end: float) -> ContainerView:
     """Return the container once it is in the state or gone, or as it is when the time is over."""
-    end = math.inf if timeout is None else time.monotonic() + timeout
     is_seen = is_watched()
     with progress.Progress() as waiting:
         while True:

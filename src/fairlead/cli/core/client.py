@@ -13,6 +13,7 @@ from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.traceview import TraceView
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.serve.v1.status import view as statusview
+from fairlead.wire.kubernetes import names as array
 
 if TYPE_CHECKING:
     from fairlead.client.contexts import Context
@@ -44,6 +45,19 @@ class Client(calls.Calls):
     def container(self, name: str, namespace: str) -> ContainerView:
         """Return one container. Raises: NotFound."""
         return self.call("GET", container_path(name), ContainerView, params={"namespace": namespace})
+
+    def named(self, names: Sequence[str], namespace: str) -> list[str]:
+        """Return the containers that are meant: those of an array, in order, by a name that no container has."""
+        found: list[str] = []
+        for name in names:
+            try:
+                self.container(name, namespace)
+                members: list[ContainerView] = []
+            except errors.NotFound:
+                members = self.list_containers(show_ended=True, labels=(f"{array.ARRAY}={name}",), namespace=namespace)
+            members.sort(key=_index)
+            found += [one.name for one in members] or [name]
+        return list(dict.fromkeys(found))
 
     def list_containers(
         self, *, show_ended: bool = False, labels: Sequence[str] = (), namespace: str | None = None
@@ -84,6 +98,11 @@ class Client(calls.Calls):
     def status(self) -> statusview.Status:
         """Return how the service is."""
         return self.call("GET", "/v1/status", statusview.Status)
+
+
+def _index(member: ContainerView) -> int:
+    text = member.labels.get(array.INDEX, "")
+    return int(text) if text.isascii() and text.isdecimal() else 0
 
 
 def _say(message: str) -> None:

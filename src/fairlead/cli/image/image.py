@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import click
+import msgspec
 
 from fairlead import errors
 from fairlead.cli.core import options, output, plaintext, progress
@@ -28,8 +30,14 @@ _COLUMNS: Final = (
     Column[ImageView]("SIZE", lambda item: output.size(item.size_bytes)),
     Column[ImageView]("AGE", lambda item: output.age(item.created_at)),
     Column[ImageView]("NODES", lambda item: ",".join(item.nodes), is_wide=True),
-    Column[ImageView]("OTHER NAMES", lambda item: ",".join(item.names[1:]), is_wide=True),
 )
+
+
+def rows(found: Sequence[ImageView]) -> tuple[ImageView, ...]:
+    """Return one image for each name, as docker lists them; one without a name has a part of its id."""
+    return tuple(
+        msgspec.structs.replace(item, names=(name,)) for item in found for name in item.names or (item.id[:19],)
+    )
 
 
 @click.group()
@@ -41,8 +49,9 @@ def image() -> None:
 @options.output_option
 @options.pass_client
 def list_images(client: Client, *, form: str) -> None:
-    """List images."""
+    """List images, a row for each name."""
     found = client.call("GET", "/v1/images", ImageList).items
+    found = found if form in {"json", "yaml"} else rows(found)
     output.show_listing(found, _COLUMNS, form=form, name=_name)
 
 

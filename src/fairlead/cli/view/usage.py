@@ -33,7 +33,7 @@ _UNTIL = click.option("--until", callback=moment.parse, help="end, not included;
 @_SINCE
 @_UNTIL
 @click.option(
-    "--by", default="tenancy,model", show_default=True, help="tenancy, namespace, model, gpu, node, lease, day"
+    "--by", default="tenancy,model", show_default=True, help="tenancy, namespace, user, model, gpu, node, lease, day"
 )
 @click.option("--focus", metavar="FILE", help="write every hour of every lease as CSV of FOCUS 1.2; -: to the output")
 @click.option("--parquet", metavar="FILE", help="the same as Parquet (extra fairlead[parquet])")

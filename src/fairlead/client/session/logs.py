@@ -16,7 +16,7 @@ _LONGEST: Final = 1 << 20
 class Logs:
     """What a container wrote: an iterable of lines, each without its end.
 
-    The request is made anew for each iteration. `str(logs)` is the whole text, and a notebook shows lines as they come.
+    The request is made anew for each iteration. `text()` is the whole, and a notebook shows lines as they come.
     """
 
     def __init__(self, opening: Opening, name: str) -> None:
@@ -43,13 +43,17 @@ class Logs:
         with self._opening() as pieces:
             yield from pieces
 
+    def text(self) -> str:
+        """Return all of it; with `follow`, once the container has ended."""
+        return str(self)
+
     def __str__(self) -> str:
         """Return all of it; with `follow`, once the container has ended."""
         return b"".join(self.pieces()).decode(errors="replace")
 
     def __repr__(self) -> str:
         """Name the container."""
-        return f"<logs of {self._name}: iterate over them, or str() them>"
+        return f"<logs of {self._name}: iterate over them, or .text() them>"
 
     def _ipython_display_(self) -> None:
         """Print the lines as they come, where a notebook shows this as a cell's value."""

@@ -110,6 +110,12 @@ _RULES: Final = (
         "set engine.network to none, or repair podman's default network",
     ),
     _rule(
+        r"address already in use|port is already allocated",
+        errors.Unavailable,
+        "PortTaken",
+        "another port of the host: -p OTHER:CONTAINER",
+    ),
+    _rule(
         r"can only create exec sessions on running|container state improper|is not running",
         errors.Conflict,
         NOT_RUNNING,

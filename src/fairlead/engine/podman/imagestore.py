@@ -14,6 +14,8 @@ from fairlead.engine.podman import exec as podman_exec
 
 _PRUNE_S: Final = 600.0
 _LONGEST_TAIL: Final = 1 << 16
+_LOCAL: Final = "localhost/"
+"""Begins the names of images that were made on a machine."""
 
 
 _RETRY: Final = re.compile(rb'^time="[^"]*" level=warning msg="Failed, retrying in (\S+) \.\.\. \((\d+/\d+)\)\..*$')
@@ -43,6 +45,8 @@ class PodmanImageStore:
     async def pull_lines(self, name: str) -> AsyncGenerator[bytes, None]:
         """See `port.ImageStore.pull_lines`; podman says a line for each layer."""
         checks.check_image(name)
+        if name.startswith(_LOCAL):
+            raise await self._local(name)
         argv = self._podman.argv("pull", "--", name)
         tail, rest = b"", b""
         async with command.opened(argv, env=self._podman.env, stderr=command.MERGED) as running:
@@ -59,6 +63,15 @@ class PodmanImageStore:
             raise podman_errors.translate(f'image "{name}"', "pull", failed)
         if rest:
             yield rest
+
+    async def _local(self, name: str) -> errors.FairleadError:
+        """Return why an image of this machine is not fetched: no registry has it, and asking one takes seconds."""
+        result = await self._podman.run("image", "exists", "--", name)
+        if result.code == 0:
+            message = f'image "{name}" is here already, and no registry has it: localhost/… are made on this machine'
+            return errors.Conflict(message, reason="ImageLocal", hint="nothing is to be fetched: fairlead run")
+        message = f'image "{name}" is not here, and no registry has it: localhost/… are made on this machine'
+        return errors.NotFound(message, reason="ImageNotFound", hint="`fairlead images` lists those that are here")
 
     async def save(self, names: tuple[str, ...]) -> podman_exec.PodmanExec:
         """See `port.ImageStore.save`."""

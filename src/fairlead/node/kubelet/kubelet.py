@@ -103,6 +103,7 @@ class Kubelet:
         self._has_pods, self._started = False, time.monotonic()
         self._machine: dict[str, str] = {}
         self._info: core.NodeSystemInfo | None = None
+        self._booted_at = 0.0
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Serve until cancelled; `ready` is called once the node is registered."""
@@ -130,6 +131,7 @@ class Kubelet:
         root, disk, most = self._settings.silicon.root, self._settings.state.folder, self._settings.kubelet.max_pods
         self._machine = await asyncio.to_thread(nodestatus.machine_capacity, root, max_pods=most, disk=disk)
         self._info = await asyncio.to_thread(nodestatus.describe, root, info)
+        self._booted_at = await asyncio.to_thread(nodestatus.booted_at, root)
         await self._list_engine()
         if not self._devices.load():
             await self._restore()
@@ -259,7 +261,7 @@ class Kubelet:
         held_up_s = await self._attachments.carry_out(pod, states, wait_for=self._wait_for)
         plan = podsync.sync(
             pod,
-            tuple(spec.seen(state) for state in states),
+            tuple(spec.seen(state, self._booted_at) for state in states),
             now=time.time(),
             backoff_s=self._settings.kubelet.backoff_s,
             blocked=self._blocked.get(uid, {}),

@@ -38,6 +38,12 @@ def machine_capacity(root: Path, *, max_pods: int, disk: Path = Path("/")) -> di
     }
 
 
+def booted_at(root: Path) -> float:
+    """Return when the machine was started, Unix seconds; 0: it does not say. Source: proc_stat(5), btime."""
+    found = [line.split()[1] for line in _read(root, "proc/stat").splitlines() if line.startswith("btime ")]
+    return float(found[0]) if found and found[0].isdecimal() else 0.0
+
+
 def _read(root: Path, place: str) -> str:
     """Read a kernel file below a root, or this machine's where that root lacks it, as a simulated one does."""
     problem: OSError | None = None

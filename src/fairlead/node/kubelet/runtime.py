@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 from fairlead import backoff, errors, telemetry
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState, Engine, IdentifiedImages
-from fairlead.kernel import probeprocess, readback
+from fairlead.kernel import listener, probeprocess, readback
 from fairlead.model.step import TraceStep
 from fairlead.node.isolation import edits
 from fairlead.node.kubelet import hostpath, sandbox, spec, volumes
@@ -156,6 +156,8 @@ class Runtime:
         return state
 
     async def _blocked(self, pod: core.Pod, item: core.Container, error: errors.FairleadError) -> podsync.Blocked:
+        if error.reason == "PortTaken":
+            error = await asyncio.to_thread(with_listener, pod, error)
         key = (pod.metadata.uid, item.name)
         tries = self._failures[key] = self._failures.get(key, 0) + 1
         is_hopeless = isinstance(error, errors.RequestError | errors.ProtocolError | errors.DeviceFault)
@@ -498,3 +500,15 @@ def grants_of(state: ContainerState) -> tuple[Grant, ...]:
         Grant(pod_uid=uid, container=name, resource=resource, device_ids=tuple(ids), response=b"")
         for resource, ids in sorted(held.items())
     )
+
+
+def with_listener(pod: core.Pod, error: errors.FairleadError) -> errors.FairleadError:
+    """Return the error of a port that is taken with who has it; a tenant is not told of the machine's processes."""
+    if names.TENANT in pod.metadata.annotations:
+        return error
+    ports = [one for item in pod.spec.containers for one in item.ports if one.host_port]
+    who = [(one.host_port, listener.find_listener(one.host_port, one.protocol or "TCP")) for one in ports]
+    told = ", ".join(f"port {port} is taken by {holder}" for port, holder in who if holder)
+    if not told:
+        return error
+    return errors.Unavailable(f"{told}: {error}", reason=error.reason, hint=error.hint)

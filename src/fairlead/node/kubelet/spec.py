@@ -306,8 +306,11 @@ def _answer_binds(answer: pb.ContainerAllocateResponse) -> tuple[Bind, ...]:
     )
 
 
-def seen(state: ContainerState) -> podsync.Seen:
-    """Return a container of the engine as the plan of its pod sees it, read from its labels."""
+def seen(state: ContainerState, booted_at: float = 0.0) -> podsync.Seen:
+    """Return a container of the engine as the plan of its pod sees it, read from its labels.
+
+    Args: booted_at: when the machine was started, Unix seconds.
+    """
     attempt = state.labels.get(names.ATTEMPT, "0")
     return podsync.Seen(
         container=state.labels.get(names.CONTAINER_NAME, ""),
@@ -319,4 +322,5 @@ def seen(state: ContainerState) -> podsync.Seen:
         oom_killed=state.oom_killed,
         started_at=state.started_at,
         finished_at=state.finished_at,
+        is_before_boot=state.started_at is not None and state.started_at < booted_at,
     )

@@ -91,6 +91,9 @@ def intervals(leases: Iterable[GPULease], models: Mapping[str, str], *, now: flo
     return Intervals(items=tuple(_apart(found, notes)), notes=tuple(notes))
 
 
+_NOTED_S: Final = 0.5
+
+
 def _end(one: GPULease, now: float) -> float | None:
     """Return when a lease ended; the present where it has not, None where it does not say."""
     return timestamp.parse(one.status.ended_at) if one.status.state in ENDED or one.status.ended_at else now
@@ -103,15 +106,25 @@ def _micros(seconds: float) -> int:
 def _apart(found: Iterable[Interval], notes: list[str]) -> Iterator[Interval]:
     """Yield intervals that are sorted by GPU and begin, each from the end of the one before on."""
     last: tuple[str, int, str] = ("", 0, "")
+    lost: dict[str, float] = {}
     for one in found:
         gpu, until, before = last
         begin = max(one.begin, until) if one.gpu == gpu else one.begin
         if begin != one.begin:
-            lost = (min(until, max(one.end, one.begin)) - one.begin) / MICROS
-            notes.append(f"lease {one.lease} overlaps {before} on the same GPU: {lost:.0f} s of it are not counted")
+            pair = f"lease {one.lease} overlaps {before} on the same GPU"
+            lost[pair] = (min(until, max(one.end, one.begin)) - one.begin) / MICROS
         if one.end > begin:
             last = (one.gpu, one.end, one.lease)
             yield dataclasses.replace(one, begin=begin)
+    # One lease ends and the next begins within the same second where GPUs change hands: nothing is lost by that.
+    if whole := {pair: seconds for pair, seconds in lost.items() if seconds >= _NOTED_S}:
+        first = next(iter(whole))
+        notes.append(
+            f"{first}: {whole[first]:.0f} s of it are not counted"
+            if len(whole) == 1
+            else f"{len(whole)} leases overlap another on the same GPU: {sum(whole.values()):.0f} s of them are not "
+            f"counted; {first}, for one"
+        )
 
 
 def held(found: Iterable[Interval], *, begin: int, end: int) -> int:

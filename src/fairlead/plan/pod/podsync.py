@@ -41,6 +41,8 @@ class Seen:
     oom_killed: bool = False
     started_at: float | None = None
     finished_at: float | None = None
+    is_before_boot: bool = False
+    """It was started before the machine was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,10 +261,18 @@ def _last(attempt: int, older: list[Seen], status: core.ContainerStatus | None, 
     return core.ContainerStateUnion(terminated=_reported_end(status, now) if not _is_creating(status) else None)
 
 
+_KILLED: Final = 137
+_UNKNOWN: Final = "ContainerStatusUnknown"
+_UNSEEN: Final = "its end was not seen: its engine lost it, as by a restart of the machine"
+_RESTARTED: Final = "the machine was restarted while it ran"
+
+
 def _ended(seen: Seen, status: core.ContainerStatus | None, now: float) -> core.ContainerStateTerminated:
     reason = "OOMKilled" if seen.oom_killed else "Completed" if seen.exit_code == 0 else "Error"
-    finished = _text(seen.finished_at)
+    finished, message = _text(seen.finished_at), ""
     if finished is None:
+        if seen.exit_code == _KILLED and not seen.oom_killed:
+            reason, message = ("MachineRestarted", _RESTARTED) if seen.is_before_boot else (_UNKNOWN, _UNSEEN)
         # An engine that does not say when: the time we first reported stands, else every look would move it.
         is_ours = status is not None and status.restart_count == seen.attempt and not _is_creating(status)
         old = _reported_end(status, now) if status is not None and is_ours else None
@@ -270,6 +280,7 @@ def _ended(seen: Seen, status: core.ContainerStatus | None, now: float) -> core.
     return core.ContainerStateTerminated(
         exit_code=seen.exit_code,
         reason=reason,
+        message=message,
         started_at=_text(seen.started_at),
         finished_at=finished,
         container_id=seen.container_id,
@@ -278,8 +289,8 @@ def _ended(seen: Seen, status: core.ContainerStatus | None, now: float) -> core.
 
 def _vanished(started_at: str | None, now: float) -> core.ContainerStateTerminated:
     return core.ContainerStateTerminated(
-        exit_code=137,
-        reason="ContainerStatusUnknown",
+        exit_code=_KILLED,
+        reason=_UNKNOWN,
         message="The container could not be located when the pod was looked at; it was removed behind our back",
         started_at=started_at,
         finished_at=_text(now),
@@ -425,7 +436,8 @@ def _phase(look: _Look, stage: _Known | None, *, busy: bool) -> tuple[str, str, 
         if failed is None or failed.ended is None:
             return "Succeeded", "", ""
         reason = "" if failed.ended.reason == "Error" else failed.ended.reason
-        return "Failed", reason, f'container "{failed.item.name}" exited with {failed.exit_code}'
+        why = f": {failed.ended.message}" if failed.ended.message else ""
+        return "Failed", reason, f'container "{failed.item.name}" exited with {failed.exit_code}{why}'
     started = any(known.attempt >= 0 and (known.seen is None or known.seen.phase != "created") for known in look.mains)
     return ("Running" if started else look.phase), "", ""
 

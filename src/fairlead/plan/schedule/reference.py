@@ -240,6 +240,11 @@ def _ports(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
     return ("node(s) didn't have free ports for the requested pod ports",) if taken else ()
 
 
+def taken_ports(need: PodInfo, other: PodInfo) -> tuple[int, ...]:
+    """Return the ports of the node that a pod asks for and another pod has, in order."""
+    return tuple(sorted({one[2] for one in need.ports for two in other.ports if _collide(one, two)}))
+
+
 def _collide(one: HostPort, other: HostPort) -> bool:
     return one[1:] == other[1:] and (one[0] == other[0] or _ANY_ADDRESS in {one[0], other[0]})
 

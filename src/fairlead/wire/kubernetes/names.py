@@ -37,6 +37,9 @@ def is_own(name: str) -> bool:
 
 # labels of an engine's container
 POD_UID: Final = "io.kubernetes.pod.uid"
+ARRAY: Final = "batch.kubernetes.io/job-name"
+INDEX: Final = "batch.kubernetes.io/job-completion-index"
+"""Labels of the containers of one array, as those of an indexed Job's pods."""
 POD_NAME: Final = "io.kubernetes.pod.name"
 POD_NAMESPACE: Final = "io.kubernetes.pod.namespace"
 CONTAINER_NAME: Final = "io.kubernetes.container.name"

@@ -49,3 +49,40 @@ def test_replicas_carry_group_and_queue_and_their_number(service: Service) -> No
     assert "kueue.x-k8s.io/pod-group-name" in json.dumps(shown)
     alone = service.fairlead("run", "--gang", "demo")
     assert (alone.exit_code, "--gang and --min-available are for --replicas" in alone.stderr) == (2, True)
+
+
+def test_an_array_gives_each_its_index_and_is_meant_by_its_name(service: Service) -> None:
+    made = service.fairlead("run", "-d", "--name", "arr", "--replicas", "11", "demo", "env")
+    names = [f"arr-{number}" for number in range(11)]
+    assert made.stdout.split() == names
+    waited = service.fairlead("wait", "arr")
+    assert (waited.stdout.splitlines(), waited.exit_code) == ([f"{name} succeeded" for name in names], 0)
+    said = set(service.fairlead("logs", "arr").stdout.splitlines())
+    assert {f"{name:<6} | JOB_COMPLETION_INDEX={number}" for number, name in enumerate(names)} <= said
+    assert {f"{name:<6} | FAIRLEAD_REPLICAS=11" for name in names} <= said
+    assert "JOB_COMPLETION_INDEX=3\n" in service.fairlead("logs", "arr-3").stdout
+    assert [one["name"] for one in json.loads(service.fairlead("inspect", "arr").stdout)] == names
+    one_alone = service.fairlead("explain", "arr")
+    assert (one_alone.exit_code, "arr-0 to arr-10" in one_alone.stderr) == (2, True)
+    assert service.fairlead("rm", "arr").stdout.split() == names
+    assert service.fairlead("ps", "-a", "-o", "name").stdout == ""
+
+
+def test_wait_takes_several_and_ends_with_the_first_code_that_is_not_0(service: Service) -> None:
+    for name, code in (("good", 0), ("bad", 3), ("worse", 4)):
+        service.fairlead("run", "-d", "--name", name, "demo", "sh", "-c", f"exit {code}")
+    waited = service.fairlead("wait", "good", "bad", "worse")
+    assert (waited.stdout, waited.exit_code) == ("good succeeded\nbad failed\nworse failed\n", 3)
+
+
+def test_a_container_that_has_the_name_of_an_array_is_meant_by_it(service: Service) -> None:
+    service.fairlead("run", "-d", "--name", "arr", "--replicas", "2", "demo", "true")
+    service.fairlead("run", "-d", "--name", "arr", "demo", "true")
+    assert service.fairlead("wait", "arr").stdout == "succeeded\n"
+    assert service.fairlead("rm", "-f", "arr").stdout == "arr\n"
+
+
+def test_the_index_that_is_given_by_hand_stays(service: Service) -> None:
+    by_hand = ("-e", "JOB_COMPLETION_INDEX=7")
+    service.fairlead("run", "-d", "--name", "arr", "--replicas", "1", *by_hand, "demo", "env")
+    assert "JOB_COMPLETION_INDEX=7\n" in service.fairlead("logs", "-f", "arr").stdout

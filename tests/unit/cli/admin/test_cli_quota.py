@@ -15,7 +15,7 @@ def test_a_quota_is_set_shown_enforced_and_removed(service: Service, tmp_path: P
     assert "pods 0/1" in service.fairlead("quota", "apply", "-f", str(file)).stdout
     assert service.fairlead("run", "--detach", "demo", "--", "sleep", "60").exit_code == 0
     refused = service.fairlead("run", "--detach", "demo")
-    assert (refused.exit_code, "exceeded quota: q, requested: pods=1, used: pods=1" in refused.stderr) == (3, True)
+    assert (refused.exit_code, 'the quota "q" allows: 1 container asked, 1 of 1 in use' in refused.stderr) == (3, True)
     assert service.fairlead("quota", "list", "-o", "name").stdout == "q\n"
     assert service.fairlead("quota", "rm", "q").exit_code == 0
     assert service.fairlead("quota", "list", "-o", "name").stdout == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 import signal
@@ -12,6 +13,7 @@ import time
 import pytest
 
 from fairlead.cli.container import logs
+from fairlead.cli.core.terminal import streams
 from fairlead.client.session import follow
 from tests.unit.cli.liveservice import Service
 
@@ -142,3 +144,49 @@ def test_followed_output_goes_on_after_a_restart_which_is_said_beside_it(service
         _, said = following.communicate(timeout=30)
     assert said == b"fairlead: a was stopped and is started anew\n"
     assert following.returncode == 0
+
+
+def test_the_detach_keys_are_found_together_and_one_by_one() -> None:
+    keys = streams.DetachKeys()
+    assert keys.passed(b"ls\n") == b"ls\n"
+    assert keys.passed(b"a\x10") == b"a"  # held until the next key
+    assert keys.passed(b"b") == b"\x10b"
+    assert keys.passed(b"\x10") == b""
+    with pytest.raises(streams.Detached):
+        keys.passed(b"\x11")
+    with pytest.raises(streams.Detached):
+        streams.DetachKeys().passed(b"x\x10\x11")
+    ended = streams.DetachKeys()
+    ended.passed(b"\x10")
+    assert ended.passed(b"") == b"\x10"
+
+
+def test_a_container_left_at_its_terminal_is_joined_again(service: Service) -> None:
+    """A terminal of ours, since only there are keys looked at."""
+    command = [sys.executable, "-m", "fairlead.cli.main"]
+    env = {**os.environ, **service.env}  # noqa: TID251 the interpreter's own paths
+
+    def at_terminal(words: list[str], *turns: tuple[str, bytes]) -> tuple[int, str]:
+        ours, theirs = os.openpty()
+        with subprocess.Popen(command + words, env=env, stdin=theirs, stdout=theirs, stderr=theirs) as running:
+            os.close(theirs)
+            said = b""
+            for awaited, keys in turns:
+                while awaited.encode() not in said:
+                    said += os.read(ours, 4096)
+                os.write(ours, keys)
+            with contextlib.suppress(OSError):  # EIO: nobody has the other end any more
+                while piece := os.read(ours, 4096):
+                    said += piece
+            os.close(ours)
+            return running.wait(30), said.decode()
+
+    script = "echo ready; cat"
+    code, said = at_terminal(
+        ["run", "-it", "--name", "shell", "demo", "sh", "-c", script], ("ready", b"one\n"), ("one", b"\x10\x11")
+    )
+    assert (code, "`fairlead attach shell` comes back to it" in said) == (0, True)
+    assert service.fairlead("ps", "-o", "name").stdout == "shell\n"
+    code, said = at_terminal(["attach", "shell"], ("joined shell", b"two\n"), ("\ntwo\n", b"\x10\x11"))
+    assert (code, "keeps running" in said) == (0, True)
+    assert service.fairlead("rm", "-f", "shell").exit_code == 0

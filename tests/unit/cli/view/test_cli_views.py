@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import click
+import msgspec
 import pytest
 import yaml
 
@@ -15,6 +16,8 @@ from fairlead import settings
 from fairlead.cli import main
 from fairlead.cli import verbs as lazy
 from fairlead.cli.core import invocation, lazygroup
+from fairlead.cli.image import image
+from fairlead.serve.backend.hardware import ImageView
 from tests.unit.cli.conftest import Service, fairlead
 
 
@@ -138,6 +141,18 @@ def test_images_are_made_listed_and_removed(service: Service, tmp_path: Path) ->
     assert "imported" in service.fairlead("image", "ls").stdout
     service.fairlead("image", "rm", "imported")
     assert "imported" not in service.fairlead("image", "ls", "-o", "name").stdout
+
+
+def test_an_image_of_several_names_has_a_row_for_each() -> None:
+    one = ImageView(id="da590b1f15de8d0909a9570560", names=("demo:latest", "demo:two"), size_bytes=1, created_at=None)
+    bare = msgspec.structs.replace(one, names=())
+    assert [item.names for item in image.rows((one, bare))] == [("demo:latest",), ("demo:two",), (one.id[:19],)]
+
+
+def test_the_names_of_images_are_listed_one_a_line(service: Service) -> None:
+    assert service.fairlead("tag", "demo", "other:two").exit_code == 0
+    titled = [line.split()[0] for line in service.fairlead("images").stdout.splitlines()]
+    assert service.fairlead("images", "-o", "name").stdout.splitlines() == titled[1:]
 
 
 def test_no_service_is_said_with_the_next_step(tmp_path: Path) -> None:

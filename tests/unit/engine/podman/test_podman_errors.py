@@ -52,6 +52,11 @@ SEEN: list[tuple[str, type[errors.FairleadError], str]] = [
     ),
     ("writing blob: storing blob: write /var/tmp/x: no space left on device", errors.Unavailable, "DiskFull"),
     ("netavark: iptables: No such file or directory (os error 2)", errors.Unavailable, "NetworkUnusable"),
+    (
+        "cannot listen on the TCP port: listen tcp4 :18099: bind: address already in use",
+        errors.Unavailable,
+        "PortTaken",
+    ),
     ("something never seen before", errors.Unavailable, "EngineFailed"),
     (
         'initializing source docker://localhost/x:latest: pinging container registry localhost: Get "https://localhost'

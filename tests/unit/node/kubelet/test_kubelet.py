@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import itertools
 import os
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
@@ -21,7 +22,7 @@ from fairlead.engine.fake.engine import FakeEngine
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
 from fairlead.kernel import tmpfs
 from fairlead.model.output import LogQuery
-from fairlead.node.kubelet import checkpoint, endpoint, kubelet, sandbox, spec
+from fairlead.node.kubelet import checkpoint, endpoint, kubelet, runtime, sandbox, spec
 from fairlead.node.kubelet.kubelet import Kubelet
 from fairlead.plan.pod import podstate
 from fairlead.store import retry, tracerecorder
@@ -996,3 +997,19 @@ async def test_a_stop_that_is_being_given_up_is_hurried_once(tmp_path: Path) -> 
             engine.may_leave.set()
         await world.until_gone("train")
         assert engine.graces[:2] == [300.0, 1.0]
+
+
+@pytest.mark.parametrize(("annotations", "is_told"), [({}, True), ({names.TENANT: "red"}, False)])
+def test_a_port_that_is_taken_is_told_with_its_holder_and_not_to_tenants(
+    annotations: dict[str, str], is_told: bool
+) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        port = held.getsockname()[1]
+        container = {"name": "main", "ports": [{"containerPort": 80, "hostPort": port}]}
+        body = {"metadata": {"name": "web", "annotations": annotations}, "spec": {"containers": [container]}}
+        error = errors.Unavailable("address already in use", reason="PortTaken", hint="another port")
+        told = runtime.with_listener(msgspec.convert(body, core.Pod), error)
+    assert (f"port {port} is taken by process {os.getpid()} (" in told.message) == is_told
+    assert (told.reason, told.hint) == ("PortTaken", "another port")

@@ -82,3 +82,11 @@ async def test_devices_of_an_earlier_service_are_forgotten_before_anybody_is_pla
     status = (await store.get(core.Node, "one")).status
     assert (status.allocatable, status.capacity) == (machine, machine)
     assert status.conditions[0].status == "True"
+
+
+def test_the_machines_start_is_read_and_a_kernel_that_does_not_say_is_0(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/stat").write_text("cpu  1 2 3\nbtime 1795780170\nprocesses 5\n")
+    assert nodestatus.booted_at(tmp_path) == 1795780170
+    (tmp_path / "proc/stat").write_text("cpu  1 2 3\n")
+    assert nodestatus.booted_at(tmp_path) == 0

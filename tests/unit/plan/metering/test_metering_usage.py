@@ -80,6 +80,20 @@ def test_a_lease_that_overlaps_counts_from_the_end_of_the_one_before_and_that_is
     assert found.notes == ("lease b overlaps a on the same GPU: 10 s of it are not counted",)
 
 
+def test_leases_that_follow_each_other_within_the_same_second_are_not_remarked_on() -> None:
+    found = usage.intervals([lease("a", NOW - 9, NOW - 4), lease("b", NOW - 4.2, NOW)], MODELS, now=NOW)
+    assert found.notes == ()
+
+
+def test_leases_that_overlap_are_one_remark() -> None:
+    several = [lease(name, NOW - 100 + 10 * at, NOW - 80 + 10 * at) for at, name in enumerate("abcd")]
+    found = usage.intervals(several, MODELS, now=NOW)
+    assert found.notes == (
+        "3 leases overlap another on the same GPU: 30 s of them are not counted; "
+        "lease b overlaps a on the same GPU, for one",
+    )
+
+
 def test_a_lease_that_lies_within_another_counts_for_nothing() -> None:
     found = usage.intervals([lease("a", NOW - 100, NOW), lease("b", NOW - 50, NOW - 40)], MODELS, now=NOW)
     assert [one.lease for one in found.items] == ["a"]

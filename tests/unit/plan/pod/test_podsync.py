@@ -197,6 +197,26 @@ def test_an_end_without_a_time_waits_from_when_it_was_first_reported() -> None:
 # what vanished, what is left over
 
 
+@pytest.mark.parametrize(
+    ("is_before_boot", "reason", "words"),
+    [
+        (True, "MachineRestarted", "the machine was restarted while it ran"),
+        (False, "ContainerStatusUnknown", "its end was not seen"),
+    ],
+)
+def test_a_container_whose_end_the_engine_does_not_know_says_why(is_before_boot: bool, reason: str, words: str) -> None:
+    lost = dataclasses.replace(_seen("exited", code=137), finished_at=None, is_before_boot=is_before_boot)
+    status = _sync(_pod(policy="Never"), lost).status
+    assert words in status.message
+    ended = status.container_statuses[0].state.terminated
+    assert ended is not None
+    assert (ended.exit_code, ended.reason, words in ended.message) == (137, reason, True)
+    killed = dataclasses.replace(_seen("exited", code=137), is_before_boot=is_before_boot)
+    ended = _sync(_pod(policy="Never"), killed).status.container_statuses[0].state.terminated
+    assert ended is not None
+    assert (ended.reason, ended.message) == ("Error", "")
+
+
 def test_a_vanished_container_counts_as_ended_with_137() -> None:
     pod = _with(_pod(policy="Never"), _sync(_pod(policy="Never"), _seen("running")))
     plan = _sync(pod)

@@ -117,6 +117,22 @@ async def test_a_container_is_shown_with_its_way_its_phases_and_what_it_waits_fo
     assert "Largest fit" in (await socket.get("/console/")).text
 
 
+async def test_a_waiting_containers_page_completes_itself(socket: httpx.AsyncClient) -> None:
+    """The terminal is on it from the start, and the refreshed part takes its notice and the events along."""
+    body = {"image": "demo", "name": "later", "gpus": 8, "args": ["sleep", "60"]}
+    for name in ("first", "later"):
+        assert (await socket.post("/v1/containers", json={**body, "name": name})).status_code == 201
+    text = (await socket.get("/console/containers/default/later")).text
+    found = re.search(r'id="live"[^>]*hx-select-oob="([^"]*)"', text)
+    assert found is not None
+    assert {one for one in found[1].split(",") if f'id="{one.removeprefix("#")}"' in text} == {
+        "#enter-state",
+        "#events-part",
+    }
+    assert "It opens once the container runs." in text
+    assert 'id="terminal-form"' in text
+
+
 async def test_the_list_is_filtered_by_state_and_words(socket: httpx.AsyncClient) -> None:
     await _running(socket, "train", labels={"team": "vision"})
     await socket.post("/v1/containers", json={"image": "demo", "name": "ends"})

@@ -178,7 +178,7 @@ async def test_users_hold_as_many_gpus_as_the_machine_allows_and_root_may_say_ot
     ann, root = as_user(ANN), as_user(0)
     assert (await _run(ann, "two", gpus=2, **_LASTING)).status_code == 201
     refused = await _run(ann, "third", gpus=1, **_LASTING)
-    assert (refused.status_code, "exceeded quota" in refused.json()["detail"]) == (403, True)
+    assert (refused.status_code, "more than the quota" in refused.json()["detail"]) == (403, True)
     # Through a manifest, and by another resource's name, it is the same.
     box = {"name": "main", "image": "demo", "resources": {"limits": {"nvidia.com/mig-1g.10gb": "3"}}}
     assert (await _manifest(ann, {"containers": [box]})).status_code == 403

@@ -36,6 +36,28 @@ from fairlead.client.session.standstill import LIMIT_S, Standstill
 _CHUNK: Final = 1 << 16
 _ENDED: Final = b"e"
 _RESIZED: Final = b"r"
+_DETACH: Final = b"\x10\x11"
+"""Ctrl-P Ctrl-Q, docker's keys."""
+
+
+class Detached(Exception):
+    """Raised where the detach keys were typed: the process goes on without us."""
+
+
+class DetachKeys:
+    """Finds the detach keys in what is typed, also where they come one by one."""
+
+    def __init__(self) -> None:
+        """Begin with no key."""
+        self._held = b""
+
+    def passed(self, data: bytes) -> bytes:
+        """Return what is for the process; a Ctrl-P at the end waits for the next key. Raises: Detached."""
+        typed = self._held + data
+        if _DETACH in typed:
+            raise Detached
+        self._held = typed[-1:] if data and typed.endswith(_DETACH[:1]) else b""
+        return typed.removesuffix(self._held) if self._held else typed
 
 
 @dataclass(slots=True)
@@ -67,15 +89,19 @@ def warn_of_unread_input() -> None:
         plaintext.echo("warning: standard input was not read; with -i it is passed on", err=True)
 
 
-def carry(session: Session, *, stdin: bool, terminal: bool) -> int:
-    """Carry the streams until the process ends; return its exit code. Raises: what the service's problem says."""
+def carry(session: Session, *, stdin: bool, terminal: bool, detaches: bool = False) -> int:
+    """Carry the streams until the process ends; return its exit code.
+
+    Args:    detaches: at a terminal Ctrl-P Ctrl-Q leaves the process running.
+    Raises:  Detached: so it was left; what the service's problem says.
+    """
     reader = threading.Thread(target=_read, args=(session,), name="process-output", daemon=True)
     is_raw = stdin and terminal and sys.stdin.isatty()
     with _raw_terminal() if is_raw else contextlib.nullcontext():
         with _size_changes(session) if terminal and sys.stdout.isatty() else contextlib.nullcontext():
             reader.start()
             with session.still.watched() if session.still is not None else contextlib.nullcontext():
-                _write(session, stdin=stdin)
+                _write(session, stdin=stdin, keys=DetachKeys() if is_raw and detaches else None)
         reader.join()
     for end in session.wakes:
         os.close(end)
@@ -125,8 +151,8 @@ def write(frame: bytes) -> None:
     target.flush()
 
 
-def _write(session: Session, *, stdin: bool) -> None:
-    """Pass keys and sizes on until the process ends."""
+def _write(session: Session, *, stdin: bool, keys: DetachKeys | None) -> None:
+    """Pass keys and sizes on until the process ends. Raises: Detached."""
     keyboard = sys.stdin.fileno() if stdin else None
     wake = session.wakes[0]
     if not stdin:
@@ -140,8 +166,11 @@ def _write(session: Session, *, stdin: bool) -> None:
                 _send_size(session)
         elif keyboard is not None:
             data = os.read(keyboard, _CHUNK)
+            typed = data if keys is None else keys.passed(data)
+            if data and not typed:
+                continue
             with session.still.sending() if session.still is not None else contextlib.nullcontext():
-                session.connection.send(data if data else process.END_OF_INPUT)
+                session.connection.send(typed if typed else process.END_OF_INPUT)
             keyboard = keyboard if data else None
             if session.still is not None and not data:
                 session.still.sent()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
 from fairlead import errors
 from fairlead.plan.pod import podstate
 from fairlead.serve.closing import closing
 from fairlead.store.port import Change, ChangeKind, Selector, Store
-from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes import core, names
 from fairlead.wire.kubernetes.meta import Object
 
 T = TypeVar("T", bound=Object)
@@ -21,7 +21,19 @@ async def find_pod(store: Store, name: str, namespace: str) -> core.Pod:
     try:
         return await store.get(core.Pod, name, namespace)
     except errors.NotFound as error:
-        raise not_found(name, namespace) from error
+        raise not_found(name, namespace, await _members(store, name, namespace)) from error
+
+
+async def _members(store: Store, name: str, namespace: str) -> list[str]:
+    """Return the containers of an array of that name; none where they may not be listed."""
+    selector = Selector(namespace=namespace, labels={names.ARRAY: name})
+    with contextlib.suppress(errors.Denied, errors.Invalid):
+        return sorted((one.metadata.name for one in (await store.list(core.Pod, selector)).items), key=_natural)
+    return []
+
+
+def _natural(name: str) -> tuple[int, str]:
+    return len(name), name
 
 
 async def follow(store: Store, item: T) -> AsyncIterator[Change[T]]:
@@ -58,17 +70,20 @@ def container_name(pod: core.Pod, wanted: str) -> str:
 
     Raises: NotFound: the pod has none of that name; the message lists what it has.
     """
-    names = [item.name for item in (*pod.spec.containers, *pod.spec.init_containers)]
+    every = [item.name for item in (*pod.spec.containers, *pod.spec.init_containers)]
     if not wanted:
-        return names[0]
-    if wanted not in names:
-        message = f'"{pod.metadata.name}" has no container "{wanted}" (it has: {", ".join(names)})'
+        return every[0]
+    if wanted not in every:
+        message = f'"{pod.metadata.name}" has no container "{wanted}" (it has: {", ".join(every)})'
         raise errors.NotFound(message, reason="ContainerNotFound", hint="leave the name out to mean the first")
     return wanted
 
 
-def not_found(name: str, namespace: str) -> errors.NotFound:
-    """Say that no such container exists."""
+def not_found(name: str, namespace: str, members: Sequence[str] = ()) -> errors.NotFound:
+    """Say that no such container exists. Args: members: those of an array of that name, one of which may be meant."""
+    if members:
+        message = f'"{name}" is an array in namespace "{namespace}": {members[0]} to {members[-1]}'
+        return errors.NotFound(message, reason="ContainerNotFound", hint=f"name one of them, as {members[0]}")
     message = f'container "{name}" not found in namespace "{namespace}"'
     return errors.NotFound(message, reason="ContainerNotFound", hint="`fairlead ps --all` lists them")
 

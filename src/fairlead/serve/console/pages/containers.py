@@ -88,7 +88,7 @@ async def detail(visit: Visitor, namespace: Namespace, name: Name) -> litestar.R
         is_over=one.state in ENDED,
         said=_said(visit, name),
         may_run=visit.may(Action.CONTAINER_RUN),
-        may_enter=visit.may(Action.CONTAINER_ENTER) and one.state == "running",
+        may_enter=visit.may(Action.CONTAINER_ENTER) and one.state not in ENDED,
         here=gpumap.container_address(namespace, name),
         query=urllib.parse.urlencode({"namespace": namespace}),
         api_path=f"/v1/containers/{urllib.parse.quote(name, safe='')}",

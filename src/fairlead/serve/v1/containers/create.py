@@ -20,7 +20,7 @@ from fairlead.serve.backend import idempotency
 from fairlead.serve.backend.containers.pods import find_pod
 from fairlead.serve.backend.port import find, require
 from fairlead.serve.v1.budgets import routes as budgets
-from fairlead.serve.v1.containers import pods, submission, view, waits
+from fairlead.serve.v1.containers import pods, refusal, submission, view, waits
 from fairlead.serve.v1.containers.parameters import IdempotencyKey
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.serve.v1.dependencies import Dependencies
@@ -62,12 +62,25 @@ async def create_container(
 
     With `wait` the answer comes when it has started, or will not. With `dry_run` it says why it would wait.
     """
+    with refusal.spoken():
+        return await _create(services, data, body, key, wait_s=wait, is_dry=dry_run)
+
+
+async def _create(
+    services: Dependencies,
+    data: submission.ContainerRequest,
+    body: bytes,
+    key: str,
+    *,
+    wait_s: float | None,
+    is_dry: bool,
+) -> response.Response[ContainerView]:
     placed = await _with_keys(services, await _placed(services, data))
     info, namespace = services.info, submission.namespace_of(placed)
     services.noted(namespace)
     pod = submission.pod_of(placed, resource=info.resource, scheduler_name=info.scheduler_name)
 
-    if dry_run:
+    if is_dry:
         await budgets.check(services, namespace)
         lifecycle, claims = services.backend.lifecycle, [named.name for named in placed.volumes]
         judged = await lifecycle.judge([pod], makes_namespace=bool(placed.tenancy), claims=claims)
@@ -88,7 +101,7 @@ async def create_container(
     once = idempotency.once(services.caller, key, body, answer=_answer)
     with services.backend.requests.under_way(once) if once else contextlib.nullcontext():
         made, is_replayed = await _once(services, once, namespace, store)
-    made = await _started(services, made, wait)
+    made = await _started(services, made, wait_s)
     return response.Response(made, headers={_REPLAYED: "true"} if is_replayed else {})
 
 

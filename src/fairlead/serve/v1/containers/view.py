@@ -74,6 +74,8 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     time_limit_s: Annotated[int | None, msgspec.Meta(description="stopped so long after its start; null: never")] = None
     addresses: Annotated[tuple[str, ...], msgspec.Meta(description="IP addresses; none while it does not run")] = ()
     user: Annotated[str, msgspec.Meta(description="account whose namespace it is; empty: no user's, or not known")] = ""
+    tty: Annotated[bool, msgspec.Meta(description="its first process has a terminal")] = False
+    stdin: Annotated[bool, msgspec.Meta(description="its first process has an input, which attach writes to")] = False
     phases: Annotated[tuple[PhaseView, ...], msgspec.Meta(description="in order; left out of lists")] = ()
     cost: Annotated[
         CostView | None, msgspec.Meta(description="null: in a list, or no possession of GPUs is written down here")
@@ -139,6 +141,8 @@ def container_view(pod: core.Pod) -> ContainerView:
         priority=pod.spec.priority or 0,
         priority_class=pod.spec.priority_class_name,
         grace_s=pod.spec.termination_grace_period_seconds,
+        tty=bool(pod.spec.containers and pod.spec.containers[0].tty),
+        stdin=bool(pod.spec.containers and pod.spec.containers[0].stdin),
         time_limit_s=pod.spec.active_deadline_seconds,
         node=pod.spec.node_name,
         restarts=sum(part.restarts for part in parts),

@@ -29,6 +29,7 @@ from fairlead.serve.v1.containers.life.waiting import (
     GROUP,
     NEVER,
     OTHER,
+    PORT,
     QUEUE,
     RESOURCES,
     ROOM,
@@ -41,7 +42,7 @@ from fairlead.serve.v1.containers.life.waiting import (
 from fairlead.wire.kubernetes import core, meta, quantity
 from fairlead.wire.text import timestamp
 
-_OF_NODES: Final = frozenset({NEVER, DEVICES, RESOURCES, OTHER})
+_OF_NODES: Final = frozenset({NEVER, DEVICES, RESOURCES, PORT, OTHER})
 """Reasons that are about the nodes that there are."""
 _LISTED: Final = 3
 """Holders that are named; the others are counted."""
@@ -216,6 +217,12 @@ def _described(pod: core.Pod, census: Census, *, now: dt.datetime, caller: Calle
             short = msgspec.structs.replace(short, holders=_known(short.holders, caller))
             words = _sentence(short, pod.metadata.namespace, now=now, many=len(nodes) > 1)
             return msgspec.structs.replace(short, message=words)
+        elif (found := _of_port(need, taken, census)) is not None:
+            node, port, holder = found
+            (held,) = _known((holder,), caller)
+            words = _held(held, "port", pod.metadata.namespace, now).replace("1 by ", "held by ", 1)
+            where = "" if len(nodes) == 1 else f" on {node}"
+            return Waiting(reason=PORT, message=f"waiting for port {port}{where}: {words}", node=node, holders=(held,))
     words = waiting.why(pod, nodes, census.pods, ours=ours, full=census.full)
     return Waiting(reason=OTHER, message=f"{words}{_missed(need, whole)}")
 
@@ -336,6 +343,20 @@ def _short(
         queued=len(queue),
         estimate=None if at is None else timestamp.emit(at),
     )
+
+
+def _of_port(
+    need: reference.PodInfo, taken: Sequence[tuple[core.Node, reference.NodeInfo]], census: Census
+) -> tuple[str, int, Held] | None:
+    """Return a node, which port of it that a pod asks for is taken, and who has it; None: none is."""
+    for node, _ in taken:
+        for one in census.there.get(node.metadata.name, ()):
+            other = census.need(one)
+            if other is not None and (ports := reference.taken_ports(need, other)):
+                since = one.status.start_time or one.metadata.creation_timestamp
+                held = Held(namespace=one.metadata.namespace, name=one.metadata.name, count=1, since=since)
+                return node.metadata.name, ports[0], held
+    return None
 
 
 def _known(holders: Sequence[Held], caller: Caller) -> tuple[Held, ...]:

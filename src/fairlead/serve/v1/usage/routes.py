@@ -34,7 +34,8 @@ async def show_usage(
     since: Since = None,
     until: Until = None,
     group_by: Annotated[
-        str, params.QueryParameter(description="tenancy, namespace, model, gpu, node, lease or day, joined by commas")
+        str,
+        params.QueryParameter(description="tenancy, namespace, user, model, gpu, node, lease or day, joined by commas"),
     ] = "tenancy,model",
 ) -> UsageReport:
     """Return how long GPUs were held in a period, and what that costs; a user of the machine sees their own part."""

@@ -13,7 +13,9 @@ from fairlead import errors
 from fairlead.plan.metering import price
 from fairlead.plan.metering.price import Pricing
 from fairlead.plan.metering.usage import MICROS, Charge
+from fairlead.plan.pod import userrule
 from fairlead.serve.api import moment
+from fairlead.serve.backend import account
 from fairlead.wire.text import timestamp
 
 LONGEST_S: Final = 400 * 86400
@@ -21,9 +23,16 @@ LONGEST_S: Final = 400 * 86400
 
 _Key = Callable[[Charge, Mapping[str, str]], str]
 
+
+def _user(namespace: str) -> str:
+    """Return the account of this machine whose namespace it is; empty: it is not a user's."""
+    return account.owner(namespace) or (namespace if userrule.uid_of(namespace) is not None else "")
+
+
 KEYS: Final[Mapping[str, _Key]] = {
     "tenancy": lambda one, tenancies: tenancies.get(one.namespace, one.namespace),
     "namespace": lambda one, _: one.namespace,
+    "user": lambda one, _: _user(one.namespace),
     "model": lambda one, _: one.model,
     "gpu": lambda one, _: one.gpu,
     "node": lambda one, _: one.node,

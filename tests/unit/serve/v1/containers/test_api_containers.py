@@ -431,3 +431,14 @@ async def test_a_quota_with_names_of_ours_is_refused(api: httpx.AsyncClient) -> 
     item = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "annotations": _FORGED}}
     answer = await api.put("/v1/quotas", content=json.dumps(item))
     assert (answer.status_code, answer.json()["reason"]) == (403, "NameReserved")
+
+
+async def test_a_container_that_is_killed_by_hand_is_not_started_again(api: httpx.AsyncClient, world: World) -> None:
+    await _run(api, name="kept", restart="Always", args=["sh", "-c", "sleep 600"])
+    await _until(api, "kept", "started")
+    assert (await api.post("/v1/containers/kept:signal", params={"signal": "USR1"})).status_code == 202
+    assert (await world.pod("kept")).status.stop_request is None
+    assert (await api.post("/v1/containers/kept:signal", params={"signal": "KILL"})).status_code == 202
+    asked = (await world.pod("kept")).status.stop_request
+    assert asked is not None
+    assert asked.grace_period_seconds == 0

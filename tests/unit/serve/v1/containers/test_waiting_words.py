@@ -60,6 +60,40 @@ def _words(pod: core.Pod, nodes: list[core.Node], others: list[core.Pod]) -> str
     return "" if found is None else found.message
 
 
+def _with_port(name: str, port: int, node: str = "", *, address: str = "", namespace: str = "default") -> core.Pod:
+    published = {"containerPort": 80, "hostPort": port, "hostIP": address}
+    container = {"name": "main", "ports": [published]}
+    return _pod(name, 0, node, minutes=3, namespace=namespace, containers=[container])
+
+
+def test_a_port_that_is_taken_is_named_with_who_has_it() -> None:
+    web = _with_port("web", 8080, "one")
+    found = _described(_with_port("me", 8080), [_node()], [web])
+    assert found is not None
+    assert (found.reason, found.message) == (waiting.PORT, "waiting for port 8080: held by web (3 min)")
+    two = _words(_with_port("me", 8080), [_node(), _node("b", 0, unschedulable=True)], [web])
+    assert two == "waiting for port 8080 on one: held by web (3 min)"
+
+
+def test_a_port_that_another_tenancy_has_names_none_of_its_containers() -> None:
+    caller = waitview.Caller(
+        name="ann", whose=lambda namespace, name: (namespace, name) if namespace == "a" else ("", "")
+    )
+    found = _described(
+        _with_port("me", 8080, namespace="a"), [_node()], [_with_port("web", 8080, "one", namespace="b")], caller=caller
+    )
+    assert found is not None
+    assert found.message == "waiting for port 8080: held by another tenancy"
+    assert [one.name for one in found.holders] == [""]
+
+
+def test_a_port_of_another_address_is_free() -> None:
+    found = _words(
+        _with_port("me", 8080, address="127.0.0.1"), [_node()], [_with_port("web", 8080, "one", address="10.0.0.1")]
+    )
+    assert "port" not in found
+
+
 _BIG = _pod("big", 6, "one", minutes=17)
 
 
@@ -181,12 +215,10 @@ def test_a_user_reads_whose_gpus_are_taken_and_not_what_runs_on_them() -> None:
 
 
 def test_what_is_not_about_amounts_is_said_in_words_too() -> None:
-    port = {"name": "main", "ports": [{"containerPort": 80, "hostPort": 8080}]}
-    first, late = (_pod(name, 0, node, containers=[port]) for name, node in (("web", "one"), ("late", "")))
-    found = _described(late, [_node()], [first, late])
+    found = _described(_pod("late", 0), [_node(unschedulable=True)], [])
     assert found is not None
     assert found.reason == waiting.OTHER
-    assert "a port that it asks for is taken" in found.message
+    assert "closed to new containers" in found.message
 
 
 def test_where_a_label_keeps_it_off_no_amount_is_complained_of() -> None:

@@ -25,12 +25,15 @@ async def _run(api: httpx.AsyncClient, gpus: int, namespace: str = "red", second
     return await api.post("/v1/containers", json={"image": "demo", "gpus": gpus, **lasting})
 
 
-async def test_a_container_beyond_the_quota_is_refused_with_the_api_servers_words(api: httpx.AsyncClient) -> None:
+async def test_a_container_beyond_the_quota_is_refused_with_what_is_left_and_the_api_servers_words_beside(
+    api: httpx.AsyncClient,
+) -> None:
     assert (await _set(api)).status_code == 200
     assert (await _run(api, 2)).status_code == 201
     answer = await _run(api, 2)
     assert (answer.status_code, answer.json()["reason"]) == (403, "Forbidden")
-    assert answer.json()["detail"].endswith(
+    assert answer.json()["detail"].endswith('is more than the quota "gpu-quota" allows: 2 GPUs asked, 2 of 3 in use')
+    assert answer.json()["context"]["kubernetes"].endswith(
         "exceeded quota: gpu-quota, requested: requests.nvidia.com/gpu=2, used: requests.nvidia.com/gpu=2, "
         "limited: requests.nvidia.com/gpu=3"
     )

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from fairlead.plan.metering import price
+from fairlead.serve.backend import account
 from fairlead.serve.console import app as console
 from fairlead.serve.metering.leases import StoreMetering
 from fairlead.serve.v1 import dependencies
@@ -86,6 +87,16 @@ async def test_the_export_has_every_hour(world: World) -> None:
     rows = list(csv.DictReader(io.StringIO(answer.text)))
     assert {row["SubAccountId"] for row in rows} == {"lab", f"user-{ANN}"}
     assert {row["BillingCurrency"] for row in rows} == {"EUR"}
+
+
+async def test_usage_is_added_up_by_the_accounts_of_the_machine(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account, "owner", lambda namespace: "ann" if namespace == f"user-{ANN}" else "")
+    await _keep(world)
+    async with _client(_priced(world)) as api:
+        answer = await api.get("/v1/usage", params={"group_by": "user"})
+    assert answer.status_code == 200, answer.text
+    found = {row["group"]["user"]: round(row["gpu_seconds"]) for row in answer.json()["items"]}
+    assert found == {"ann": 1800, "": 3600}
 
 
 async def test_before_the_first_lease_usage_is_nothing(world: World) -> None:

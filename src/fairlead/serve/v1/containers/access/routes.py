@@ -18,6 +18,7 @@ from fairlead.serve.v1.containers.access import view as accessview
 from fairlead.serve.v1.containers.parameters import Name, Namespace
 from fairlead.serve.v1.containers.view import ContainerView
 from fairlead.serve.v1.dependencies import Dependencies
+from fairlead.wire.kubernetes import core
 from fairlead.wire.text import timestamp
 
 Which = Annotated[str, params.QueryParameter(description="which container of the group; empty: the first")]
@@ -37,11 +38,22 @@ async def signal_container(
     namespace: Namespace = "default",
     container: Which = "",
 ) -> ContainerView:
-    """Send it; what the process makes of it is its own affair."""
+    """Send it; what the process makes of it is its own affair.
+
+    A SIGKILL on one machine is a stop without grace, so that a restart policy does not start the container again.
+    """
     wanted = signal_number(number)
     pod = await find_pod(services.store, name, namespace)
+    if wanted == signal.SIGKILL and services.info.node and _would_start_again(pod):
+        return view.container_view(await services.backend.lifecycle.stop(name, namespace, grace_s=0))
     await services.backend.access.signal(pod, container_name(pod, container), wanted)
     return view.container_view(pod)
+
+
+def _would_start_again(pod: core.Pod) -> bool:
+    """Return whether a running container of one alone is started again after its end, as its policy says."""
+    is_alone = len(pod.spec.containers) == 1
+    return is_alone and pod.spec.restart_policy != "Never" and view.container_view(pod).state == "running"
 
 
 def signal_number(text: str) -> int:

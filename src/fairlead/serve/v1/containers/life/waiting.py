@@ -9,6 +9,7 @@ import msgspec
 NEVER: Final = "WillNeverFit"
 DEVICES: Final = "WaitingForDevices"
 RESOURCES: Final = "WaitingForResources"
+PORT: Final = "WaitingForPort"
 SCHEDULER: Final = "WaitingForScheduler"
 OTHER: Final = "NoNodeFits"
 GROUP: Final = "WaitingForGroup"
@@ -31,8 +32,8 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     reason: Annotated[
         str,
         msgspec.Meta(
-            description="WillNeverFit, WaitingForDevices, WaitingForResources, WaitingForScheduler, WaitingForGroup, "
-            "WaitingForQueue, MakingRoom or NoNodeFits"
+            description="WillNeverFit, WaitingForDevices, WaitingForResources, WaitingForPort, WaitingForScheduler, "
+            "WaitingForGroup, WaitingForQueue, MakingRoom or NoNodeFits"
         ),
     ]
     message: Annotated[str, msgspec.Meta(description="one line for a person")]
