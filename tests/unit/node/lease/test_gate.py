@@ -278,6 +278,22 @@ async def test_a_gpu_whose_last_process_is_ending_stays_offered_and_allocate_wai
         assert (node.state(0), node.history(0).count("closed")) == (State.HELD, 1)
 
 
+async def test_a_process_that_ends_may_take_longer_than_the_kubelet_is_asked(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gates, "ASKED_S", 0.5)
+    node.patience_s = 30.0
+    async with node.agent():
+        await node.give(0)
+        await node.until_named(0)
+        node.openers[0] = "python"
+        node.forget(0)
+        await node.until(0, State.RELEASING)
+        asyncio.get_running_loop().call_later(1.3, node.openers.clear)
+        await node.give(0, pod="b")
+        assert node.state(0) is State.HELD
+
+
 async def test_a_gpu_whose_last_process_does_not_end_is_offered_no_longer(node: Node) -> None:
     node.patience_s = 0.3
     async with node.agent():
