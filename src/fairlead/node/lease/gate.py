@@ -36,6 +36,11 @@ from fairlead.plan.lease.verification import Reuse
 
 ASKED_S: Final = 2.0
 """Longest that Allocate looks for what became of a GPU: a kubelet admits no other pod meanwhile."""
+SUCCEED_S: Final = 10.0
+"""How long Allocate waits for the ledger where another agent has it: one that ends, in an update, the new one first.
+
+A kubelet that hears of two plugins asks the newer one, and fails a pod for good where that one refuses.
+"""
 NEWS_S: Final = 0.8
 """How long Allocate waits for the store to report the end of a pod whose GPU is asked for."""
 _NEWS_GAP_S: Final = 0.02
@@ -56,6 +61,8 @@ STILL_OPEN: Final = "DeviceStillOpen"
 _KEPT_BACK: Final = frozenset({State.QUARANTINED, State.MAINTENANCE, State.GONE})
 _CLEANED: Final = frozenset({State.DIRTY, State.SCRUBBING, State.VERIFYING})
 NOT_OPEN: Final = "LedgerNotOpen"
+_IN_USE: Final = "AlreadyRunning"
+"""Reason of a ledger that another process has: `kernel.heldlock`."""
 
 
 class Gate:
@@ -108,7 +115,7 @@ class Gate:
         asks = _asks(resource, devices)
         try:
             async with asyncio.timeout(ASKED_S) as limit:
-                await self.opened.wait()
+                await self._until_opened(limit)
                 await self._hold(asks, limit)
                 await self._publish()
             asyncio.get_running_loop().call_later(NAMED_S, self.poke)
@@ -117,6 +124,15 @@ class Gate:
             message = f"the ledger of this node decided nothing within {ASKED_S:g} s"
             hint = "the disk below it, the kubelet's list of devices or the whole machine is slow"
             raise errors.Unavailable(message, reason="LedgerSlow", hint=hint) from error
+
+    async def _until_opened(self, limit: asyncio.Timeout) -> None:
+        """Wait for the ledger. Args: limit: of the whole Allocate; it begins anew once the ledger is open."""
+        clock = asyncio.get_running_loop().time
+        if not self.opened.is_set():
+            if self._opening is not None and self._opening.reason == _IN_USE:
+                limit.reschedule(clock() + SUCCEED_S)
+            await self.opened.wait()
+            limit.reschedule(clock() + ASKED_S)
 
     async def _hold(self, asks: tuple[change.Ask, ...], limit: asyncio.Timeout) -> None:
         facts = Facts(at=self._clock(), boot_id=self._boot_id)
