@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster import node, pods
+from tests.cluster import denials, node, pods
 from tests.cluster.images import built_image, fairlead_image, local_image, pytest_collection_modifyitems  # noqa: F401
 from tools.cluster import api, build, home
 
@@ -50,6 +50,25 @@ def cluster(kubernetes_version: str) -> Iterator[home.Cluster]:
     one = home.up(name, version=kubernetes_version, paths=tuple(paths), owned=True)
     yield one
     one.down()
+
+
+@pytest.fixture(scope="session")
+def denied(cluster: home.Cluster) -> Iterator[denials.Denials]:
+    """What the API server denied to programs of ours; what came after the last test is an error of the session's."""
+    one = denials.Denials(cluster)
+    yield one
+    assert one.take() == []
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_ours_is_denied(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No program of ours asks, in a test or on the way to it, what its role does not allow."""
+    if "cluster" not in request.fixturenames:
+        yield
+        return
+    found: denials.Denials = request.getfixturevalue("denied")
+    yield
+    assert found.take() == [], "a role lacks a right that its program uses, or the program asks for too much"
 
 
 @pytest.fixture

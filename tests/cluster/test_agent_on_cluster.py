@@ -93,6 +93,36 @@ def test_an_agent_that_is_stopped_leaves_no_socket_and_no_spec(agent: node.Agent
     assert sockets == ["kubelet.sock"]
 
 
+def test_a_container_that_crashes_while_its_nodes_agent_is_stopped_comes_again_with_its_gpus(
+    agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
+) -> None:
+    space.start("holds", _HOLD, gpus=2, restart="Always")
+    held, restarts = pods.container(space.until_phase("holds", "Running"))
+    seen = _listed(space)
+    agent.stop(signal.SIGTERM)
+    cluster.host.run("ctr", "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", held.rpartition("/")[2])
+
+    def came_again(pod: api.Object) -> bool:
+        state = pod["status"]["containerStatuses"][0]
+        return bool(state["restartCount"] > restarts and state.get("ready"))
+
+    space.until("holds", came_again, what="came again")
+    assert _listed(space) == seen
+    agent.start()
+    node.until_allocatable(server, cluster.node, 8)
+
+
+def _listed(space: pods.Space) -> list[str]:
+    """Return the GPUs that the pod `holds` saw in its /dev."""
+    found: list[str] = []
+    for line in space.server.lines(f"{space.path}/holds/log", follow="true"):
+        if line.strip() == "listed":
+            assert len(found) == 2
+            return found
+        found.append(line.strip())
+    raise AssertionError(found)
+
+
 def test_a_broken_gpu_leaves_allocatable_and_comes_back(
     breakable_agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from typing import Any
 
 import pytest
@@ -142,9 +143,19 @@ def test_a_name_that_nobody_knows_is_refused() -> None:
         render({"migStrateggy": "mixed"})
 
 
+def _value(row: settings.Row, number: int) -> str:
+    """Return a value that a setting can have: the chart refuses others."""
+    if row.choices:
+        return str(row.choices[-1])
+    kinds = typing.get_args(row.type) or (row.type,)
+    if bool in kinds:
+        return "true"
+    return str(number) if {int, float} & set(kinds) else f"v-{number}"
+
+
 def test_every_setting_of_the_agent_can_be_reached_by_values() -> None:
     rows = [row for row in settings.rows() if row.group in GROUPS]
-    wanted = {row.key: f"v-{number}" for number, row in enumerate(rows)}
+    wanted = {row.key: _value(row, number) for number, row in enumerate(rows)}
     variables, _ = agent({"agent": {"settings": wanted}})
     assert {row.key: variables.get(row.env) for row in rows} == wanted
 

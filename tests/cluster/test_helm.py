@@ -22,7 +22,7 @@ import pytest
 from fairlead.cli.admin import manifests
 from fairlead_cdi import yamltext
 from tests import tenantpods
-from tests.cluster import charts, node, pods
+from tests.cluster import charts, denials, node, pods
 from tools.cluster import api, component, home, image
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
@@ -415,14 +415,16 @@ class Account:
     site: component.Site
     token: str
 
-    def said(self, method: str, path: str, content: dict[str, Any] | None = None) -> tuple[int, str]:
-        """Return status and message of one request."""
+    def said(
+        self, method: str, path: str, content: dict[str, Any] | None = None, *, program: str = "a test"
+    ) -> tuple[int, str]:
+        """Return status and message of one request. Args: program: which says that it asks."""
         kind = {"PATCH": "application/merge-patch+json"}.get(method, "application/json")
         done = httpx.request(
             method,
             f"{self.site.server}{path}",
             content=None if content is None else json.dumps(content),
-            headers={"Content-Type": kind, "Authorization": f"Bearer {self.token}"},
+            headers={"Content-Type": kind, "Authorization": f"Bearer {self.token}", "User-Agent": program},
             verify=ssl.create_default_context(cafile=str(self.site.certificates / "ca.crt")),
             trust_env=False,
         )
@@ -437,13 +439,18 @@ def _token(server: api.API, who: str, pod: api.Object | None = None) -> str:
 
 
 def test_a_verb_that_no_role_has_is_denied_to_the_tokens_holder(
-    applied: tuple[dict[str, Any], ...], cluster: home.Cluster, server: api.API
+    applied: tuple[dict[str, Any], ...], cluster: home.Cluster, server: api.API, denied: denials.Denials
 ) -> None:
     account = Account(cluster.site, _token(server, "controller"))
     assert account.said("GET", "/apis/fairlead.dev/v1alpha1/gpudevices")[0] == 200
-    status, said = account.said("GET", f"/api/v1/namespaces/{_SPACE}/secrets")
+    secrets = f"/api/v1/namespaces/{_SPACE}/secrets"
+    status, said = account.said("GET", secrets)
     assert status == 403
     assert 'cannot list resource "secrets"' in said
+    assert denied.take() == []
+    account.said("GET", secrets, program="fairlead/1")  # as one of ours, whose denial fails a test
+    (found,) = denied.take()
+    assert found.startswith(f"{_SPACE}:fairlead-controller: list {secrets}: secrets is forbidden")
 
 
 # policies

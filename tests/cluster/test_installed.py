@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fairlead.cli.admin import manifests
-from tests.cluster import node, pods
+from tests.cluster import node, pods, test_mps_on_cluster
 from tests.cluster.test_articles import Kubectl, load_images
 from tests.cluster.test_helm import Tools
 from tests.cluster.test_proofs import recording, until_reported
@@ -42,6 +45,11 @@ class Release:
         what = () if verb == "uninstall" else (*self._what, *more)
         made = ("--create-namespace",) if verb == "install" else ()
         self.tools.helm(verb, "fairlead", *what, *self._where, *made)
+
+    def configure(self, file: str) -> None:
+        """Have the agents follow a configuration file."""
+        value = f"config.map={json.dumps({'default': file})}"
+        self.tools.helm("upgrade", "fairlead", *self._what, "--set-json", value, *self._where)
 
     def update_agents(self) -> None:
         """Have the DaemonSet replace its pods; returns when the new ones are ready."""
@@ -110,3 +118,71 @@ def test_an_update_of_the_agents_leaves_running_pods_their_gpus_and_gives_none_t
     space.start_looking("after", gpus=6)
     assert space.sight("after").nodes == pods.ALL - held
     assert pods.container(space.get("before")) == was
+
+
+def _ends(server: api.API) -> list[int]:
+    """Return the statuses with which containers of agents that are there ended last."""
+    agents = server.get(f"/api/v1/namespaces/{_SPACE}/pods?labelSelector=app.kubernetes.io/component=agent")["items"]
+    last = (one.get("lastState", {}) for pod in agents for one in pod["status"].get("containerStatuses", ()))
+    return [state["terminated"]["exitCode"] for state in last if "terminated" in state]
+
+
+def test_a_plugins_folder_that_was_deleted_and_made_anew_is_found_and_pods_get_their_gpus(
+    release: Release, cluster: home.Cluster, server: api.API, space: pods.Space
+) -> None:
+    assert _ends(server) == []
+    shutil.rmtree(cluster.device_plugins)
+    cluster.restart("kubelet")
+    deadline = time.monotonic() + 90
+    while not _sockets(cluster) > {"kubelet.sock"}:
+        assert time.monotonic() < deadline, _ends(server)
+        time.sleep(0.2)
+    # The mount of a folder that is gone is renewed by a start alone.
+    ends = _ends(server)
+    assert ends
+    assert 0 not in ends
+    node.until_allocatable(server, cluster.node, 8)
+    space.start_looking("two", gpus=2)
+    pods.assert_sees_its_own(space.sight("two"), 2)
+
+
+def _sockets(cluster: home.Cluster) -> set[str]:
+    folder = cluster.device_plugins
+    return {path.name for path in folder.iterdir() if path.is_socket()} if folder.is_dir() else set()
+
+
+def test_the_scheduler_says_with_its_own_role_how_a_queue_stands(
+    release: Release, server: api.API, space: pods.Space
+) -> None:
+    queues = "/apis/fairlead.dev/v1alpha1/queues"
+    kind = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Queue", "metadata": {"name": "installed"}}
+    server.create(queues, {**kind, "spec": {"deserved": {pods.RESOURCE: "4"}}})
+    try:
+        about = {"name": "queued", "labels": {"kueue.x-k8s.io/queue-name": "installed"}}
+        spec = {"schedulerName": "fairlead", "terminationGracePeriodSeconds": 0, "containers": [pods.looker(2)]}
+        server.create(space.path, {"metadata": about, "spec": spec})
+        pods.assert_sees_its_own(space.sight("queued"), 2)
+
+        def told(items: list[api.Object]) -> bool | None:
+            found = {item["metadata"]["name"]: item.get("status", {}) for item in items}
+            return True if found["installed"].get("allocated", {}).get(pods.RESOURCE) == "2" else None
+
+        server.until(queues, told, what="the queue's status")
+    finally:
+        server.delete(f"{queues}/installed")
+
+
+def test_pods_share_a_gpu_by_mps_as_the_image_runs_its_daemon(
+    release: Release, cluster: home.Cluster, server: api.API, space: pods.Space
+) -> None:
+    release.configure(test_mps_on_cluster.FILE)
+    try:
+        test_mps_on_cluster.until(server, cluster, test_mps_on_cluster.SHARED, 4)
+        seen = test_mps_on_cluster.start(space, "a")
+        assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25" in seen
+        assert {"control", "of-this-gpu", "nvidia0"} <= set(seen)
+        space.delete("a")
+    finally:
+        release.helm("upgrade")
+        test_mps_on_cluster.until(server, cluster, test_mps_on_cluster.SHARED, 0)
+        node.until_allocatable(server, cluster.node, 8)

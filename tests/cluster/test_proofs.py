@@ -281,10 +281,10 @@ def test_of_two_agents_at_once_the_newer_serves_and_the_older_takes_nothing_alon
         newer.start()
         newer.until_registered(registered + 1)
         until_reported(server, cluster, 3)
-        space.start_looking("meanwhile", gpus=2)
-        meanwhile = space.sight("meanwhile").nodes
         settled = agent.registrations()
+        space.start_looking("meanwhile", gpus=2)  # its Allocate waits for the older, which has the ledger, to end
         agent.stop(signal.SIGTERM)
+        meanwhile = space.sight("meanwhile").nodes
         agent.process = newer.process  # what the module's last test ends
         until_reported(server, cluster, 3)
         node.until_allocatable(server, cluster.node, 8)

@@ -48,6 +48,11 @@ class Site:
     def configs(self) -> Path:
         return self.folder / "configs"
 
+    @property
+    def audit(self) -> Path:
+        """What service accounts asked of the API server, and how it answered: one JSON object a line."""
+        return self.folder / "logs" / "audit.json"
+
     def config(self, name: str) -> str:
         return str(self.configs / name)
 
@@ -84,6 +89,7 @@ def write_files(site: Site, disk: Path) -> None:
         path.write_text(json.dumps(content, indent=1))
     _write(site.configs / "kubelet.yaml", _kubelet(site))
     _write(site.configs / "kube-proxy.yaml", _kube_proxy(site))
+    _write(site.configs / "audit.yaml", _AUDIT)
     (site.configs / "containerd.toml").write_text(_CONTAINERD)
     networks = disk / "etc" / "cni" / "net.d"
     networks.mkdir(parents=True)
@@ -134,6 +140,19 @@ def _kube_proxy(site: Site) -> Mapping[str, Any]:
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
     }
 
+
+# What Kubernetes' own controllers ask fills the log, and is of no interest here.
+_AUDIT: Final[Mapping[str, Any]] = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "omitManagedFields": True,
+    "rules": [
+        {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+        {"level": "None"},
+    ],
+}
 
 # restrict_oom_score_adj: without CAP_SYS_RESOURCE nobody may lower a score below their own.
 _CONTAINERD: Final = f"""\
@@ -212,6 +231,8 @@ def _apiserver(site: Site) -> tuple[str, ...]:
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",
+        f"--audit-policy-file={site.config('audit.yaml')}",
+        f"--audit-log-path={site.audit}",  # each line is there before the request is answered
         "--runtime-config=resource.k8s.io/v1beta2=true",  # DeviceTaintRules
         *_gates(site),
     )

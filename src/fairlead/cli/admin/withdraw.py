@@ -20,10 +20,11 @@ from fairlead.cli.core import cluster, options, plaintext
 @click.option("--within", "within_s", type=float, default=60.0, show_default=True, help="seconds to wait for that")
 @options.settings_options("cluster", "log")
 def withdraw(config: settings.Settings, *, label: str | None, within_s: float) -> None:
-    """Remove what agents published in a cluster; GPULeases stay.
+    """Remove what agents published in a cluster.
 
-    That is GPUDevice, FirmwareBaseline, NodeFeature and DeviceTaintRule objects, and the labels, condition and taint
-    of Nodes.
+    That is GPUDevice, GPULease, FirmwareBaseline, NodeFeature and DeviceTaintRule objects, and the labels, condition
+    and taint of Nodes. Who had which GPU stays in each node's ledger, and is published again by an agent that is
+    installed again.
     """
     from fairlead.control.node import withdraw as withdrawal
     from fairlead.store.port import Selector
@@ -39,4 +40,5 @@ def withdraw(config: settings.Settings, *, label: str | None, within_s: float) -
 
     telemetry.configure(config.log.level, config.log.format)
     done = asyncio.run(work())
-    plaintext.echo(f"removed {len(done.devices)} GPUDevice objects; gave up labels of {len(done.nodes)} nodes")
+    removed = f"removed {len(done.devices)} GPUDevice and {done.leases} GPULease objects"
+    plaintext.echo(f"{removed}; gave up labels of {len(done.nodes)} nodes")

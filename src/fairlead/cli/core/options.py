@@ -80,7 +80,9 @@ def settings_options(*groups: str, hidden: bool = False) -> Callable[[Callable[.
         def called(ctx: click.Context, /, *args: Any, **kwargs: Any) -> R:
             given = {row.key: kwargs.pop(_parameter(row)) for row in chosen}
             flags = {key: value for key, value in given.items() if value is not None}
-            return function(invocation.current(ctx).settings(flags), *args, **kwargs)
+            call = invocation.current(ctx)
+            _refuse_two_clusters(call, flags)
+            return function(call.settings(flags), *args, **kwargs)
 
         # Bottom up, so that --help shows them in the table's order.
         for row in reversed(chosen):
@@ -88,6 +90,17 @@ def settings_options(*groups: str, hidden: bool = False) -> Callable[[Callable[.
         return called
 
     return decorate
+
+
+def _refuse_two_clusters(call: invocation.Invocation, flags: Mapping[str, Any]) -> None:
+    """Refuse a call that names one cluster before its verb and another after it. Raises: UsageError."""
+    before = {"kubeconfig": call.kubeconfig and call.kubeconfig.absolute(), "context": call.context}
+    after = {name: flags.get(f"cluster.{name}") for name in before}
+    after |= {"kubeconfig": Path(after["kubeconfig"]).absolute()} if after["kubeconfig"] else {}
+    for name, one in before.items():
+        if one and (other := after[name]) and one != other:
+            message = f'--{name} "{one}" stands before the verb and --cluster-{name} "{other}" after it'
+            raise click.UsageError(f"{message}: give one of them")
 
 
 def _parameter(row: settings.Row) -> str:

@@ -1,14 +1,16 @@
-"""Takes back what agents published in a cluster: GPUDevices, baselines, taint rules, and what is on Nodes.
+"""Takes back what agents published in a cluster: GPUDevices, leases, baselines, taint rules, and what is on Nodes.
 
 An agent that ends leaves them in place, since it cannot tell a rolling update from the removal of Fairlead.
-An operator who removes Fairlead runs this afterwards. GPULeases stay, the record of who had which GPU. Labels are given
-up as their field manager, so that a label which others set as well stays.
+An operator who removes Fairlead runs this afterwards. Each node's ledger stays on it, and an agent that is installed
+again shows its possessions anew. Labels are given up as their field manager, so that a label which others set as well
+stays. GPULeases go last and several at a time: there is one for each possession of months.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,9 +22,12 @@ from fairlead.store.port import ChangeKind, Selector, Store
 from fairlead.wire.fairlead.firmwarebaseline import FirmwareBaseline
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
+from fairlead.wire.kubernetes.gpulease import GPULease
 from fairlead.wire.kubernetes.node import nodefeature
 from fairlead.wire.kubernetes.scheduling.devicetaintrule import DeviceTaintRule
 
+_AT_ONCE: Final = 8
+"""GPULeases that are being deleted."""
 _TESTS: Final = {"app.kubernetes.io/part-of": "fairlead", "app.kubernetes.io/component": "test"}
 
 
@@ -31,6 +36,8 @@ class Withdrawn:
     """What was taken back."""
 
     devices: tuple[str, ...] = ()
+    leases: int = 0
+    """How many GPULeases."""
     nodes: tuple[str, ...] = ()
     """Nodes whose labels were given up."""
 
@@ -99,8 +106,28 @@ async def withdraw(store: Store) -> Withdrawn:
         with contextlib.suppress(errors.NotFound, errors.Conflict):  # gone, or another machine of that name by now
             await store.apply(core.Node(metadata=about), manager=label.MANAGER)
     return Withdrawn(
-        devices=tuple(device.metadata.name for device in devices), nodes=tuple(node.metadata.name for node in nodes)
+        devices=tuple(device.metadata.name for device in devices),
+        leases=await _remove_leases(store),
+        nodes=tuple(node.metadata.name for node in nodes),
     )
+
+
+async def _remove_leases(store: Store) -> int:
+    """Remove every GPULease; returns how many there were."""
+    leases = list[GPULease]()
+    with contextlib.suppress(errors.NotFound, errors.Denied):  # no such kind, or a role from before there was the right
+        leases += (await store.list(GPULease)).items
+    left = iter(leases)
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(_AT_ONCE):
+            tasks.create_task(_remove_each(store, left))
+    return len(leases)
+
+
+async def _remove_each(store: Store, leases: Iterator[GPULease]) -> None:
+    for one in leases:
+        with contextlib.suppress(errors.NotFound):
+            await store.delete(GPULease, one.metadata.name)
 
 
 async def _clear(store: Store, node: core.Node) -> None:

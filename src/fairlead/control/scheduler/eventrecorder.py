@@ -40,6 +40,8 @@ class EventRecorder:
         self._store, self._cache, self._queue, self._alive = store, cache, queue, alive
         self._refusals: dict[str, _Refusal] = {}
         """By uid: what is to be said on pods."""
+        self._writing: dict[str, _Refusal] = {}
+        """By uid: what is being said; the next word on that pod waits for it, since both write the same condition."""
         self._unrecorded: deque[tuple[core.ObjectReference, TraceStep, str]] = deque()
         """Steps that the store has not taken yet, each with a name of its own."""
         self._writers = 0
@@ -58,16 +60,28 @@ class EventRecorder:
     @property
     def has_work(self) -> bool:
         """Whether one more task would help."""
-        return self._writers < WRITERS and bool(self._refusals or (self._unrecorded and not self._is_refused))
+        is_due = self._next() is not None or bool(self._unrecorded and not self._is_refused)
+        return self._writers < WRITERS and is_due
+
+    def _next(self) -> str | None:
+        """Return the uid of a pod that something is to be said on, and nothing is being said; None: there is none."""
+        return next((uid for uid in self._refusals if uid not in self._writing), None)
 
     def refuse(self, pod: core.Pod, reason: str, step: TraceStep) -> bool:
         """Queue a refusal for the pod's condition, unless the condition has it already. Returns whether it is new."""
-        old = meta.find_condition(pod.status.conditions, "PodScheduled")
-        if old is not None and (old.reason, old.message) == (reason, step.message):
-            self._refusals.pop(pod.metadata.uid, None)
+        uid = pod.metadata.uid
+        if self._said(pod) == (reason, step.message):
+            self._refusals.pop(uid, None)
             return False
-        self._refusals[pod.metadata.uid] = (pod, reason, step)
+        self._refusals[uid] = (pod, reason, step)
         return True
+
+    def _said(self, pod: core.Pod) -> tuple[str, str] | None:
+        """Return reason and message of a pod's condition, as they are once what is being written is there."""
+        if (now := self._writing.get(pod.metadata.uid)) is not None:
+            return now[1], now[2].message
+        old = meta.find_condition(pod.status.conditions, "PodScheduled")
+        return None if old is None else (old.reason, old.message)
 
     def withdraw(self, uid: str) -> None:
         """Drop the queued refusal of a pod that waits no more."""
@@ -87,8 +101,12 @@ class EventRecorder:
             while not is_broken():
                 if self._unrecorded and not self._is_refused:
                     await self._record(self._unrecorded.popleft())
-                elif self._refusals:
-                    await self._say(self._refusals.pop(next(iter(self._refusals))), fail)
+                elif (uid := self._next()) is not None:
+                    self._writing[uid] = self._refusals.pop(uid)
+                    try:
+                        await self._say(self._writing[uid], fail)
+                    finally:
+                        del self._writing[uid]
                 else:
                     return
                 self._alive()
@@ -106,6 +124,8 @@ class EventRecorder:
         pod, reason, step = refusal
         if pod.metadata.uid not in self._queue:
             return
+        # What was written on it since it was judged is in the cache alone; that changed its status, and no decision.
+        pod = self._cache.waiting(pod.metadata.uid) or pod
         condition = meta.Condition(
             type="PodScheduled",
             status="False",

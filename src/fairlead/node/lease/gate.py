@@ -2,7 +2,8 @@
 
 `hold` gives all GPUs of one Allocate or refuses. Where they are free that is one transaction. Where one is not, the
 kubelet is asked who has it: a kubelet asks again for what a pod has, and hands a GPU on before a plugin hears that its
-pod ended. Only what is proved given back, closed and clean is free then; everything else is refused, within `ASKED_S`.
+pod ended. Only what is proved given back, closed and clean is free then; everything else is refused, within `ASKED_S`
+where no process is ending.
 The CDI entry of a GPU is on disk while it is held: written after the transaction, withdrawn before the release.
 
 `run` does the same without being asked, when pods end and on a slow clock. Whatever verification needs time is done
@@ -35,11 +36,20 @@ from fairlead.plan.lease.verification import Reuse
 
 ASKED_S: Final = 2.0
 """Longest that Allocate looks for what became of a GPU: a kubelet admits no other pod meanwhile."""
+SUCCEED_S: Final = 10.0
+"""How long Allocate waits for the ledger where another agent has it: one that ends, in an update, the new one first.
+
+A kubelet that hears of two plugins asks the newer one, and fails a pod for good where that one refuses.
+"""
 NEWS_S: Final = 0.8
 """How long Allocate waits for the store to report the end of a pod whose GPU is asked for."""
 _NEWS_GAP_S: Final = 0.02
-LET_GO_S: Final = 1.0
-"""How long Allocate waits for the last processes of a pod that ended to let go of its GPU."""
+LET_GO_S: Final = 5.0
+"""How long Allocate waits, beside `ASKED_S`, for the last processes of a pod that ended to let go of its GPU.
+
+A pod that is deleted without grace is gone from the API server before its kubelet begins to kill it, which took 2.4 s
+on a busy machine; and a kubelet fails a pod for good where Allocate refuses.
+"""
 _LET_GO_GAP_S: Final = 0.05
 SLOW_S: Final = 5.0
 NAMED_S: Final = 1.0
@@ -51,6 +61,8 @@ STILL_OPEN: Final = "DeviceStillOpen"
 _KEPT_BACK: Final = frozenset({State.QUARANTINED, State.MAINTENANCE, State.GONE})
 _CLEANED: Final = frozenset({State.DIRTY, State.SCRUBBING, State.VERIFYING})
 NOT_OPEN: Final = "LedgerNotOpen"
+_IN_USE: Final = "AlreadyRunning"
+"""Reason of a ledger that another process has: `kernel.heldlock`."""
 
 
 class Gate:
@@ -102,9 +114,9 @@ class Gate:
         """
         asks = _asks(resource, devices)
         try:
-            async with asyncio.timeout(ASKED_S):
-                await self.opened.wait()
-                await self._hold(asks)
+            async with asyncio.timeout(ASKED_S) as limit:
+                await self._until_opened(limit)
+                await self._hold(asks, limit)
                 await self._publish()
             asyncio.get_running_loop().call_later(NAMED_S, self.poke)
         except TimeoutError as error:
@@ -113,7 +125,16 @@ class Gate:
             hint = "the disk below it, the kubelet's list of devices or the whole machine is slow"
             raise errors.Unavailable(message, reason="LedgerSlow", hint=hint) from error
 
-    async def _hold(self, asks: tuple[change.Ask, ...]) -> None:
+    async def _until_opened(self, limit: asyncio.Timeout) -> None:
+        """Wait for the ledger. Args: limit: of the whole Allocate; it begins anew once the ledger is open."""
+        clock = asyncio.get_running_loop().time
+        if not self.opened.is_set():
+            if self._opening is not None and self._opening.reason == _IN_USE:
+                limit.reschedule(clock() + SUCCEED_S)
+            await self.opened.wait()
+            limit.reschedule(clock() + ASKED_S)
+
+    async def _hold(self, asks: tuple[change.Ask, ...], limit: asyncio.Timeout) -> None:
         facts = Facts(at=self._clock(), boot_id=self._boot_id)
         try:
             await self._act(lambda rows: change.plan_hold(rows, asks, facts=facts))
@@ -131,18 +152,25 @@ class Gate:
             # A device that our kubelet lists is asked for by the pod that has it; otherwise it has forgotten the pod.
             forgotten = wanted - ids - living
             await self._settle([ask.key for ask in asks], listed, asked=forgotten)
-        await self._until_let_go([ask.key for ask in asks], listed, asked=forgotten)
+        await self._until_let_go([ask.key for ask in asks], listed, limit, asked=forgotten)
         # Only the embedded kubelet asks again: a real one lists no init containers, and asks once for each container.
         again = frozenset[str]() if self._is_kubelet_foreign else ids
         await self._act(lambda rows: change.plan_hold(rows, asks, facts=facts, listed=again))
 
-    async def _until_let_go(self, keys: Sequence[str], listed: gpuholders.Listed, *, asked: frozenset[str]) -> None:
-        """Wait shortly for the processes that are ending to let go of these GPUs, which their pods have given back."""
-        deadline = asyncio.get_running_loop().time() + LET_GO_S
-        while asyncio.get_running_loop().time() < deadline:
+    async def _until_let_go(
+        self, keys: Sequence[str], listed: gpuholders.Listed, limit: asyncio.Timeout, *, asked: frozenset[str]
+    ) -> None:
+        """Wait for the processes that are ending to let go of these GPUs, which their pods have given back.
+
+        Args: limit: of the whole Allocate; the rest of it begins anew with each look that finds one ending.
+        """
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + LET_GO_S
+        while clock() < deadline:
             rows = self._opened().rows.value
             if not any(self._holders.openers.is_ending(rows[key]) for key in keys if key in rows):
                 break
+            limit.reschedule(clock() + ASKED_S)
             await asyncio.sleep(_LET_GO_GAP_S)
             async with self._settling:
                 await self._settle(keys, listed, asked=asked)

@@ -14,8 +14,8 @@ from typing import Final
 
 from fairlead.plan.lease.row import Row, State
 
-PATIENCE_S: Final = 2.0
-"""How long a GPU stays offered that was given back and is open."""
+PATIENCE_S: Final = 6.0
+"""How long a GPU stays offered that was given back and is open: longer than Allocate waits for it."""
 _GIVEN_BACK: Final = frozenset({State.RELEASING, State.DIRTY})
 _WAITING: Final = _GIVEN_BACK | {State.UNKNOWN}
 

@@ -53,6 +53,23 @@ def test_what_stands_before_the_verb_counts_for_processes_too(verb: str, kubecon
     assert "no kubeconfig at" not in answer.stderr
 
 
+@pytest.mark.parametrize("name", ["kubeconfig", "context"])
+def test_two_clusters_for_one_call_are_refused_by_name(name: str, kubeconfig: Path, tmp_path: Path) -> None:
+    other = {"kubeconfig": str(tmp_path / "other"), "context": "two"}[name]
+    one = {"kubeconfig": str(kubeconfig), "context": "one"}[name]
+    answer = fairlead(f"--{name}", one, "scheduler", f"--cluster-{name}", other, env={"HOME": str(tmp_path)})
+    assert answer.exit_code == 2
+    assert f'--{name} "{one}" stands before the verb and --cluster-{name} "{other}" after it' in answer.stderr
+
+
+def test_one_cluster_that_is_named_twice_is_taken(kubeconfig: Path, tmp_path: Path) -> None:
+    named = ("--kubeconfig", str(kubeconfig), "--context", "three")
+    twice = ("--cluster-kubeconfig", str(kubeconfig), "--cluster-context", "three")
+    answer = fairlead(*named, "scheduler", *twice, env={"HOME": str(tmp_path)})
+    assert "stands before the verb" not in answer.stderr
+    assert "three" in answer.stderr
+
+
 def test_a_kubeconfig_that_is_named_and_not_there_is_an_error_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(errors.Unavailable) as refused:
         cluster.access(_settings(kubeconfig=tmp_path / "none"))

@@ -15,8 +15,11 @@ from fairlead.store.port import Selector
 from fairlead.wire.fairlead.firmwarebaseline import FirmwareBaseline, FirmwareBaselineSpec
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice, GPUDeviceSpec
+from fairlead.wire.kubernetes.gpulease import GPULease, GPULeaseSpec
 
 _AGENTS = Selector(namespace="fairlead", labels={"app.kubernetes.io/component": "agent"})
+
+_LEASE = GPULeaseSpec(node_name="one", gpu="GPU-1", gpu_device="one-gpu-1", epoch=1, held_at="2026-11-27T12:00:00Z")
 
 
 async def _publish(store: MemoryStore, node: str) -> None:
@@ -36,10 +39,14 @@ async def test_objects_and_labels_go_and_what_others_set_stays() -> None:
     await store.create(core.Node(metadata=meta.ObjectMeta(name="plain", labels={"kubernetes.io/os": "linux"})))
     spec = FirmwareBaselineSpec(node_name="one", board="233010de")
     await store.create(FirmwareBaseline(metadata=meta.ObjectMeta(name="one.1"), spec=spec))
+    for epoch in range(20):  # more than are removed at once
+        about = meta.ObjectMeta(name=f"one-gpu-1.{epoch}")
+        await store.create(GPULease(metadata=about, spec=_LEASE))
 
     done = await withdraw.withdraw(store)
 
-    assert done == withdraw.Withdrawn(devices=("one-gpu-1", "two-gpu-1"), nodes=("one", "two"))
+    assert done == withdraw.Withdrawn(devices=("one-gpu-1", "two-gpu-1"), leases=20, nodes=("one", "two"))
+    assert not (await store.list(GPULease)).items
     assert not (await store.list(GPUDevice)).items
     assert not (await store.list(FirmwareBaseline)).items
     for found in (await store.list(core.Node)).items:

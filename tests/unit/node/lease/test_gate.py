@@ -278,6 +278,22 @@ async def test_a_gpu_whose_last_process_is_ending_stays_offered_and_allocate_wai
         assert (node.state(0), node.history(0).count("closed")) == (State.HELD, 1)
 
 
+async def test_a_process_that_ends_may_take_longer_than_the_kubelet_is_asked(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gates, "ASKED_S", 0.5)
+    node.patience_s = 30.0
+    async with node.agent():
+        await node.give(0)
+        await node.until_named(0)
+        node.openers[0] = "python"
+        node.forget(0)
+        await node.until(0, State.RELEASING)
+        asyncio.get_running_loop().call_later(1.3, node.openers.clear)
+        await node.give(0, pod="b")
+        assert node.state(0) is State.HELD
+
+
 async def test_a_gpu_whose_last_process_does_not_end_is_offered_no_longer(node: Node) -> None:
     node.patience_s = 0.3
     async with node.agent():
@@ -346,7 +362,8 @@ async def test_an_allocation_that_comes_while_the_ledger_is_opened_waits_for_it(
 async def test_w8_a_second_agent_gives_nothing_away_until_the_first_has_ended(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gates, "ASKED_S", 0.05)
+    monkeypatch.setattr(gates, "ASKED_S", 0.5)
+    monkeypatch.setattr(gates, "SUCCEED_S", 0.5)
     first = await asyncio.to_thread(ledger.Ledger, node.folder / "lease")
     seen = gpuholders.GPUHolders(node.list_holdings, known=None, find_openers=node.find_openers)
     second = gates.Gate(node.folder / "lease", seen, specfiles.SpecFiles(node.folder / "cdi"), boot_id="boot-1")
@@ -355,9 +372,11 @@ async def test_w8_a_second_agent_gives_nothing_away_until_the_first_has_ended(
         with pytest.raises(errors.Unavailable, match="in use by another") as caught:
             await second.hold(RESOURCE, [device(0)])
         assert caught.value.reason == gates.NOT_OPEN
-        first.close()
-        async with asyncio.timeout(20):
-            await second.opened.wait()
+        monkeypatch.setattr(gates, "SUCCEED_S", 50.0)  # an Allocate that waits has the GPU once the first has ended
+        asyncio.get_running_loop().call_later(0.6, first.close)
+        second.update(snapshot())
+        await second.hold(RESOURCE, [device(0)])
+        assert second.rows.value[UUIDS[0]].state is State.HELD
         task.cancel()
 
 
