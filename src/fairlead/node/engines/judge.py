@@ -11,13 +11,12 @@ program of another release than the one in question is not asked.
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from fairlead import command, errors
+from fairlead import command, errors, temporary
 from fairlead.node.engines import files as enginefiles
 from fairlead.node.engines import records, running
 from fairlead.plan.engineconfig import commandline, containerdset, table
@@ -78,8 +77,8 @@ async def ask(program: str, place: Location, request: Request, proposal: Proposa
     """Return what containerd would not do of a proposal; nothing: it would do all of it, or cannot be asked."""
     if not proposal.documents or not await _is_release(program, place.version):
         return ()
-    with tempfile.TemporaryDirectory(prefix="fairlead-engine-") as folder:
-        main = _write(Path(folder), proposal.documents)
+    with temporary.folder(temporary.ENGINE) as folder:
+        main = _write(folder, proposal.documents)
         return await _judge(program, main, place, request, proposal)
 
 
