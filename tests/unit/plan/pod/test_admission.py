@@ -331,6 +331,20 @@ def test_a_nul_is_refused_wherever_it_stands(more: dict[str, Any], path: str) ->
     )
 
 
+def test_of_very_many_broken_rules_the_first_are_said_and_that_there_are_more() -> None:
+    with pytest.raises(errors.Invalid) as caught:
+        admission.admit(_pod(env=[{"name": f"=\0{number}"} for number in range(20_000)]))
+    assert len(caught.value.context["problems"]) == 100
+    assert caught.value.message.endswith("; and more")
+    assert len(caught.value.message) < 50_000
+
+
+def test_a_pod_that_no_cluster_would_store_is_refused_before_its_parts_are_judged() -> None:
+    with pytest.raises(errors.Invalid, match="too large") as caught:
+        admission.admit(_pod(env=[{"name": f"=\0{number}"} for number in range(80_000)]))
+    assert caught.value.reason == "ObjectTooLarge"
+
+
 @pytest.mark.parametrize(
     ("part", "name"),
     [
