@@ -178,7 +178,7 @@ async def test_gauges_say_how_many_there_are_and_that_it_is_not_known_where_the_
         return _NOBODY
 
     class Silent(engine.FakeEngine):
-        async def list_containers(self, labels: object) -> list[ContainerState]:
+        async def list_containers(self, labels: object) -> tuple[ContainerState, ...]:
             raise errors.Unavailable(f"no answer for {labels}", reason="EngineSilent")
 
     gauges = Gauges()

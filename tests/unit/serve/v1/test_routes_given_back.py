@@ -38,7 +38,7 @@ _QUERY: Final = {
     "exec_in_container": "command=cat&stdin=true",
 }
 """What makes a route take long."""
-_BODY: Final = {
+_BODY: Final[dict[str, dict[str, object]]] = {
     "create_container": {"name": "one", "image": "demo", "args": ["sleep", "600"]},
     "create_user": {"name": "new"},
     "create_key": {"account": "root"},
