@@ -282,6 +282,8 @@ def _name_problem(resource: str) -> str | None:
     domain, slash, _ = resource.partition("/")
     if resource == "pods":
         return "must be a standard resource for containers"
+    if resource.startswith("hugepages-"):
+        return "huge pages are given on a cluster alone: leave it out, or run the pod there"
     if not slash:
         return None if resource in _NATIVE else "must be a standard resource type or fully qualified"
     if is_extended(resource) or domain.endswith("kubernetes.io"):
