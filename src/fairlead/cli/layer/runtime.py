@@ -116,7 +116,7 @@ def _refuse_unmet(engine: str, lines: Sequence[str]) -> None:
 
 def _version(engine: str, given: str | None, release: enginefiles.Release | None) -> tuple[int, ...] | None:
     if given is None:
-        return release and release.version
+        return None if release is None else release.version
     found = enginesupport.parse_version(given)
     if found is None:
         message = f'"{given}" is not a release of {engine}'

@@ -52,7 +52,7 @@ async def judge_written(engine: str, config: str, *, recorded: records.ChangeRec
     found = await find_running(engine, config)
     program = find_program(engine, found)
     release = await enginefiles.ask_release(engine, program=program)
-    version = release and release.version
+    version = None if release is None else release.version
     review = enginefiles.review(engine, config, recorded=recorded, version=version)
     findings = [*review.findings, *review.proposal.unmet]
     findings += commandline.find_conflicts(engine, found, review.proposal)

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+
+from fairlead import settings
 from fairlead.cli.doctor.held import leftovers
+from fairlead.engine.fake import engine
 from fairlead.node.leftovers import KINDS, Leftover
+from fairlead.store.sqlite import store as sqlite
+from fairlead.wire.kubernetes import core, meta
 
 
 def _one(kind: str, what: str = "/s/pods/u/volumes/v") -> Leftover:
@@ -36,3 +46,28 @@ def test_of_many_ten_are_named_and_the_others_counted() -> None:
 def test_what_cannot_be_known_is_said_to_be_unchecked() -> None:
     (found,) = leftovers.check(leftovers.Facts(problem="podman does not answer", is_read=True))
     assert (found.level, "podman does not answer" in found.what) == ("skip", True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone may see all of it")
+@pytest.mark.parametrize("is_served", [False, True])
+async def test_who_may_hold_something_is_read_beside_the_service_that_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_served: bool
+) -> None:
+    monkeypatch.setattr(leftovers.engines, "open_engine", lambda _: engine.FakeEngine())
+    monkeypatch.setattr(leftovers, "_AGAIN_S", 0.0)
+    plain = settings.Settings()
+    config = dataclasses.replace(plain, state=dataclasses.replace(plain.state, folder=tmp_path, run=tmp_path / "run"))
+    with sqlite.SQLiteStore(tmp_path / "state.db") as store:
+        pod = await store.create(core.Pod(metadata=meta.ObjectMeta(name="train", namespace="default")))
+        for name in (pod.metadata.uid, "gone"):
+            (tmp_path / "pods" / name).mkdir(parents=True)
+        seen = await leftovers.collect(config, is_served=is_served)
+    assert (seen.problem, seen.is_read, seen.is_served) == ("", True, is_served)
+    assert str(tmp_path / "pods/gone") in [one.what for one in seen.found]
+    assert pod.metadata.uid not in str(seen.found)
+
+
+async def test_a_machine_on_which_no_service_ever_ran_has_nothing_to_say(tmp_path: Path) -> None:
+    plain = settings.Settings()
+    config = dataclasses.replace(plain, state=dataclasses.replace(plain.state, folder=tmp_path))
+    assert not (await leftovers.collect(config, is_served=False)).is_read

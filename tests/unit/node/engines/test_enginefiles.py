@@ -339,7 +339,7 @@ def test_a_folder_where_a_file_is_wanted_is_told(tmp_path: Path) -> None:
 
 async def version(engine: str) -> tuple[int, ...] | None:
     release = await enginefiles.ask_release(engine)
-    return release and release.version
+    return None if release is None else release.version
 
 
 async def test_the_installed_podman_is_asked_for_its_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
