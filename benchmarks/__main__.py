@@ -19,6 +19,7 @@ from pathlib import Path
 
 from benchmarks import (
     api,
+    attacks,
     cdi,
     choose,
     frame,
@@ -33,7 +34,7 @@ from benchmarks import (
     store,
 )
 
-MODULES = (choose, cdi, node, generate, inject, ledger, product, api, scheduler, scheduler_cluster, store)
+MODULES = (choose, cdi, node, generate, inject, ledger, product, api, attacks, scheduler, scheduler_cluster, store)
 
 _CURVES = (
     "## Placement of shared GPUs",

@@ -12,6 +12,7 @@ import io
 import os
 import stat
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from fairlead import errors
@@ -22,6 +23,8 @@ _MARK_BYTES = 4
 """Random bytes, in hex at the end of an unfinished file's name."""
 _HEX = set("0123456789abcdef")
 _AT_WORK_S = 60
+_LOGS = ("-wal", "-shm")
+"""What SQLite writes beside a database."""
 
 
 def write_atomic(
@@ -176,7 +179,7 @@ def _copy_attributes(source: Path, handle: int) -> None:
 def _replace(path: Path, data: bytes, *, mode: int, durable: bool, like: Path | None = None) -> None:
     # What tempfile.mkstemp does (a name that cannot be guessed, made by us or not at all), without the 5 ms that it
     # takes to load: it brings shutil and its compressors.
-    temporary = path.parent / f".{path.name}.{os.urandom(_MARK_BYTES).hex()}"
+    temporary = beside(path)
     handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -194,18 +197,51 @@ def _replace(path: Path, data: bytes, *, mode: int, durable: bool, like: Path | 
         raise
 
 
-def sweep(path: Path) -> None:
-    """Remove what writers of `path` that were killed before their rename have left beside it.
+def beside(path: Path) -> Path:
+    """Return a name for what will be renamed to `path`: one that cannot be guessed, and that `sweep` knows."""
+    return path.parent / f".{path.name}.{os.urandom(_MARK_BYTES).hex()}"
 
-    Only what has lain there for a minute: a writer at work in another process is left its file. What cannot be removed
-    stays: it does no harm but take room.
+
+def find_unfinished(folder: Path, name: str = "") -> tuple[Path, ...]:
+    """Return what writers that were killed before their rename have left in a folder.
+
+    Only what has lain there for a minute: a writer at work in another process is left its file.
+    Args: name: what was to be written; empty: anything.
     """
     with contextlib.suppress(OSError):
-        for beside in path.parent.iterdir():
-            start, _, mark = beside.name.rpartition(".")
-            is_unfinished = start == f".{path.name}" and len(mark) == _MARK_BYTES * 2 and set(mark) <= _HEX
-            if is_unfinished and beside.lstat().st_mtime < time.time() - _AT_WORK_S:
-                beside.unlink()
+        return tuple(one for one in sorted(folder.iterdir()) if _is_unfinished(one, name))
+    return ()
+
+
+def list_folders(folder: Path) -> tuple[Path, ...]:
+    """Return the folders in a folder, by name, links left out; what cannot be looked at has none."""
+    with contextlib.suppress(OSError):
+        return tuple(sorted(Path(one.path) for one in os.scandir(folder) if one.is_dir(follow_symlinks=False)))
+    return ()
+
+
+def _is_unfinished(path: Path, name: str) -> bool:
+    start, _, mark = path.name.rpartition(".")
+    for end in _LOGS:
+        mark = mark.removesuffix(end)
+    if not start.startswith(".") or len(start) < 2 or (name and start != f".{name}"):
+        return False
+    is_ours = len(mark) == _MARK_BYTES * 2 and set(mark) <= _HEX
+    with contextlib.suppress(OSError):
+        return is_ours and stat.S_ISREG(path.lstat().st_mode) and path.lstat().st_mtime < time.time() - _AT_WORK_S
+    return False
+
+
+def sweep(path: Path) -> None:
+    """Remove what writers of `path` that were killed before their rename have left beside it."""
+    remove(find_unfinished(path.parent, path.name))
+
+
+def remove(found: Iterable[Path]) -> None:
+    """Remove files; what cannot be removed stays: what is left of a writer does no harm but take room."""
+    for one in found:
+        with contextlib.suppress(OSError):
+            one.unlink()
 
 
 def flush_folder(folder: Path) -> None:

@@ -161,6 +161,12 @@ CONNECTIONS = Metric(
 UNDER_WAY = Metric(
     name="fairlead_requests_under_way", text="requests to our API on TLS that are not over, those that follow too"
 )
+LEFTOVERS = Metric(
+    name="fairlead_leftovers",
+    text="things held on this machine for a pod, tenancy or process that is gone, by kind: lease, mount, folder, "
+    "network, file; `fairlead doctor` names each; not a number: it cannot be known",
+    labels=("kind",),
+)
 PART_FAILURES = Metric(
     name="fairlead_part_failures_total",
     text="failures of an optional part of the agent, after each of which it was started again, by reason",
@@ -190,6 +196,7 @@ METRICS: Final = (
     REQUESTS,
     CONNECTIONS,
     UNDER_WAY,
+    LEFTOVERS,
 )
 
 

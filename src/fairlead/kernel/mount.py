@@ -1,12 +1,15 @@
-"""Calls mount(2) and umount2(2), for which Python has no functions.
+"""Calls mount(2) and umount2(2), for which Python has no functions, and reads what is mounted.
 
-Source: mount(2), umount2(2); flags from sys/mount.h.
+Source: mount(2), umount2(2), flags from sys/mount.h; proc_pid_mountinfo(5).
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +22,7 @@ SLAVE: Final = 0x80000
 _DETACH: Final = 0x2
 """MNT_DETACH: out of the tree at once, gone with its last user."""
 
+_ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 # Without the types ctypes would hand over the flags as a 32-bit int, where the kernel reads an unsigned long.
 _libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
@@ -33,6 +37,28 @@ def mount(target: Path, flags: int, *, kind: str | None = None, options: str | N
     if _libc.mount(name, os.fsencode(target), name, flags, options.encode() if options else None) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), str(target))
+
+
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """One mount."""
+
+    place: Path
+    kind: str
+    """Of the file system."""
+    source: str
+
+
+def list_mounts(root: Path = Path("/")) -> Iterator[Mounted]:
+    """Yield what is mounted in our mount namespace, as the kernel lists it; no server is asked."""
+    for line in (root / "proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        kind, source, *_ = after.split()
+        yield Mounted(Path(_plain(before.split()[4])), kind, _plain(source))
+
+
+def _plain(text: str) -> str:
+    return _ESCAPE.sub(lambda one: chr(int(one[1], 8)), text)
 
 
 def unmount(target: Path) -> None:

@@ -5,7 +5,6 @@ Source: mount(8), nfs(5), proc_pid_mountinfo(5).
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +13,6 @@ from fairlead.kernel import mount as mounts
 
 unmount: Final = mounts.unmount
 PATIENCE_S: Final = 20.0
-_ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 _HELPER: Final = "mount.nfs"
 _NONE: Final = ("", "")
 
@@ -35,14 +33,7 @@ async def mount(source: str, folder: Path, options: str) -> None:
 def mounted(folder: Path, root: Path = Path("/")) -> tuple[str, str]:
     """Return type and source of what is mounted at a folder last; empty: nothing. Asks no server."""
     found = _NONE
-    wanted = str(folder)
-    for line in (root / "proc/self/mountinfo").read_text().splitlines():
-        before, _, after = line.partition(" - ")
-        if _plain(before.split()[4]) == wanted:
-            kind, source, *_ = after.split()
-            found = (kind, _plain(source))
+    for one in mounts.list_mounts(root):
+        if one.place == folder:
+            found = (one.kind, one.source)
     return found
-
-
-def _plain(text: str) -> str:
-    return _ESCAPE.sub(lambda one: chr(int(one[1], 8)), text)

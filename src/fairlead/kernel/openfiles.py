@@ -377,24 +377,41 @@ def _files(threads: Sequence[_Thread], *, is_blind: bool) -> _Files:
 
 def _read_table(thread: Path, found: _Files) -> None:
     tables = f"{thread}/fd"
+
+    def take(name: str, link: str) -> bool:
+        if link.startswith("socket:["):
+            _read_socket(f"{tables}info/{name}", found)
+        elif link == _RING:
+            _read_ring(f"{tables}info/{name}", found)
+        elif link.startswith(_DMA_BUF):
+            found.doubts.append("has a DMA-BUF, which may be of a GPU's memory")
+        else:
+            return False
+        return True
+
+    _read_links(tables, "open files", "descriptor", thread, found, take)
+
+
+def _read_links(
+    folder: str, what: str, each: str, thread: Path, found: _Files, take: Callable[[str, str], bool]
+) -> None:
+    """Take in what the links of a folder in /proc lead to; what cannot be read is noted as unread.
+
+    Args: what, each: the links in words, all and one of them.   take: given a link's name and where it leads; returns
+          whether that is all there is to it, so that no device is looked for there.
+    """
     try:
-        names = os.listdir(tables)  # noqa: PTH208  (names alone)
+        names = os.listdir(folder)  # noqa: PTH208  (names alone)
     except OSError as error:
-        found.unread("its open files", error, thread)
+        found.unread(f"its {what}", error, thread)
         return
     for name in names:
         try:
-            link = _link(f"{tables}/{name}")
-            if link.startswith("socket:["):
-                _read_socket(f"{tables}info/{name}", found)
-            elif link == _RING:
-                _read_ring(f"{tables}info/{name}", found)
-            elif link.startswith(_DMA_BUF):
-                found.doubts.append("has a DMA-BUF, which may be of a GPU's memory")
-            elif not link.startswith(_NO_FILES):
-                found.devices.update(_number(_stat(f"{tables}/{name}")))
+            link = _link(f"{folder}/{name}")
+            if not take(name, link) and not link.startswith(_NO_FILES):
+                found.devices.update(_number(_stat(f"{folder}/{name}")))
         except OSError as error:
-            found.unread(f"its descriptor {name}", error, thread)
+            found.unread(f"its {each} {name}", error, thread)
 
 
 # Thousands of files: a path object costs more than what is asked of it.
@@ -432,22 +449,17 @@ def _field(path: str, name: str) -> str:
 def _read_mappings(thread: Path, found: _Files) -> None:
     """Take in what a process has mapped: below /proc/TID alone, and a first thread that ended has no mappings there."""
     process = thread if thread.parent.name != "task" else thread.parents[2] / thread.name
-    folder, rings = f"{process}/map_files", 0
-    try:
-        names = os.listdir(folder)  # noqa: PTH208  (names alone)
-    except OSError as error:
-        found.unread("its mappings", error, thread)
-        return
-    for name in names:
-        try:
-            link = _link(f"{folder}/{name}")
-            rings += link == _RING
-            if link.startswith(_DMA_BUF):
-                found.doubts.append("has a DMA-BUF mapped, which may be of a GPU's memory")
-            elif not link.startswith(_NO_FILES):
-                found.devices.update(_number(_stat(f"{folder}/{name}")))
-        except OSError as error:
-            found.unread(f"its mapping {name}", error, thread)
+    rings = 0
+
+    def take(_name: str, link: str) -> bool:
+        nonlocal rings
+        rings += link == _RING
+        if link.startswith(_DMA_BUF):
+            found.doubts.append("has a DMA-BUF mapped, which may be of a GPU's memory")
+            return True
+        return False
+
+    _read_links(f"{process}/map_files", "mappings", "mapping", thread, found, take)
     if rings and not found.rings:
         found.doubts.append("has an io_uring mapped without a descriptor")
 

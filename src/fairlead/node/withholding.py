@@ -24,6 +24,11 @@ from fairlead.plan.gpu.allocation import answer
 from fairlead.plan.gpu.offer import advertise
 
 SPEC_MISSING: Final = "CDISpecMissing"
+LIST_TOO_LARGE: Final = "DeviceListTooLarge"
+_LARGEST_LIST: Final = 4 << 20
+"""Bytes of what a kubelet takes from a plugin at once. Source: grpc-go's default, kubernetes issue 109304."""
+_LINE: Final = 24
+"""Bytes of a device in it beside its id, at most: health, NUMA node, tags and lengths."""
 
 Problem = tuple[str, str]
 """Reason and message."""
@@ -60,7 +65,14 @@ class Withholding:
             withheld[device.gpu] = rules.Verdict(state=rules.State.FAULTY, reason=problem[0], message=problem[1])
             return dataclasses.replace(device, is_healthy=False, reason=problem[0])
 
-        ads = [dataclasses.replace(ad, devices=tuple(judged(ad, device) for device in ad.devices)) for ad in offered]
+        ads = []
+        for ad in offered:
+            if (problem := _too_large(ad)) is not None:  # the kubelet would end the plugin, again and again
+                verdict = rules.Verdict(state=rules.State.FAULTY, reason=problem[0], message=problem[1])
+                withheld |= dict.fromkeys((device.gpu for device in ad.devices), verdict)
+                ads.append(dataclasses.replace(ad, devices=()))
+            else:
+                ads.append(dataclasses.replace(ad, devices=tuple(judged(ad, device) for device in ad.devices)))
         return tuple(ads), withheld
 
     def _find_problem(
@@ -83,3 +95,15 @@ class Withholding:
         if self._mps is not None and (problem := self._mps.problem(ad.rule.means, device)) is not None:
             return problem
         return self._others.problem(ad.resource, device)
+
+
+def _too_large(ad: advertise.Advertisement) -> Problem | None:
+    """Return why a kubelet would not take the list of a resource's devices, None where it would."""
+    size = sum(len(device.id) + _LINE for device in ad.devices)
+    if size <= _LARGEST_LIST:
+        return None
+    message = (
+        f"{len(ad.devices)} devices of {ad.resource} are a list of {size} bytes, and a kubelet takes {_LARGEST_LIST}: "
+        f"configure fewer replicas, {len(ad.devices) * _LARGEST_LIST // size} in all"
+    )
+    return LIST_TOO_LARGE, message

@@ -81,7 +81,8 @@ class Connection(socket.socket):
         self.holder = holder
         self._is_first = is_shaking
         self._give_back = weakref.finalize(self, among.by.take(holder).give_back)
-        self._shaken = weakref.finalize(self, int)
+        self._shaken: weakref.finalize[..., Connection] | None = None
+        """Gives its handshake's place back; None: it has none."""
         if is_shaking:
             self._shaken = weakref.finalize(self, among.shaking.take(holder).give_back)
             late = asyncio.get_running_loop().call_later(among.limits.handshake_s, _hang_up, weakref.ref(self))
@@ -90,11 +91,12 @@ class Connection(socket.socket):
     @property
     def is_shaking(self) -> bool:
         """Whether its handshake is still awaited."""
-        return self._shaken.alive
+        return self._shaken is not None and self._shaken.alive
 
     def establish(self) -> None:
         """Count it as one that speaks: its handshake has ended."""
-        self._shaken()
+        if self._shaken is not None:
+            self._shaken()
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
         """Read; a plain request where a handshake was awaited is answered in plain words, and has ended."""
@@ -110,7 +112,7 @@ class Connection(socket.socket):
 
     def close(self) -> None:
         """Close it and count it down."""
-        self._shaken()
+        self.establish()
         self._give_back()
         super().close()
 

@@ -27,6 +27,9 @@ _IN_TURN: Final = 2 * LARGEST
 """Bytes of bodies that are judged at once."""
 _TURN_S: Final = 5.0
 """A turn ends by then: a request that waits for a container keeps what it has made, and no other from its turn."""
+_PAUSE_S: Final = 0.5
+"""A turn is followed by a pause of its own length, at most so long: what is made of a large body takes the event loop
+some 0.4 s, and a small request comes back to the loop a few times before its answer."""
 _BUSY: Final = {
     "type": "urn:fairlead:error:BodiesBusy",
     "title": "Service Unavailable",
@@ -43,6 +46,8 @@ class Turn:
     caller: object
     size: int
     begun: asyncio.Future[None]
+    begun_at: float = 0.0
+    """By the event loop's clock."""
     is_over: bool = False
 
 
@@ -54,6 +59,8 @@ class Budget:
         self.read: Counter[object] = Counter()
         self._judged: list[Turn] = []
         self._waiting: list[Turn] = []
+        self._pause: asyncio.TimerHandle | None = None
+        """Runs after a turn: none begins meanwhile."""
 
     def reserve(self, caller: object, size: int) -> bool:
         """Take room for bytes to be read; returns whether there is any."""
@@ -90,11 +97,24 @@ class Budget:
         if turn.is_over:
             return
         turn.is_over = True
-        (self._judged if turn in self._judged else self._waiting).remove(turn)
+        if turn in self._judged:
+            self._judged.remove(turn)
+            loop = asyncio.get_running_loop()
+            if self._pause is not None:
+                self._pause.cancel()
+            self._pause = loop.call_later(min(loop.time() - turn.begun_at, _PAUSE_S), self._resume)
+        else:
+            self._waiting.remove(turn)
+            self._wake()
+
+    def _resume(self) -> None:
+        self._pause = None
         self._wake()
 
     def _wake(self) -> None:
         """Begin turns in their order; who has one already lets others pass, who needs more room does not."""
+        if self._pause is not None:
+            return
         for turn in tuple(self._waiting):
             if any(other.caller == turn.caller for other in self._judged):
                 continue
@@ -102,6 +122,7 @@ class Budget:
                 return
             self._waiting.remove(turn)
             self._judged.append(turn)
+            turn.begun_at = asyncio.get_running_loop().time()
             turn.begun.set_result(None)
 
 

@@ -10,13 +10,12 @@ import contextlib
 import os
 import resource
 import socket
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fairlead import errors
+from fairlead import errors, temporary
 
 _LONGEST: Final = 107  # sun_path holds 108 bytes with its closing NUL (unix(7))
 _OTHER_FILES: Final = 512
@@ -78,14 +77,15 @@ def listen(path: Path, *, group: int | None = None) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".s", dir=path.parent) as folder:
-            temporary = Path(folder) / "s"
-            listener.bind(str(temporary))
+        temporary.sweep((temporary.SOCKET,), path.parent)
+        with temporary.folder(temporary.SOCKET, path.parent) as folder:
+            unbound = folder / "s"
+            listener.bind(str(unbound))
             if group is not None:
-                os.chown(temporary, -1, group)
-            temporary.chmod(0o600 if group is None else 0o660)
+                os.chown(unbound, -1, group)
+            unbound.chmod(0o600 if group is None else 0o660)
             listener.listen(128)
-            temporary.rename(path)
+            unbound.rename(path)
     except OSError as error:
         listener.close()
         message = f"cannot listen on {path}: {error.strerror or error}"

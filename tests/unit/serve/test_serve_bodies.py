@@ -134,10 +134,26 @@ async def test_a_caller_that_goes_or_is_cancelled_gives_its_room_back() -> None:
         await settled()
         budget.end(first)
         budget.end(first)
-        await settled()
+        await asyncio.wait(waiting[1:])
         assert (budget.judged, waiting[1].done()) == (5, True)
         budget.end(waiting[1].result())
         assert budget.judged == 0
+
+
+async def test_a_turn_is_followed_by_a_pause_of_its_length_in_which_others_are_answered() -> None:
+    loop, budget = asyncio.get_running_loop(), bodies.Budget()
+    first = await budget.begin("a", 5)
+    async with asyncio.TaskGroup() as group, asyncio.timeout(5):
+        second = group.create_task(budget.begin("a", 5))
+        await asyncio.sleep(0.1)
+        held_s, ended = loop.time() - first.begun_at, loop.time()
+        budget.end(first)
+        await settled()
+        assert not second.done()
+        await second
+        # A timer is as exact as the clock of its loop.
+        assert loop.time() - ended >= held_s - 0.01
+        budget.end(second.result())
 
 
 async def test_a_request_that_waits_long_keeps_no_other_from_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:

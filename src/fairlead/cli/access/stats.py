@@ -18,6 +18,7 @@ from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.cli.core.terminal import gotemplate, starting
+from fairlead.plan.pod import podstate
 from fairlead.serve.backend.hardware import GPUListing, GPUView
 from fairlead.serve.v1.containers.access.view import ProcessTable, UsageView
 from fairlead.wire.text import timestamp
@@ -103,6 +104,10 @@ def _use(views: Sequence[GPUView]) -> GPUUse:
     )
 
 
+def _devices(row: _Row) -> str:
+    return podstate.say_devices({name: len(ids) for name, ids in row.now.devices.items()})
+
+
 def _at_most(text: str, row: _Row) -> str:
     return f"<={text}" if text and row.gpus.is_shared else text
 
@@ -122,7 +127,7 @@ _COLUMNS: Final = (
     Column[_Row]("MEM %", _share, rank=1),
     Column[_Row]("NET IN/OUT", _net, rank=3),
     Column[_Row]("PIDS", lambda row: "" if row.now.processes is None else str(row.now.processes), rank=2),
-    Column[_Row]("GPUS", lambda row: str(sum(len(ids) for ids in row.now.devices.values()))),
+    Column[_Row]("GPUS", _devices),
     Column[_Row]("GPU", _gpu),
     Column[_Row]("GPU MEM", _gpu_memory),
 )
@@ -139,7 +144,7 @@ def _fields(row: _Row) -> Mapping[str, Any]:
         "MemPerc": _share(row) or "--",
         "NetIO": _net(row),
         "PIDs": row.now.processes,
-        "GPUs": sum(len(ids) for ids in row.now.devices.values()),
+        "GPUs": sum(map(len, row.now.devices.values())) if len(row.now.devices) < 2 else _devices(row),
         "GPUPerc": _gpu(row) or "--",
         "GPUMemUsage": _gpu_memory(row),
     }

@@ -14,13 +14,15 @@ from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.cli.core.terminal import gotemplate
+from fairlead.plan.pod import podstate
 from fairlead.serve.v1.containers.life import waiting
 from fairlead.serve.v1.containers.view import ContainerView
 
 
 def _gpus(item: ContainerView) -> str:
-    granted = sum(len(ids) for ids in item.devices.values())
-    return str(item.gpus) if granted in {0, item.gpus} else f"{granted}/{item.gpus}"
+    asked = podstate.say_devices(item.resources)
+    granted = podstate.say_devices({name: len(ids) for name, ids in item.devices.items()})
+    return asked if granted in {"0", asked} else f"{granted}/{asked}"
 
 
 def _state(item: ContainerView) -> str:
@@ -151,7 +153,7 @@ def fields(item: ContainerView) -> Mapping[str, Any]:
         "Node": item.node,
         "Reason": item.reason,
         "Message": item.message,
-        "GPUs": item.gpus,
+        "GPUs": item.gpus if len(item.resources) < 2 else podstate.say_devices(item.resources),
         "Devices": [device for ids in item.devices.values() for device in ids],
         "Restarts": item.restarts,
         "ExitCode": item.exit_code,

@@ -12,9 +12,9 @@ from typing import Final
 from fairlead import errors
 from fairlead.cli.core import output
 from fairlead.cli.doctor import cluster_kinds, cluster_safety, unchecked
-from fairlead.cli.doctor import lease as ledger
 from fairlead.cli.doctor.cluster_facts import LEADERS, POOLS, Facts
 from fairlead.cli.doctor.finding import Finding
+from fairlead.cli.doctor.held import lease as ledger
 from fairlead.plan.pod import admission, podstate
 from fairlead.plan.schedule import waiting as diagnosis
 from fairlead.plan.schedule.shard import running

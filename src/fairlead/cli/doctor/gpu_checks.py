@@ -47,6 +47,7 @@ _FIXES: Final[Mapping[str, str]] = {
     **dict.fromkeys(_MPS, "see the finding on `mps`"),
     "MPSHeldOtherwise": "wait until those pods have ended, or end them",
     "MPSDraining": "wait until those pods have ended, or end them",
+    "DeviceListTooLarge": "lower `replicas` in the configuration to what is said there",
     "MPSTooManyClients": "lower `replicas` in the configuration: `fairlead agent check FILE` says how far",
 }
 
@@ -61,7 +62,7 @@ _LEDGERS: Final[Mapping[str, str]] = {
 """What mends a GPU that the ledger keeps back, by what its reason begins with, the first that fits."""
 _ELSEWHERE: Final = frozenset(
     {conflict.REASON, "CDISpecMissing", "HoldersUnknown", "HeldByOtherResource"}
-    | {"MPSHeldOtherwise", "MPSDraining", "MPSTooManyClients", *_MPS}
+    | {"MPSHeldOtherwise", "MPSDraining", "MPSTooManyClients", "DeviceListTooLarge", *_MPS}
 )
 """Reasons that no reset mends, of real GPUs or simulated ones."""
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from fairlead.cli.doctor import gpu_checks, lease, secret, specs, tenancy
+from fairlead.cli.doctor import gpu_checks, secret, specs, tenancy
 from fairlead.cli.doctor.finding import Finding
+from fairlead.cli.doctor.held import lease, leftovers
 from fairlead.cli.doctor.machine_facts import Seen
 from fairlead.cli.doctor.sharing import mps, vgpu
 from fairlead.plan.pod import admission
@@ -29,6 +30,7 @@ def check(seen: Seen) -> Iterator[Finding]:
     yield from secret.check(seen.secret)
     yield from tenancy.check(seen.tenancy)
     yield from tenancy.check_user_ids(seen.tenancy)
+    yield from leftovers.check(seen.leftovers)
     yield from _driver(seen)
     yield from _kernel(seen)
     yield from _disk(seen)

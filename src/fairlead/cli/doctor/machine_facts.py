@@ -20,7 +20,8 @@ import msgspec
 from fairlead import errors, files
 from fairlead.cli.core import connection, invocation
 from fairlead.cli.core.client import Client
-from fairlead.cli.doctor import lease, secret, specs, tenancy
+from fairlead.cli.doctor import secret, specs, tenancy
+from fairlead.cli.doctor.held import lease, leftovers
 from fairlead.cli.doctor.sharing import mps
 from fairlead.engine.port import Advice
 from fairlead.kernel import socketpeer
@@ -126,6 +127,8 @@ class Seen:
     """The node's ledger."""
     secret: secret.Facts = dataclasses.field(default_factory=secret.Facts)
     """The key of its Secrets."""
+    leftovers: leftovers.Facts = dataclasses.field(default_factory=leftovers.Facts)
+    """What is held for what is gone."""
     tenancy: tenancy.Facts = dataclasses.field(default_factory=tenancy.Facts)
     """What isolates tenancies."""
     configured: Mapping[tuple[str, str], judge.Verdict] = dataclasses.field(default_factory=dict)
@@ -215,6 +218,7 @@ async def _collect_service(
         ),
         secret=secret.collect(folder, kept),
         tenancy=await tenancy.collect(config),
+        leftovers=await leftovers.collect(_of(config, folder, Path(status.socket).parent), is_served=True),
         configured=await _configured(folder),
         rules=await _audit(config, folder, own_folder) if os.geteuid() == 0 else None,
     )
@@ -351,9 +355,14 @@ def _damage(folder: Path) -> str:
 
 
 def _open_folders(config: Settings, folder: Path, run: Path) -> tuple[str, ...]:
-    theirs = dataclasses.replace(config, state=dataclasses.replace(config.state, folder=folder, run=run))
+    theirs = _of(config, folder, run)
     wanted = {**ownfolder.of_state(theirs), **ownfolder.of_run(theirs)}
     return tuple(text for one, mode in wanted.items() if (text := ownfolder.problem(one, mode)))
+
+
+def _of(config: Settings, folder: Path, run: Path) -> Settings:
+    """Return settings as the service has them that has these folders."""
+    return dataclasses.replace(config, state=dataclasses.replace(config.state, folder=folder, run=run))
 
 
 async def _audit(config: Settings, folder: Path, cdi_folder: Path) -> Rules:
@@ -421,6 +430,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
         mps=mps.collect(config.state.folder),
         lease=lease.collect(config.lease_folder, is_off=config.lease.ledger == "off"),
         tenancy=await tenancy.collect(config),
+        leftovers=await leftovers.collect(config, is_served=False),
         configured=await _configured(config.state.folder),
         was_simulated=simulated.exists(),
     )

@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 import shutil
 import struct
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from fairlead import command, errors
+from fairlead import command, errors, temporary
 
 _FOLDERS: Final = ("bin", "dev", "etc", "proc", "root", "sys", "tmp", "usr/bin")
 _USERS: Final = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"
@@ -30,8 +29,7 @@ def root(busybox: Path | None) -> Iterator[Path]:
     Raises:  Unavailable (`BusyboxMissing`): none is there, or it needs libraries that the image would not have.
     """
     program = _find(busybox)
-    with tempfile.TemporaryDirectory(prefix="fairlead-demo-image-") as name:
-        folder = Path(name)
+    with temporary.folder(temporary.DEMO) as folder:
         for part in _FOLDERS:
             (folder / part).mkdir(parents=True)
         (folder / "tmp").chmod(0o1777)

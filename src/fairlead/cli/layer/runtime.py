@@ -89,12 +89,13 @@ def configure_verb(ctx: click.Context, /, *, engine: str, is_dry: bool, **option
     if not options["config"]:
         commandline.refuse_elsewhere(engine, config, found)
     program = judge.find_program(engine, found)
-    version = _version(engine, options["engine_version"], program)
+    release = asyncio.run(enginefiles.ask_release(engine, program=program))
+    version = _version(engine, options["engine_version"], release)
     place = Location(config=config, drop_in=options["drop_in"] or "", version=version)
     recorded = _recorded(ctx)
     planned, proposal = enginefiles.configure(engine, place, request, recorded=recorded, is_dry=True)
     conflicts = commandline.find_conflicts(engine, found, proposal)
-    _refuse_unmet(engine, (*conflicts, *asyncio.run(judge.ask(program, place, request, proposal))))
+    _refuse_unmet(engine, (*conflicts, *asyncio.run(judge.ask(release, place, request, proposal))))
     for line in filter(None, (*proposal.unmet, commandline.elsewhere(engine, config, found))):
         plaintext.echo(f"warning: {line}", err=True)
     if is_dry:
@@ -113,9 +114,9 @@ def _refuse_unmet(engine: str, lines: Sequence[str]) -> None:
         )
 
 
-def _version(engine: str, given: str | None, program: str) -> tuple[int, ...] | None:
+def _version(engine: str, given: str | None, release: enginefiles.Release | None) -> tuple[int, ...] | None:
     if given is None:
-        return asyncio.run(enginefiles.ask_version(engine, program=program))
+        return None if release is None else release.version
     found = enginesupport.parse_version(given)
     if found is None:
         message = f'"{given}" is not a release of {engine}'

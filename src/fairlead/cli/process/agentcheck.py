@@ -81,7 +81,7 @@ def _counters(file: Path, data: bytes) -> CheckView:
                 path=one.field,
                 value=one.kind,
                 effect=(Effect.NOT_CARRIED_OUT if one in unknown else Effect.START).value,
-                text="NVML gives no such figure, and it has no series"
+                text="not among the figures that are read here, so it has no series"
                 if one in unknown
                 else "on every series, as a label"
                 if one.kind == counters.LABEL

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Final
 from fairlead import __version__, command, errors, settings, telemetry
 from fairlead.backoff import Backoff
 from fairlead.cli.process import gpumetrics, owner, tenancies
-from fairlead.cli.process.listen import ledgers
+from fairlead.cli.process.listen import ledgers, machinepage
 from fairlead.control import manager
 from fairlead.control.node import podgc
 from fairlead.control.scheduler import controller
 from fairlead.engine import machine as engines
 from fairlead.engine.port import EngineInfo
 from fairlead.model.gpu import Inventory
-from fairlead.node import agent
+from fairlead.node import agent, leftovers
 from fairlead.node.isolation import ownfolder
 from fairlead.node.kubelet import nodestatus
 from fairlead.plan.gpu.offer import advertise
@@ -90,11 +90,11 @@ async def run_service(
     engine = engines.open_engine(config.engine)
     info = await engine.info()
     engines.check_cdi_folder(config.engine, config.node.cdi_folder, info)
-    ownfolder.close(ownfolder.of_run(config))
-    config.kubelet_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    await asyncio.to_thread(_ready_folders, config)
     async with _opened(config) as (store, silicon), _public_door(config) as public:
         await _refuse_nothing(config, silicon)
         await _prepare(store, node)
+        figures = machinepage.MachinePage(config, engine, store)
         watching, registered, serving = asyncio.Event(), asyncio.Event(), asyncio.Event()
         reports: list[agent.AgentReport] = []
 
@@ -148,9 +148,9 @@ async def run_service(
                 accounts=public.accounts if public else dependencies.NO_ACCOUNTS,
             )
             if where := gpumetrics.address(config.node.metrics, is_local=True):
-                page = probes.create_app(lambda: "", lambda: "", reports[-1].expose_gpus)
+                page = probes.create_app(lambda: "", lambda: "", lambda: figures.expose(reports[-1].expose_gpus))
                 tasks.create_task(gpumetrics.serve(where, page), name="gpu metrics")
-            tasks.create_task(_serve_api(config, door, public, ready=serving), name="api")
+            tasks.create_task(_serve_api(config, door, public, ready=serving, meter=figures.meter), name="api")
             await registered.wait()
             await serving.wait()
             await _offered(store, node, reports[-1].advertised.value)
@@ -167,16 +167,29 @@ async def run_service(
             raise Stopped
 
 
+def _ready_folders(config: settings.Settings) -> None:
+    """Close the folders of sockets, make the kubelet's, and remove what killed processes left half-written."""
+    ownfolder.close(ownfolder.of_run(config))
+    config.kubelet_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    leftovers.sweep(config)
+
+
 async def _serve_api(
-    config: settings.Settings, services: dependencies.Services, public: TLSListener | None, *, ready: asyncio.Event
+    config: settings.Settings,
+    services: dependencies.Services,
+    public: TLSListener | None,
+    *,
+    ready: asyncio.Event,
+    meter: telemetry.Meter,
 ) -> None:
     """Serve the API on its socket, and on TLS where that is on, until cancelled."""
     api, group = app.create_app(services), _group(config.api.group)
     local_door = consoledoor.create_app(api, has_login=False) if config.console.enabled else api
     async with asyncio.TaskGroup() as doors:
-        doors.create_task(server.serve_unix(local_door, config.api_socket, ready=ready, group=group), name="socket")
+        serving = server.serve_unix(local_door, config.api_socket, ready=ready, group=group, meter=meter)
+        doors.create_task(serving, name="socket")
         if public:
-            doors.create_task(public.serve(api, services.store, services.backend), name="TLS")
+            doors.create_task(public.serve(api, services.store, services.backend, meter=meter), name="TLS")
 
 
 def _unverified(reports: Sequence[agent.AgentReport], namespace: str) -> tuple[str, ...]:

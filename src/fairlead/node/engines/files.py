@@ -50,8 +50,18 @@ class Outcome:
     """What the shim becomes; none: its own choice."""
 
 
-async def ask_version(engine: str, *, program: str = "") -> tuple[int, ...] | None:
-    """Ask an engine's program for its release; None: it is not installed, or does not say.
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What an engine's program said of itself."""
+
+    program: str
+    """Path of the one that answered."""
+    version: tuple[int, ...] | None
+    """None: it says none that can be read."""
+
+
+async def ask_release(engine: str, *, program: str = "") -> Release | None:
+    """Ask an engine's program for its release; None: it is not installed.
 
     The program is looked for on the PATH of who asks, then on ours: an engine in an unusual folder, as k3s and the like
     have it, must not pass for one of unknown release.
@@ -65,7 +75,7 @@ async def ask_version(engine: str, *, program: str = "") -> tuple[int, ...] | No
         except errors.Unavailable:
             continue
         if done.code == 0:
-            return enginesupport.parse_version(done.stdout.decode(errors="replace"))
+            return Release(path, enginesupport.parse_version(done.stdout.decode(errors="replace")))
     return None
 
 

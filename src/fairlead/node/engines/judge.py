@@ -2,8 +2,9 @@
 
 Three things keep a file from having an effect: the engine that runs reads another one, its command line overrules the
 file, or its own rules of putting files together do. The first two are read from /proc and units (`running`), the last
-from the engine's own program. Only containerd can be asked (`containerd config dump`, which opens no socket and writes
-nothing); for the others the model of `plan.engineconfig` stands alone. Files that are not written yet are put into a
+from the engine's own program. Two can be asked: containerd (`containerd config dump`, which opens no socket and writes
+nothing), and podman, which reads its files at each run, about those that stand (`podman info`); for the others the
+model of `plan.engineconfig` stands alone. Files that are not written yet are put into a
 folder of their own, as one main file that imports the others by name in the order in which they would be read. A
 program of another release than the one in question is not asked.
 """
@@ -11,20 +12,20 @@ program of another release than the one in question is not asked.
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from fairlead import command, errors
+from fairlead import command, errors, temporary
+from fairlead.engine.podman import host
 from fairlead.node.engines import files as enginefiles
 from fairlead.node.engines import records, running
 from fairlead.plan.engineconfig import commandline, containerdset, table
-from fairlead.plan.engineconfig.model import Location, Proposal, Request
-from fairlead.plan.gpu.allocation import enginesupport
+from fairlead.plan.engineconfig.model import CDI_FOLDERS, Location, Proposal, Request
 from fairlead.wire.text import toml
 
+PODMAN: Final = "podman"
 _ASK_S: Final = 20.0
 _LARGEST: Final = 4 << 20
 
@@ -50,7 +51,8 @@ async def judge_written(engine: str, config: str, *, recorded: records.ChangeRec
     """
     found = await find_running(engine, config)
     program = find_program(engine, found)
-    version = await enginefiles.ask_version(engine, program=program)
+    release = await enginefiles.ask_release(engine, program=program)
+    version = None if release is None else release.version
     review = enginefiles.review(engine, config, recorded=recorded, version=version)
     findings = [*review.findings, *review.proposal.unmet]
     findings += commandline.find_conflicts(engine, found, review.proposal)
@@ -58,8 +60,9 @@ async def judge_written(engine: str, config: str, *, recorded: records.ChangeRec
     if other := commandline.elsewhere(engine, config, found):
         # A path that the operator chose may be meant for an engine that does not run yet.
         (findings if config == table.ENGINES[engine].config else notes).append(other)
-    if not review.findings:
-        findings += await ask_written(program, review.place, review.request, review.proposal)
+    if not review.findings and release is not None:
+        findings += await _ask_written(release.program, engine, review)
+        notes += _unread(engine, config)
     return Verdict(findings=tuple(findings), notes=tuple(notes))
 
 
@@ -74,28 +77,70 @@ async def judge_all(recorded: records.ChangeRecords) -> dict[tuple[str, str], Ve
     return verdicts
 
 
-async def ask(program: str, place: Location, request: Request, proposal: Proposal) -> tuple[str, ...]:
-    """Return what containerd would not do of a proposal; nothing: it would do all of it, or cannot be asked."""
-    if not proposal.documents or not await _is_release(program, place.version):
+async def ask(
+    release: enginefiles.Release | None, place: Location, request: Request, proposal: Proposal
+) -> tuple[str, ...]:
+    """Return what containerd would not do of a proposal; nothing: it would do all of it, or cannot be asked.
+
+    Args: release: of the program there is, which is not asked where another one is meant.
+    """
+    if not proposal.documents or release is None or place.version is None or release.version != place.version:
         return ()
-    with tempfile.TemporaryDirectory(prefix="fairlead-engine-") as folder:
-        main = _write(Path(folder), proposal.documents)
-        return await _judge(program, main, place, request, proposal)
+    with temporary.folder(temporary.ENGINE) as folder:
+        main = _write(folder, proposal.documents)
+        return await _judge(release.program, main, place, request, proposal)
 
 
-async def ask_written(program: str, place: Location, request: Request, proposal: Proposal) -> tuple[str, ...]:
-    """Return what containerd does not do with the files as they stand; nothing: all is done, or it cannot be asked."""
-    if not proposal.documents or not await _is_release(program, place.version):
+async def _ask_written(program: str, engine: str, review: enginefiles.Review) -> tuple[str, ...]:
+    """Return what an engine does not do with the files as they stand; nothing: all is done, or it cannot be asked."""
+    if engine == PODMAN and review.place.config == table.ENGINES[PODMAN].config:
+        return await ask_podman(program, review.request, review.proposal) + _unread_specs(review.place.version)
+    if not review.proposal.documents or review.place.version is None:
         return ()
-    return await _judge(program, Path(place.config), place, request, proposal)
+    return await _judge(program, Path(review.place.config), review.place, review.request, review.proposal)
 
 
-async def _is_release(program: str, version: tuple[int, ...] | None) -> bool:
-    try:
-        done = await command.run((program, "--version"), env=command.base_env(), timeout_s=_ASK_S, largest=_LARGEST)
-    except errors.Unavailable:
-        return False
-    return version is not None and enginesupport.parse_version(done.stdout.decode(errors="replace")) == version
+async def ask_podman(program: str, request: Request, proposal: Proposal) -> tuple[str, ...]:
+    """Return what podman does not do with the files that it reads, by what it says of itself (podman-info(1)).
+
+    It reads them at each run and has no process that could be looked at. An unknown runtime is an error of any verb.
+    """
+    findings = []
+    for name in request.names:
+        done = await _podman(program, "--runtime", name, "info", "--format", "{{.Host.OCIRuntime.Path}}")
+        path = done.stdout.decode(errors="replace").strip()
+        if done.code != 0:
+            findings.append(f'podman itself refuses the handler "{name}": {done.last_line or f"exit code {done.code}"}')
+        elif path != proposal.program:
+            findings.append(f'podman starts {path} for the handler "{name}", and not {proposal.program}')
+    if request.is_default and not findings:
+        done = await _podman(program, "info", "--format", "{{.Host.OCIRuntime.Path}}")
+        path = done.stdout.decode(errors="replace").strip()
+        if done.code != 0 or path != proposal.program:
+            said = f"starts {path}" if done.code == 0 else f"says: {done.last_line}"
+            findings.append(f"podman {said} for containers that name no handler, and not {proposal.program}")
+    return tuple(findings)
+
+
+def _unread_specs(version: tuple[int, ...] | None) -> tuple[str, ...]:
+    """Return a finding where podman looks for CDI specs in none of the folders in which they are written."""
+    read = host.cdi_folders(".".join(map(str, version or ())), Path("/"))
+    if {*read} & {*CDI_FOLDERS}:
+        return ()
+    named = " and ".join(read) or "no folder"
+    return (f"podman reads CDI specs in {named} (engine.cdi_spec_dirs), in none of {', '.join(CDI_FOLDERS)}",)
+
+
+async def _podman(program: str, *words: str) -> command.Result:
+    return await command.run((program, *words), env=command.base_env(), timeout_s=_ASK_S, largest=_LARGEST)
+
+
+def _unread(engine: str, config: str) -> tuple[str, ...]:
+    """Return a note where podman reads another file than ours: no process of it says which."""
+    usual = table.ENGINES[PODMAN].config
+    if engine != PODMAN or config == usual:
+        return ()
+    return (f"podman reads {usual} and what stands beside it; {config} alone where CONTAINERS_CONF names it",)
 
 
 def _write(folder: Path, documents: Sequence[tuple[str, Mapping[str, Any]]]) -> Path:

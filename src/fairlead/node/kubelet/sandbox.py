@@ -9,11 +9,9 @@ Source: System V ABI, ELF-64 object file format; Linux system call tables (x86-6
 from __future__ import annotations
 
 import struct
-import tempfile
-from pathlib import Path
 from typing import Final
 
-from fairlead import errors
+from fairlead import errors, temporary
 from fairlead.engine.port import Images
 
 IMAGE: Final = "localhost/fairlead/pause:1"
@@ -50,9 +48,9 @@ def pause_program(machine: str) -> bytes:
 async def ensure_image(images: Images, machine: str) -> str:
     """Make the sandbox image where it is missing; returns its name."""
     if not await images.exists(IMAGE):
-        with tempfile.TemporaryDirectory(prefix="fairlead-pause-") as folder:
-            program = Path(folder) / "pause"
+        with temporary.folder(temporary.PAUSE) as folder:
+            program = folder / "pause"
             program.write_bytes(pause_program(machine))
             program.chmod(0o755)
-            await images.import_root(Path(folder), IMAGE, command=("/pause",))
+            await images.import_root(folder, IMAGE, command=("/pause",))
     return IMAGE

@@ -143,6 +143,19 @@ def read(path: Path) -> tuple[Mapping[str, Row], Sequence[Entry]]:
 
     Raises: Unavailable (`LedgerMissing`): there is none.   ProtocolError: it is damaged or newer.
     """
+    with _read(path) as connection:
+        entries = connection.execute("SELECT document FROM history ORDER BY id").fetchall()
+        return _read_rows(connection), tuple(typedjson.decode(one[0], type=Entry) for one in entries)
+
+
+def read_rows(path: Path) -> Mapping[str, Row]:
+    """Return the rows alone, which are a few where the history is long. Raises: as `read`."""
+    with _read(path) as connection:
+        return _read_rows(connection)
+
+
+@contextlib.contextmanager
+def _read(path: Path) -> Iterator[sqlite3.Connection]:
     if not path.exists():
         message = f"there is no ledger at {path}"
         hint = "the agent of this machine keeps one with lease.ledger=on; --state-folder says where"
@@ -152,8 +165,7 @@ def read(path: Path) -> tuple[Mapping[str, Row], Sequence[Entry]]:
         with contextlib.closing(_connect(path, mode="rw")) as connection:
             connection.execute("PRAGMA query_only = ON")
             _check(path, connection)
-            entries = connection.execute("SELECT document FROM history ORDER BY id").fetchall()
-            return _read_rows(connection), tuple(typedjson.decode(one[0], type=Entry) for one in entries)
+            yield connection
     except (sqlite3.Error, msgspec.MsgspecError) as error:
         message = f"ledger {path} cannot be read: {error}"
         raise errors.ProtocolError(

@@ -8,6 +8,7 @@ Source: kubernetes pkg/apis/core/validation and pkg/apis/core/v1/defaults.go (be
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
@@ -27,6 +28,8 @@ _PULLS: Final = ("", "Always", "IfNotPresent", "Never")
 _RESTART: Final = ("Always", "OnFailure", "Never")
 _INT32: Final = 2**31 - 1
 _NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+_MOST_PROBLEMS: Final = 100
+"""A document of 1.5 MB may break 100,000 rules; to say each would take ten times its size."""
 _NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 
 
@@ -50,13 +53,20 @@ def admit(pod: core.Pod) -> core.Pod:
     """Check a pod and fill defaults: requests from limits, image pull policy, restart policy.
 
     Returns: the pod to store.
-    Raises:  Denied: it carries names of ours.   Invalid: every broken rule, path by path, joined by "; ".
+    Raises:  Denied: it carries names of ours.
+             Invalid: it is too large to be stored; broken rules, path by path, joined by "; ", the first ones.
     """
+    document = msgspec.json.encode(pod)
+    if len(document) > meta.LARGEST_BYTES:  # before its parts are judged, which takes a second
+        about = pod.metadata
+        message = f"Pod {about.namespace}/{about.name} is too large: {len(document)} bytes, the limit is "
+        raise errors.Invalid(f"{message}{meta.LARGEST_BYTES}", reason="ObjectTooLarge")
     refuse_own_names(pod)
-    problems = [*_metadata(pod), *_spec(pod.spec), *machine.problems(pod.spec), *_nul("", msgspec.to_builtins(pod))]
+    broken = itertools.chain(_metadata(pod), _spec(pod.spec), machine.problems(pod.spec), _nuls(pod, document))
+    problems = list(itertools.islice(broken, _MOST_PROBLEMS))
     if problems:
         name = pod.metadata.name or pod.metadata.generate_name
-        text = "; ".join(problems)
+        text = "; ".join(problems) + ("; and more" if next(broken, None) is not None else "")
         raise errors.Invalid(f'Pod "{name}" is invalid: {text}', reason="PodInvalid", problems=problems)
     return msgspec.structs.replace(
         pod,
@@ -75,6 +85,12 @@ def _on_one_machine(spec: core.PodSpec) -> core.PodSpec:
     return msgspec.structs.replace(spec, affinity=wanted, **left_out)
 
 
+def _nuls(pod: core.Pod, document: bytes) -> Iterator[str]:
+    """Yield each string of a pod that holds a NUL. Without one, which is nearly always, nothing is walked through."""
+    if b"\\u0000" in document:
+        yield from _nul("", msgspec.to_builtins(pod))
+
+
 def _nul(path: str, value: object) -> Iterator[str]:
     """Yield each string of an object that holds a NUL: no argument, variable or path of a program can (ours alone)."""
     match value:
@@ -83,11 +99,13 @@ def _nul(path: str, value: object) -> Iterator[str]:
             yield f'{path}: Invalid value: "{shown}": must not contain NUL'
         case list() | tuple():
             for index, item in enumerate(value):
-                yield from _nul(f"{path}[{index}]", item)
+                if not isinstance(item, str) or "\0" in item:
+                    yield from _nul(f"{path}[{index}]", item)
         case dict():
             for key, item in value.items():
                 yield from _nul(path, key)
-                yield from _nul(f"{path}.{key}" if path else key, item)
+                if not isinstance(item, str) or "\0" in item:
+                    yield from _nul(f"{path}.{key}" if path else key, item)
 
 
 def refuse_own_names(item: meta.Object) -> None:
@@ -264,6 +282,8 @@ def _name_problem(resource: str) -> str | None:
     domain, slash, _ = resource.partition("/")
     if resource == "pods":
         return "must be a standard resource for containers"
+    if resource.startswith("hugepages-"):
+        return "huge pages are given on a cluster alone: leave it out, or run the pod there"
     if not slash:
         return None if resource in _NATIVE else "must be a standard resource type or fully qualified"
     if is_extended(resource) or domain.endswith("kubernetes.io"):

@@ -41,7 +41,7 @@ def references(text: str, names: Collection[str]) -> bool:
 
 def literal(text: str) -> str:
     """Return how a pod writes a text that no reference is to be read in: `run IMAGE -- sh -c 'echo $$'` has none."""
-    return _READ_AS_SYNTAX.sub("$$", text)
+    return _READ_AS_SYNTAX.sub("$$", text) if "$" in text else text
 
 
 def given(item: core.Container) -> dict[str, str]:

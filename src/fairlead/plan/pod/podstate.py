@@ -88,6 +88,19 @@ def asked_devices(pod: core.Pod, container: str = "") -> dict[str, int]:
     return {name: int(count) for name, count in wanted.items() if admission.is_extended(name) and count}
 
 
+def say_devices(counts: Mapping[str, int]) -> str:
+    """Return how many devices there are: of one resource a number, of several each by its name, never their sum.
+
+    Thirty percents of a GPU's threads and 30 GiB of its memory are not 60 of anything.
+    """
+    found = {name: count for name, count in counts.items() if count}
+    if len(found) < 2:
+        return str(sum(found.values()))
+    short = {name: name.rpartition("/")[2] for name in found}
+    names = short if len({*short.values()}) == len(found) else dict(zip(found, found, strict=True))
+    return " + ".join(f"{count} {names[name]}" for name, count in found.items())
+
+
 def granted_devices(pod: core.Pod) -> dict[str, tuple[str, ...]]:
     """Return the device ids that the node's kubelet granted, by resource; its word in the status alone counts."""
     found: dict[str, dict[str, None]] = {}

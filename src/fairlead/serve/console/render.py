@@ -8,7 +8,7 @@ from typing import Any
 import jinja2
 import markupsafe
 
-from fairlead.plan.pod import personwords
+from fairlead.plan.pod import personwords, podstate
 from fairlead.serve.console import static
 from fairlead.serve.console.draw import words
 
@@ -32,6 +32,7 @@ def _environment() -> jinja2.Environment:
     for filter_ in (words.ago, words.bytes_, words.span, words.number, words.short, words.moment, words.percent):
         made.filters[filter_.__name__.removesuffix("_")] = filter_
     made.filters["plain"] = _plain
+    made.filters["devices"] = podstate.say_devices
     made.filters["person"] = personwords.message
     return made
 

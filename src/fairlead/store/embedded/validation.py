@@ -13,9 +13,8 @@ from fairlead import errors
 from fairlead.store.embedded import document as documents
 from fairlead.store.embedded import semantics
 from fairlead.store.embedded.document import Document
+from fairlead.wire.kubernetes import meta
 
-LARGEST_OBJECT_BYTES = 1_572_864
-"""What etcd accepts; larger objects would work here and fail on a cluster."""
 _LARGEST_ANNOTATIONS_BYTES = 262_144
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -107,8 +106,8 @@ def label_value_problem(value: str) -> str | None:
 
 def check_size(document: Document, text: str) -> None:
     """Refuse objects that no cluster would store. Raises: Invalid."""
-    if (size := len(text.encode())) > LARGEST_OBJECT_BYTES:
-        message = f"{semantics.describe(document)} is too large: {size} bytes, the limit is {LARGEST_OBJECT_BYTES}"
+    if (size := len(text.encode())) > meta.LARGEST_BYTES:
+        message = f"{semantics.describe(document)} is too large: {size} bytes, the limit is {meta.LARGEST_BYTES}"
         raise errors.Invalid(message, reason="ObjectTooLarge")
 
 

@@ -15,7 +15,6 @@ import errno
 import os
 import sqlite3
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -119,15 +118,24 @@ def connect(path: Path, *, writes: bool) -> sqlite3.Connection:
         return connection
 
 
+def list_ids(path: Path, kind: str) -> tuple[tuple[str, str, str], ...]:
+    """Return namespace, name and uid of each object of a kind, for another process than the service's.
+
+    Args:   kind: as its documents name it, `v1/Pod`.   Raises: as `ensure`; never writes.
+    """
+    with contextlib.closing(connect(path, writes=False)) as connection, translated(path):
+        found = connection.execute("SELECT namespace, name, uid FROM objects WHERE kind = ?", (kind,)).fetchall()
+    return tuple((str(namespace), str(name), str(uid)) for namespace, name, uid in found)
+
+
 def _open(path: Path, *, mode: str) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?mode={mode}"
     return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
 
 
 def _create(path: Path) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
-    new = Path(temporary)
+    new = files.beside(path)
+    new.touch(mode=0o600, exist_ok=False)
     try:
         with contextlib.closing(_open(new, mode="rw")) as connection:
             connection.execute("PRAGMA journal_mode = WAL")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -114,6 +114,8 @@ class Object(Protocol):
 
 
 T = TypeVar("T", bound=Object)
+LARGEST_BYTES: Final = 3 << 19
+"""What etcd accepts of one object; larger ones would work on one machine and fail on a cluster."""
 
 
 def encode(item: Object) -> bytes:

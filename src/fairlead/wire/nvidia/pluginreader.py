@@ -20,8 +20,8 @@ from fairlead_cdi import errors as cdi_errors
 
 LARGEST_BYTES: Final = 1 << 20
 """As much as a ConfigMap holds."""
-MOST_REPLICAS: Final = 10_000
-"""Of one device: each is a line in every list that the kubelet gets."""
+MOST_REPLICAS: Final = 16_384
+"""Of one device: each is a line of 60 bytes in every list that the kubelet gets, and a resource has one list."""
 _MOST_PROBLEMS: Final = 20
 _LONGEST_SHOWN: Final = 60
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")

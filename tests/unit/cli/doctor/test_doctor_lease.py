@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from fairlead.cli.doctor import lease
+from fairlead.cli.doctor.held import lease
 from fairlead.node.lease.ledger import Ledger
 from fairlead.plan.lease import intent, settle
 from fairlead.plan.lease.row import Facts, Row, State

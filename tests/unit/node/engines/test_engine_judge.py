@@ -13,7 +13,7 @@ from fairlead import command, errors
 from fairlead.node.engines import files as enginefiles
 from fairlead.node.engines import judge, records, running
 from fairlead.plan.engineconfig import commandline, table
-from fairlead.plan.engineconfig.model import Location, Request
+from fairlead.plan.engineconfig.model import Location, Proposal, Request
 
 
 def process(proc: Path, pid: int, *argv: str, root: Path = Path("/"), pids: str = "pid:[1]") -> None:
@@ -64,6 +64,8 @@ PROGRAM = """\
 import pathlib, sys, tomllib
 if sys.argv[1:] == ["--version"]:
     print("containerd example v2.2.1")
+    with open({seen!r} + "/../asked", "a") as file:
+        file.write("once ")
     raise SystemExit
 assert sys.argv[1] == "--config" and sys.argv[3:] == ["config", "dump"]
 folder = pathlib.Path({seen!r})
@@ -97,7 +99,8 @@ class Containerd:
     async def ask(self, version: tuple[int, ...] = (2, 2, 1)) -> tuple[str, ...]:
         place = dataclasses.replace(self.place, version=version)
         _, proposal = enginefiles.configure("containerd", place, self.request, recorded=self.recorded, is_dry=True)
-        return await judge.ask(str(self.program), place, self.request, proposal)
+        release = await enginefiles.ask_release("containerd", program=str(self.program))
+        return await judge.ask(release, place, self.request, proposal)
 
 
 @pytest.fixture
@@ -136,6 +139,7 @@ async def test_what_stands_is_judged_as_it_stands(containerd: Containerd, monkey
     assert (
         await judge.judge_written("containerd", containerd.place.config, recorded=containerd.recorded)
     ).findings == ()
+    assert (containerd.folder / "asked").read_text() == "once "
     containerd.becomes(REFUSED)
     verdicts = await judge.judge_all(containerd.recorded)
     assert "refuses these files" in verdicts["containerd", containerd.place.config].findings[0]
@@ -156,3 +160,53 @@ def test_a_drop_in_that_is_not_ours_is_not_taken_back(containerd: Containerd) ->
     with pytest.raises(errors.NotFound, match=r"zz-fairlead\.toml was$"):
         enginefiles.unconfigure("containerd", config, recorded=containerd.recorded, drop_in="/etc/other.toml")
     assert enginefiles.unconfigure("containerd", config, recorded=containerd.recorded, drop_in=ours).steps
+
+
+PODMAN = """\
+#!{python}
+import sys
+words = sys.argv[1:]
+name = words[1] if words[0] == "--runtime" else ""
+assert words[2 if name else 0:][0] == "info"
+known = {known!r}
+if name not in known:
+    sys.exit(f'Error: default OCI runtime "{{name}}" not found: invalid argument')
+print(known[name])
+"""
+
+
+def _podman(folder: Path, **known: str) -> str:
+    program = folder / "podman"
+    program.write_text(
+        PODMAN.format(python=sys.executable, known={name.rstrip("_"): path for name, path in known.items()})
+    )
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.parametrize(
+    ("known", "is_default", "said"),
+    [
+        ({"fairlead": "/o/fairlead-runtime", "nvidia": "/o/fairlead-runtime"}, False, ()),
+        ({"fairlead": "/o/fairlead-runtime", "nvidia": "/o/fairlead-runtime", "_": "/o/fairlead-runtime"}, True, ()),
+        ({"fairlead": "/o/fairlead-runtime"}, False, ('podman itself refuses the handler "nvidia"',)),
+        (
+            {"fairlead": "/o/fairlead-runtime", "nvidia": "/usr/bin/nvidia-container-runtime"},
+            False,
+            ('podman starts /usr/bin/nvidia-container-runtime for the handler "nvidia", and not /o/fairlead-runtime',),
+        ),
+        (
+            {"fairlead": "/o/fairlead-runtime", "nvidia": "/o/fairlead-runtime", "_": "/usr/bin/crun"},
+            True,
+            ("podman starts /usr/bin/crun for containers that name no handler, and not /o/fairlead-runtime",),
+        ),
+    ],
+)
+async def test_podman_says_what_it_starts_for_each_handler(
+    tmp_path: Path, known: dict[str, str], said: tuple[str, ...], *, is_default: bool
+) -> None:
+    request = Request(folder="/o", is_default=is_default)
+    proposal = Proposal(program="/o/fairlead-runtime", runtimes=(), edits=())
+    found = await judge.ask_podman(_podman(tmp_path, **known), request, proposal)
+    assert len(found) == len(said)
+    assert all(text.startswith(start) for text, start in zip(found, said, strict=True))

@@ -331,6 +331,29 @@ def test_a_nul_is_refused_wherever_it_stands(more: dict[str, Any], path: str) ->
     )
 
 
+def test_huge_pages_are_refused_by_their_name_with_what_to_do() -> None:
+    limits = {"limits": {"hugepages-2Mi": "4Mi"}}
+    (problem,) = [one for one in _problems(_pod(resources=limits)) if "hugepages-2Mi" in one]
+    assert problem.startswith("spec.containers[0].resources.limits[hugepages-2Mi]")
+    assert "on a cluster alone" in problem
+
+
+def test_of_very_many_broken_rules_the_first_are_said_and_that_there_are_more() -> None:
+    with pytest.raises(errors.Invalid) as caught:
+        admission.admit(_pod(env=[{"name": f"=\0{number}"} for number in range(20_000)]))
+    problems = caught.value.context["problems"]
+    assert isinstance(problems, list)
+    assert len(problems) == 100
+    assert caught.value.message.endswith("; and more")
+    assert len(caught.value.message) < 50_000
+
+
+def test_a_pod_that_no_cluster_would_store_is_refused_before_its_parts_are_judged() -> None:
+    with pytest.raises(errors.Invalid, match="too large") as caught:
+        admission.admit(_pod(env=[{"name": f"=\0{number}"} for number in range(80_000)]))
+    assert caught.value.reason == "ObjectTooLarge"
+
+
 @pytest.mark.parametrize(
     ("part", "name"),
     [

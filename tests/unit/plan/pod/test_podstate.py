@@ -102,3 +102,20 @@ def test_devices_are_asked_for_by_the_pod_or_by_one_container() -> None:
     assert podstate.asked_devices(one) == {"nvidia.com/gpu": 3}
     assert podstate.asked_devices(one, "b") == {"nvidia.com/gpu": 1}
     assert podstate.asked_devices(one, "none") == {}
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ({}, "0"),
+        ({"nvidia.com/gpu": 4}, "4"),
+        ({"nvidia.com/gpu": 0, "amd.com/gpu": 2}, "2"),
+        (
+            {"nvidia.com/mps-core": 30, "nvidia.com/mps-memory": 3000, "rdma/hca": 1},
+            "30 mps-core + 3000 mps-memory + 1 hca",
+        ),
+        ({"nvidia.com/gpu": 1, "amd.com/gpu": 2}, "1 nvidia.com/gpu + 2 amd.com/gpu"),
+    ],
+)
+def test_devices_of_unlike_resources_are_said_each_by_its_name(counts: dict[str, int], said: str) -> None:
+    assert podstate.say_devices(counts) == said

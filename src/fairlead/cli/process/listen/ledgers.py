@@ -20,8 +20,7 @@ class NodeLedger:
 
     async def rows(self) -> Mapping[str, Row]:
         """See `port.Ledger.rows`."""
-        rows, _ = await asyncio.to_thread(ledgerfile.read, self.folder / ledgerfile.NAME)
-        return rows
+        return await asyncio.to_thread(ledgerfile.read_rows, self.folder / ledgerfile.NAME)
 
     async def ask(self, verb: str, gpu: str, *, by: str, why: str) -> Row:
         """See `port.Ledger.ask`."""

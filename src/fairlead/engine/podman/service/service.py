@@ -21,9 +21,7 @@ import contextlib
 import http.client
 import os
 import shlex
-import shutil
 import socket
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -31,7 +29,7 @@ from typing import Final
 
 import msgspec
 
-from fairlead import command, errors, telemetry
+from fairlead import command, errors, telemetry, temporary
 from fairlead.engine.podman import cli
 from fairlead.wire.text import typedjson
 
@@ -188,13 +186,12 @@ class Service:
 @contextlib.asynccontextmanager
 async def opened(podman: cli.Podman) -> AsyncIterator[Service]:
     """Give the service for a block, in a folder of its own."""
-    folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="fairlead-podman-"))
-    one = Service(podman, folder)
-    try:
-        yield one
-    finally:
-        await one.close()
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    with temporary.folder(temporary.PODMAN) as folder:
+        one = Service(podman, folder)
+        try:
+            yield one
+        finally:
+            await one.close()
 
 
 def _post(path: Path, target: str, body: bytes) -> tuple[int, bytes]:

@@ -54,7 +54,10 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     reason: Annotated[str, msgspec.Meta(description="stable token saying why it is in this state; may be empty")]
     message: str
     exit_code: Annotated[int | None, msgspec.Meta(description="first exit code that is not 0, once all ended")]
-    gpus: Annotated[int, msgspec.Meta(description="devices asked for, of all resources")]
+    gpus: Annotated[
+        int,
+        msgspec.Meta(description="sum of `resources`: GPUs where those are of one kind"),
+    ]
     resources: Annotated[dict[str, int], msgspec.Meta(description="devices asked for, by resource")]
     devices: Annotated[dict[str, tuple[str, ...]], msgspec.Meta(description="ids granted, by resource")]
     ports: Annotated[tuple[str, ...], msgspec.Meta(description="`ADDRESS:HOST->CONTAINER/tcp`, all of the group")]

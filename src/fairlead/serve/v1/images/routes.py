@@ -128,7 +128,7 @@ async def carry_archive(
         kept = require(services.backend.image_building).kept
         return await (kept.save(tuple(name)) if name else kept.load())
 
-    await carry.carry(socket, opened(), is_split=True)
+    await carry.carry(socket, opened, is_split=True)
 
 
 def _path(text: str) -> Path:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
 
 import litestar
@@ -49,14 +49,15 @@ class Control(msgspec.Struct, frozen=True):
     eof: bool = False
 
 
-async def carry(socket: Socket, opening: Awaitable[Session], *, is_split: bool) -> None:
+async def carry(socket: Socket, opening: Callable[[], Awaitable[Session]], *, is_split: bool) -> None:
     """Accept the socket, open the session and carry its streams until it ends.
 
-    Args: is_split: each binary frame to the asker begins with the number of its stream.
+    Args: opening: called once the socket is open, which an asker who has left never sees.
+          is_split: each binary frame to the asker begins with the number of its stream.
     """
     await socket.accept()
     try:
-        session = await opening
+        session = await opening()
     except errors.FairleadError as error:
         await _finish(socket, {"problem": problem.problem_of(error)})
         return

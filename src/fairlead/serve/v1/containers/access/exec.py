@@ -5,6 +5,7 @@ All are WebSockets whose frames `carry` describes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -65,7 +66,7 @@ async def exec_in_container(
     container: params.FromQuery[str] = "",
 ) -> None:
     """Run `command` (repeat the parameter for each word) and carry its streams until it ends."""
-    opening = _exec(services, name, namespace, container, tuple(command or ()), how)
+    opening = functools.partial(_exec, services, name, namespace, container, tuple(command or ()), how)
     await carry(socket, opening, is_split=how.split)
 
 
@@ -124,7 +125,7 @@ async def attach_to_container(
         streams = require(services.backend.streams)
         return await streams.attach(pod, pods.container_name(pod, container), stdin=stdin, replay=replay)
 
-    await carry(socket, opened(), is_split=split)
+    await carry(socket, opened, is_split=split)
 
 
 @litestar.websocket("/v1/containers/{name:str}/copy")
@@ -148,7 +149,7 @@ async def copy_files(
         access = services.backend.access
         return await (access.unpack(pod, which, path) if into else access.pack(pod, which, path))
 
-    await carry(socket, opened(), is_split=True)
+    await carry(socket, opened, is_split=True)
 
 
 ROUTES = (exec_in_container, attach_to_container, copy_files)

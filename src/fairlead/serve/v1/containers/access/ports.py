@@ -8,7 +8,7 @@ container's own loopback, so that a server there is reached by who may enter the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 import litestar
 import msgspec
@@ -43,13 +43,13 @@ async def forward_port(
         pod = await pods.find_pod(services.store, name, namespace)
         return await require(services.backend.streams).port_forward(pod, port)
 
-    await _carry(socket, opened())
+    await _carry(socket, opened)
 
 
-async def _carry(socket: Socket, opening: Awaitable[Connection]) -> None:
+async def _carry(socket: Socket, opening: Callable[[], Awaitable[Connection]]) -> None:
     await socket.accept()
     try:
-        connection = await opening
+        connection = await opening()
     except errors.FairleadError as error:
         await _refuse(socket, error)
         return
