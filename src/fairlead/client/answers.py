@@ -101,7 +101,7 @@ class ContainerView(Record, frozen=True, kw_only=True):
     exit_code: int | None
     """First exit code that is not 0, once all ended."""
     gpus: int
-    """Devices asked for, of all resources."""
+    """Sum of `resources`: GPUs where those are of one kind."""
     resources: Mapping[str, int]
     """Devices asked for, by resource."""
     devices: Mapping[str, tuple[str, ...]]

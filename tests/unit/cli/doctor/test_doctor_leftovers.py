@@ -10,6 +10,7 @@ import pytest
 
 from fairlead import settings
 from fairlead.cli.doctor.held import leftovers
+from fairlead.engine import machine as engines
 from fairlead.engine.fake import engine
 from fairlead.node.leftovers import KINDS, Leftover
 from fairlead.store.sqlite import store as sqlite
@@ -53,7 +54,7 @@ def test_what_cannot_be_known_is_said_to_be_unchecked() -> None:
 async def test_who_may_hold_something_is_read_beside_the_service_that_writes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_served: bool
 ) -> None:
-    monkeypatch.setattr(leftovers.engines, "open_engine", lambda _: engine.FakeEngine())
+    monkeypatch.setattr(engines, "open_engine", lambda _: engine.FakeEngine())
     monkeypatch.setattr(leftovers, "_AGAIN_S", 0.0)
     plain = settings.Settings()
     config = dataclasses.replace(plain, state=dataclasses.replace(plain.state, folder=tmp_path, run=tmp_path / "run"))
