@@ -8,11 +8,11 @@ from fairlead.cli.core import lazygroup
 from tests.unit.cli.conftest import fairlead
 
 
-@pytest.mark.parametrize("verb", foreign.VERBS)
+@pytest.mark.parametrize("verb", foreign.words().verbs)
 def test_a_verb_of_another_program_is_answered_with_ours(verb: str) -> None:
     result = fairlead(verb, "x")
     assert result.exit_code == 2
-    assert f"  hint: {foreign.VERBS[verb]}" in result.stderr
+    assert f"  hint: {foreign.words().verbs[verb]}" in result.stderr
     assert "Did you mean" not in result.stderr
 
 
@@ -24,11 +24,11 @@ def test_the_commonest_verbs_of_other_programs_are_known() -> None:
     of_gpus = {"dcgmi", "gpustat", "metrics", "mig-parted", "nvidia-ctk", "nvidia-smi", "nvitop", "nvtop", "top"}
     of_people = {"console", "dashboard", "install", "notebook", "shell", "ssh", "upgrade", "whoami"}
     every = of_docker | more | of_kubectl | of_slurm | of_gpus | of_people
-    assert every <= foreign.VERBS.keys() | verbs.VERBS.keys()
+    assert every <= foreign.words().verbs.keys() | verbs.VERBS.keys()
 
 
 def test_every_line_that_is_offered_instead_begins_with_a_verb_that_is_there() -> None:
-    for verb, words in foreign.VERBS.items():
+    for verb, words in foreign.words().verbs.items():
         assert verb not in verbs.VERBS
         for line in words.replace(";", ",").split("fairlead ")[1:]:
             name = line.split()[0].strip(",:;")
@@ -48,7 +48,7 @@ def test_a_verb_of_which_nothing_is_known_is_only_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "option"), [(verb, option) for verb, table in foreign.OPTIONS.items() for option in table]
+    ("verb", "option"), [(verb, option) for verb, table in foreign.words().options.items() for option in table]
 )
 def test_an_option_of_another_program_is_answered_with_ours(verb: str, option: str) -> None:
     command = lazygroup.load(verbs.VERBS[verb].target)
@@ -56,7 +56,7 @@ def test_an_option_of_another_program_is_answered_with_ours(verb: str, option: s
     assert option not in own
     result = fairlead(verb, option, "x", "y")
     assert result.exit_code == 2
-    assert f"  hint: {foreign.OPTIONS[verb][option]}" in result.stderr
+    assert f"  hint: {foreign.words().options[verb][option]}" in result.stderr
 
 
 @pytest.mark.parametrize("alias", ["images", "rmi"])
