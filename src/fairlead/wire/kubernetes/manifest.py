@@ -289,7 +289,7 @@ def _ignored(value: Any, known: msgspec.inspect.Type, path: str) -> Iterator[tup
     if isinstance(known, _STRUCT) and isinstance(value, dict):
         fields = _fields(known.cls)
         for key, child in value.items():
-            if key in fields and key not in unread.REFUSED_ONLY.get(known.cls.__name__, ()):
+            if key in fields and key not in unread.refused_only(known.cls.__name__):
                 yield from _ignored(child, fields[key], _below(path, key))
             elif path or key not in {"apiVersion", "kind"}:
                 yield _below(path, key), unread.problem(known.cls.__name__, key, fields)
