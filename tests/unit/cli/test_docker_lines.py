@@ -195,7 +195,6 @@ def test_the_short_h_of_run_is_the_hostname_and_alone_the_help(live: Service) ->
     made = live.fairlead("run", "--dry-run", "-h", "box", "demo")
     assert (made.exit_code, made.stdout[:5]) == (0, "demo ")
     assert live.fairlead("run", "-h").stdout.startswith("Usage: fairlead run ")
-    assert live.fairlead("ps", "-h").stdout.startswith("Usage: fairlead ps ")
 
 
 def test_a_program_that_comes_with_a_gpu_is_not_looked_for_in_the_image(live: Service) -> None:

@@ -27,7 +27,7 @@ async def find_pod(store: Store, name: str, namespace: str) -> core.Pod:
 async def _members(store: Store, name: str, namespace: str) -> list[str]:
     """Return the containers of an array of that name; none where they may not be listed."""
     selector = Selector(namespace=namespace, labels={names.ARRAY: name})
-    with contextlib.suppress(errors.Denied, errors.Invalid):
+    with contextlib.suppress(errors.Denied, errors.Invalid, errors.NotFound):
         return sorted((one.metadata.name for one in (await store.list(core.Pod, selector)).items), key=_natural)
     return []
 
