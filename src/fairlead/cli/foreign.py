@@ -7,14 +7,15 @@ so a user who types by habit is answered with the line that works.
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import click
-import msgspec
 
 
-class Words(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Words:
     """What to type instead."""
 
     verbs: dict[str, str]
@@ -30,7 +31,7 @@ def words() -> Words:
     """Read the file, once."""
     import tomllib  # 2 ms, which a command line without such a word is spared
 
-    return msgspec.convert(tomllib.loads(Path(__file__).with_suffix(".toml").read_text()), Words)
+    return Words(**tomllib.loads(Path(__file__).with_suffix(".toml").read_text()))
 
 
 _ALIKE: Final = (
