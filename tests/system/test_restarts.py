@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 
 import pytest
-from home import Home
+from home import COMMAND, Home
 
 pytestmark = pytest.mark.podman
 
@@ -102,15 +103,18 @@ def test_killed_between_any_two_steps(home: Home, point: str) -> None:
     before, [kept] = home.show("bystander"), home.containers()
     home.down("--keep")
     home.up(FAIRLEAD_DEBUG_CRASH_AT=point)
-    home("run", "-d", "-g", "2", "--name", "victim", home.image, "--", "sleep", "1000")
-    if is_ending(point):
-        home.until_state("victim", "running")
-        home("rm", "-f", "--grace", "0", "--no-wait", "victim")
-    home.until(lambda: died(home), what=f"it dies at {point}")
-    if home.process is not None and home.process.poll() is None:
-        home.kill()
+    run = (*COMMAND, "run", "-d", "-g", "2", "--name", "victim", home.image, "--", "sleep", "1000")
+    with subprocess.Popen(run, env=home.env, stdout=subprocess.DEVNULL) as submitting:
+        if is_ending(point):
+            assert submitting.wait(50) == 0
+            home.until_state("victim", "running")
+            home("rm", "-f", "--grace", "0", "--no-wait", "victim")
+        home.until(lambda: died(home), what=f"it dies at {point}")
+        if home.process is not None and home.process.poll() is None:
+            home.kill()
 
-    home.up()
+        home.up()
+        submitting.wait(50)  # what the kill broke off is sent again
     home.until(lambda: home.allocatable() == 8, what="the plugin registered")
     if is_ending(point):
         home("rm", "-f", "--grace", "0", "victim")

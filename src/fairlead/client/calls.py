@@ -173,6 +173,15 @@ class Calls:
             time.sleep(wait_s)
             left -= 1
 
+    @contextlib.contextmanager
+    def impatient(self) -> Iterator[None]:
+        """Wait for no service that is away, for the length of a block."""
+        before, self._patience_s = self._patience_s, 0.0
+        try:
+            yield
+        finally:
+            self._patience_s = before
+
     @property
     def patience_s(self) -> float:
         """How long the service is waited for now; 0 where it has never answered: it may not be there at all."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from fairlead import errors
 from fairlead.cli.core import plaintext
 from fairlead.cli.core.client import Client
+from fairlead.client.calls import AWAY
 from fairlead.serve.v1.containers.life.waiting import NEVER, PORT, Waiting
 from fairlead.serve.v1.containers.view import ContainerView
 
@@ -39,10 +40,19 @@ def warn(name: str, why: str) -> None:
 def end(client: Client, shown: Sequence[ContainerView]) -> None:
     """Remove containers of which one will never fit.
 
+    They are accepted already, so a service that went away is not waited for.
     Raises: Insufficient (`WillNeverFit`): they are removed; none of them has run where the first one cannot.
     """
     for item in shown:
-        why, is_port = _why(client, item)
+        try:
+            with client.impatient():
+                why, is_port = _why(client, item)
+        except errors.Unavailable as error:
+            if error.reason not in AWAY:
+                raise
+            note = f"{item.name} is accepted; the service went away before it said whether a node has room for it"
+            plaintext.echo(note, err=True)
+            continue
         if is_port:
             warn_of_port(item.name, why)
         elif why:
