@@ -12,6 +12,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import pytest
 from home import COMMAND, Home, Result, make_home
 
 import fairlead
+from fairlead.kernel import inotify
 from fairlead.plan.tenancy import userids
 
 pytestmark = pytest.mark.podman
@@ -30,12 +32,30 @@ _AS_USER = Path(__file__).with_name("asuser.sh")
 
 
 @pytest.fixture(scope="module")
-def shared(image: str) -> Iterator[Home]:
+def datasets() -> Iterator[Path]:
+    """A lab's data: what every account may read, and what a member keeps to themselves."""
+    made = Path(tempfile.mkdtemp(prefix="datasets-", dir="/srv"))
+    made.chmod(0o1777)  # members put data here
+    (made / "images").mkdir()
+    (made / "images" / "first").write_text("a picture\n")
+    (made / "sealed").write_text("root's own\n")
+    (made / "sealed").chmod(0o600)
+    (made / "ben" / "open").mkdir(parents=True)
+    (made / "ben" / "open" / "notes").write_text("ben's own\n")
+    os.chown(made / "ben", BEN, BEN)
+    (made / "ben").chmod(0o700)
+    (made / "way-out").symlink_to("/usr/share")
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture(scope="module")
+def shared(image: str, datasets: Path) -> Iterator[Home]:
     one = make_home(image)
     one.folder.chmod(0o755)
     before = os.umask(0o077)  # as in the shell of a careful root
     try:
-        one.up("--api-group", GROUP, "--api-user-gpus", "3")
+        one.up("--api-group", GROUP, "--api-user-gpus", "3", "--api-mounts", str(datasets))
     finally:
         os.umask(before)
     yield one
@@ -128,6 +148,39 @@ def test_a_user_gets_no_file_of_the_host(shared: Home, tmp_path: Path) -> None:
         assert (answer.code, "only root may" in answer.err) == (3, True), answer
     for arguments in (("image", "import", "/etc", "localhost/loot:1"), ("image", "rm", shared.image)):
         assert _as(shared, ANN, *arguments).code == 3
+
+
+def test_a_user_reads_the_labs_data_and_writes_nothing_of_it(shared: Home, datasets: Path) -> None:
+    option = ("-v", f"{datasets}:/d:ro")
+    read = "cat /d/images/first; cat /d/sealed /d/ben/open/notes; touch /d/images/mine; mount -o remount,rw /d"
+    answer = _as(shared, ANN, "run", "--rm", "-g", "1", *option, shared.image, "--", "sh", "-c", read)
+    assert "a picture" in answer.out, answer
+    assert answer.err.count("Permission denied") + answer.out.count("Permission denied") >= 2, answer
+    assert "own" not in answer.out.replace("unknown", ""), answer
+    assert "Read-only file system" in answer.err + answer.out
+    assert not (datasets / "images" / "mine").exists()
+    below = _as(shared, ANN, "run", "--rm", "-v", f"{datasets}/images:/d:ro", shared.image, "--", "cat", "/d/first")
+    assert (below.code, below.out) == (0, "a picture\n")
+
+
+def test_a_user_mounts_nothing_but_the_labs_data(shared: Home, datasets: Path) -> None:
+    for option, code, why in (
+        (f"{datasets}:/d", 3, f"write -v {datasets}:/d:ro"),
+        ("/usr/share:/d:ro", 3, f"people may mount {datasets}"),
+        (f"{datasets}/../../etc:/d:ro", 3, "only root may"),
+        (f"{datasets}/way-out:/d:ro", None, "lies in no folder of api.mounts"),
+        (f"{datasets}/ben/open:/d:ro", None, "which is closed to others"),
+    ):
+        answer = _as(shared, ANN, "run", "--name", "probe", "-v", option, shared.image, "--", "ls", "/d")
+        assert answer.code == code if code else answer.code != 0, answer
+        assert why in answer.err + answer.out, answer
+        shared("rm", "-f", "--grace", "0", "-n", f"user-{ANN}", "probe")
+
+
+def test_a_users_container_holds_a_share_of_inotify_instances(shared: Home) -> None:
+    read = ("cat", "/proc/sys/user/max_inotify_instances")
+    answer = _ok(shared, ANN, "run", "--rm", "-g", "1", shared.image, "--", *read)
+    assert int(answer.out) == inotify.share()
 
 
 def test_who_is_not_in_the_group_is_told_what_to_ask_for(shared: Home) -> None:

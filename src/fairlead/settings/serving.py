@@ -17,6 +17,11 @@ class APISettings:
     user_gpus: int = row(
         0, text="GPUs that one member of the group may hold at once, unless a quota says otherwise; 0: no limit"
     )
+    mounts: str = row(
+        "",
+        text="folders of this machine that users and accounts may mount read-only, joined by commas: their containers "
+        "read there what every account may read; empty: none",
+    )
     listen: str = row(
         "", text="HOST:PORT where the API is served on TLS to accounts with keys, :8443 for every address; empty: not"
     )

@@ -30,6 +30,8 @@ def check(seen: Seen) -> Iterator[Finding]:
     yield from secret.check(seen.secret)
     yield from tenancy.check(seen.tenancy)
     yield from tenancy.check_user_ids(seen.tenancy)
+    yield from tenancy.check_mounts(seen.tenancy)
+    yield from tenancy.check_inotify(seen.tenancy)
     yield from leftovers.check(seen.leftovers)
     yield from _driver(seen)
     yield from _kernel(seen)

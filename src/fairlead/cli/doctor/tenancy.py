@@ -5,6 +5,7 @@ The tables and the engine's networks are read; nothing is changed.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,8 +15,11 @@ from typing import Final
 from fairlead import errors, settings
 from fairlead.cli.doctor.finding import Finding
 from fairlead.engine import machine as engines
+from fairlead.kernel import inotify
 from fairlead.kernel.network import netfilter
+from fairlead.node.kubelet import hostpath
 from fairlead.node.tenancy import userids
+from fairlead.plan.pod import mountable
 from fairlead.plan.tenancy import firewall
 from fairlead.wire.kubernetes import names
 
@@ -37,6 +41,10 @@ class Facts:
     no_user_namespace: str = ""
     """Why containers of tenancies and of users have none; empty: they have."""
     fix: str = ""
+    inotify: tuple[int, int] = (0, 0)
+    """Instances that are held on this machine, and how many root may hold; 0: it could not be read."""
+    mounts: tuple[str, ...] = ()
+    """Why folders of `api.mounts` cannot be mounted, one text each."""
 
 
 async def collect(config: settings.Settings) -> Facts:
@@ -45,7 +53,23 @@ async def collect(config: settings.Settings) -> Facts:
         return Facts()
     problem, fix = _user_namespaces(config)
     seen = await _filters(config.engine)
-    return replace(seen, setting=config.engine.user_namespaces, no_user_namespace=problem, fix=fix)
+    setting, mounts = config.engine.user_namespaces, _unusable_mounts(config.api.mounts)
+    held = await asyncio.to_thread(_inotify)
+    return replace(seen, setting=setting, no_user_namespace=problem, fix=fix, mounts=mounts, inotify=held)
+
+
+def _inotify() -> tuple[int, int]:
+    try:
+        return inotify.count(), inotify.limit()
+    except (OSError, ValueError):
+        return 0, 0
+
+
+def _unusable_mounts(setting: str) -> tuple[str, ...]:
+    try:
+        return tuple(filter(None, map(hostpath.exchangeable, mountable.parse(setting))))
+    except errors.Invalid as error:
+        return (error.message,)
 
 
 def _user_namespaces(config: settings.Settings, root: Path = Path("/")) -> tuple[str, str]:
@@ -117,3 +141,28 @@ def check_user_ids(seen: Facts) -> Iterator[Finding]:
         why=f"{why} files, should it ever reach them" if not is_required else why,
         fix=seen.fix,
     )
+
+
+def check_inotify(seen: Facts) -> Iterator[Finding]:
+    """Yield whether inotify instances run out, which containers in user namespaces take out of root's."""
+    held, most = seen.inotify
+    if most and held * 4 >= most * 3:
+        yield Finding(
+            check="tenancies",
+            level="warn",
+            what=f"{held} inotify instances are held, and root may hold {most}",
+            why="systemd, kubelets and engines of this machine fail without one; containers may hold a quarter each",
+            fix="`sysctl fs.inotify.max_user_instances=8192`, and the same in a file of /etc/sysctl.d",
+        )
+
+
+def check_mounts(seen: Facts) -> Iterator[Finding]:
+    """Yield folders of `api.mounts` that no user can mount."""
+    for text in seen.mounts:
+        yield Finding(
+            check="tenancies",
+            level="warn",
+            what=f"api.mounts: {text}",
+            why="users and accounts are refused this folder",
+            fix="let root own the folders above it, mode 0755, or leave it out of api.mounts",
+        )

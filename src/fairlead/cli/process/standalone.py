@@ -34,6 +34,7 @@ from fairlead.node.isolation import ownfolder
 from fairlead.node.kubelet import nodestatus
 from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.pod import machine as placing
+from fairlead.plan.pod import mountable
 from fairlead.serve import probes, server
 from fairlead.serve.backend import local
 from fairlead.serve.backend.containers import lifecycle
@@ -121,7 +122,9 @@ async def run_service(
             # Before the API serves: a request for a restart must not meet one that is carried on.
             tasks.create_task(living.keep(), name="requests")
             door = dependencies.Services(
-                callers=dependencies.Callers(most_devices=config.api.user_gpus),
+                callers=dependencies.Callers(
+                    most_devices=config.api.user_gpus, mounts=mountable.parse(config.api.mounts)
+                ),
                 store=store,
                 backend=dataclasses.replace(
                     local.backend(

@@ -29,7 +29,7 @@ from fairlead.node.tenancy import exports, fetch, gate, idranges, secrets, useri
 from fairlead.node.tenancy.registries import Fetched, Registries
 from fairlead.node.trace import steps
 from fairlead.plan.cdi import requirement
-from fairlead.plan.pod import podsync, volume
+from fairlead.plan.pod import mountable, podsync, volume
 from fairlead.plan.shim import foreignanswer
 from fairlead.settings import Settings
 from fairlead.store import tracerecorder
@@ -301,6 +301,7 @@ class Runtime:
         name = state.name
         await self._check_host_paths(pod, item, state)
         await self._check_network(pod, item)
+        await userids.confine(state.pid, name)
         unmet = await self._examine(pod, item, state, resolved, probe)
         if unmet is not None:
             await self._engine.remove(name)
@@ -339,6 +340,9 @@ class Runtime:
         own = (node.state.folder, node.state.run, node.node.cdi_folder, node.kubelet_folder)
         try:
             await asyncio.to_thread(hostpath.check, state.pid, mounted, own)
+            if mountable.is_marked(pod):
+                listed = mountable.parse(node.api.mounts)
+                await asyncio.to_thread(hostpath.check_listed, state.pid, mounted, listed)
         except errors.Denied:
             await self._engine.remove(state.name)
             raise
@@ -407,13 +411,14 @@ class Runtime:
 
         Raises: Unavailable (`UserNamespaceUnusable`): it must have one.
         """
-        setting = self._settings.engine.user_namespaces
-        if setting == "never" or pod.spec.host_network or (owner := await self._ids.find(pod, tenancy)) is None:
+        owner, mounts = await self._ids.find(pod, tenancy), mountable.is_marked(pod)
+        if not mounts and (pod.spec.host_network or owner is None):
             return None
         every = (*pod.spec.init_containers, *pod.spec.containers)
         names = [await self._cdi_names(one, self._grants(pod, one)) for one in every]
         found = [await asyncio.to_thread(edits.resolve, some, self._settings.node.cdi_folder) for some in names if some]
-        first, problem = userids.decide(owner, found, self._node_folder, is_required=setting == "always")
+        setting = self._settings.engine.user_namespaces
+        first, problem = userids.decide(owner, found, self._node_folder, setting=setting, has_mounts=mounts)
         if problem:
             self.note(pod, steps.host_user_ids(item.name, problem, at=time.time()))
         return first

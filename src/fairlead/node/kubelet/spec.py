@@ -18,7 +18,7 @@ from fairlead.model import cdikind
 from fairlead.model.gpu import Vendor
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.plan.cdi import capability, generate
-from fairlead.plan.pod import environment, podsync, secret
+from fairlead.plan.pod import environment, mountable, podsync, secret
 from fairlead.plan.shim import foreignanswer
 from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import Tenancy
@@ -292,7 +292,7 @@ def _volume_binds(pod: core.Pod, item: core.Container, volumes: Mapping[str, Pat
             host_path=str(volumes[mount.name] / mount.sub_path),
             container_path=mount.mount_path,
             is_read_only=mount.read_only or mount.name in read_only,
-            is_untrusted=mount.name not in hosts,
+            is_untrusted=mount.name not in hosts or mountable.is_marked(pod),
         )
         for mount in item.volume_mounts
     )

@@ -23,8 +23,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from fairlead import errors
+from fairlead import errors, telemetry
 from fairlead.engine.port import Bind, ContainerSpec
+from fairlead.kernel import inotify
 from fairlead.node.isolation import edits
 from fairlead.plan.tenancy import userids
 
@@ -60,24 +61,34 @@ def pod_problem(found: Iterable[edits.Resolved], folder: Path) -> str:
 
 
 def decide(
-    owner: userids.Owner,
+    owner: userids.Owner | None,
     found: Iterable[edits.Resolved],
     folder: Path,
     *,
-    is_required: bool,
+    setting: str,
+    has_mounts: bool = False,
     root: Path = Path("/"),
 ) -> tuple[int | None, str]:
     """Return the first user id of a pod's user namespace, or None and why it has none.
 
-    Args:   found, folder: as of `pod_problem`.
+    Args:   owner: None: it belongs to no tenant.   found, folder: as of `pod_problem`.
+            setting: `engine.user_namespaces`.
+            has_mounts: it mounts folders of the machine, where the host's root would read everything.
     Raises: Unavailable (`UserNamespaceUnusable`): it must have one.
     """
-    problem = machine_problem(root) if owner.first else "it has no user ids yet"
+    if setting == "never" and not has_mounts:
+        return None, ""
+    problem = "engine.user_namespaces is never" if setting == "never" else ""
+    name, first = (owner.name, owner.first) if owner is not None else ("no tenant", 0)
+    problem = problem or (machine_problem(root) if first else "it has no user ids yet")
     problem = problem or pod_problem(found, folder)
-    if problem and is_required:
-        message = f"a container of {owner.name} has no user namespace: {problem}"
+    if problem and has_mounts:
+        message = f"a container of {name} that mounts folders of the machine has no user namespace: {problem}"
+        raise errors.Unavailable(message, reason=_REASON, hint="mend it, or leave out -v /FOLDER:/PATH")
+    if problem and setting == "always":
+        message = f"a container of {name} has no user namespace: {problem}"
         raise errors.Unavailable(message, reason=_REASON, hint="mend it, or set engine.user_namespaces to auto")
-    return (None, problem) if problem else (owner.first, "")
+    return (None, problem) if problem else (first, "")
 
 
 def mapped(wanted: ContainerSpec, first: int | None, found: edits.Resolved, folder: Path) -> ContainerSpec:
@@ -125,6 +136,16 @@ def _stand_in(source: str, folder: Path) -> str:
         hint = "a CDI spec names it, `fairlead cdi lint` says which"
         raise errors.Unavailable(message, reason="DeviceNodeMissing", hint=hint) from error
     return str(path)
+
+
+async def confine(pid: int | None, container: str) -> None:
+    """Limit what the user namespace of a container takes of the machine; the log has what could not be done."""
+    if pid is None:
+        return
+    try:
+        await inotify.confine(pid)
+    except errors.Unavailable as error:
+        telemetry.log.warning("user namespace not limited", container=container, reason=error.reason, error=error.message)
 
 
 def own(folder: Path, first: int) -> None:

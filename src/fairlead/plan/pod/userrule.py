@@ -5,10 +5,10 @@ The namespace is made of the number that the kernel gives the user, never of a n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from fairlead.plan.pod import podstate
+from fairlead.plan.pod import mountable, podstate
 from fairlead.wire.kubernetes import core, meta
 
 _PREFIX: Final = "user-"
@@ -36,19 +36,16 @@ def uid_of(name: str) -> int | None:
     return int(digits) if digits != name and digits.isascii() and digits.isdecimal() else None
 
 
-def problems(pod: core.Pod) -> tuple[str, ...]:
-    """Return what a pod asks for that a user may not, beside the rules for tenants' pods (`tenantrule`)."""
-    return tuple(_problems(pod))
+def problems(pod: core.Pod, mounts: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return what a pod asks for that a user may not, beside the rules for tenants' pods (`tenantrule`).
+
+    Args: mounts: folders of the machine that users may mount (`mountable.parse`).
+    """
+    return (*mountable.problems(pod, mounts), *_problems(pod))
 
 
 def _problems(pod: core.Pod) -> Iterator[str]:
     about, spec = pod.metadata, pod.spec
-    for one in spec.volumes:
-        if one.host_path is not None:
-            yield (
-                f'volume "{one.host_path.path}" is a folder of the host, which the container would open as root: '
-                "mount a volume of your own by a name, -v NAME:/PATH"
-            )
     for port in sorted({one.host_port for one in _ports(pod) if 0 < one.host_port < _PRIVILEGED_PORTS}):
         yield f"port {port} of the host is one of root's: take one from {_PRIVILEGED_PORTS} on"
     if spec.node_name:

@@ -71,6 +71,8 @@ class Callers:
 
     most_devices: int = 0
     """Of one resource, for one user at once; 0: no limit."""
+    mounts: tuple[str, ...] = ()
+    """Folders of the machine that users and accounts may mount read-only (`mountable.parse`)."""
     masters: frozenset[int] = field(default_factory=lambda: frozenset({0, os.geteuid()}))
     """Ids of users who may do everything: root, and the user whom the service runs as."""
 
@@ -137,7 +139,7 @@ def for_caller(services: Services, scope: Any) -> Services:
         raise errors.Denied(message, reason="CallerUnknown", hint="connect to the API socket as a user of this machine")
     if caller.uid in services.callers.masters:
         return services
-    user = own.User(uid=caller.uid, most_devices=services.callers.most_devices)
+    user = own.User(uid=caller.uid, most_devices=services.callers.most_devices, mounts=services.callers.mounts)
     store = own.OwnStore(whole=services.store, user=user)
     return replace(
         services,
@@ -166,7 +168,8 @@ async def for_request(services: Services, scope: Any) -> Services:
     if principal.is_administrator:
         return replace(services, principal=principal, noted=noted, owe=owe, recording=recording, caller=asking)
     action = permissions.action_of(scope["route_handler"].handler_name)
-    part = replace(_part(found, principal, action), noted=noted)
+    mounts = services.callers.mounts if services.callers is not None else ()
+    part = replace(_part(found, principal, action), noted=noted, mounts=mounts)
     store = member.MemberStore(whole=services.store, member=part)
     hidden = replace(services.info, socket=Path(), state_folder=Path(), cdi_folder=Path())
     return replace(

@@ -328,6 +328,8 @@ class MachineOptions(Wire, frozen=True):
     """The pod is removed so long after its end, as a Job is by the field of this name; None: it stays."""
     has_local_claims: bool = False
     """Its claims are folders of this machine, so that no node is too far from them."""
+    has_listed_mounts: bool = False
+    """Its hostPath volumes are held to the setting `api.mounts`: it comes from a user or an account."""
 
 
 class PodSpec(Wire, frozen=True):

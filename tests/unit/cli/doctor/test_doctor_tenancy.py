@@ -38,3 +38,17 @@ def test_rules_of_a_service_that_is_gone_are_named_by_their_chains() -> None:
     assert warned[0] == "warn"
     assert "FL-51def8c0-FWD, FL-51def8c0-IN" in warned[1]
     assert fine[0] == "ok"
+
+
+def test_folders_that_cannot_be_mounted_are_named() -> None:
+    (one,) = tenancy.check_mounts(tenancy.Facts(mounts=("/home/ann is not root's alone to write",), is_read=True))
+    assert (one.level, "/home/ann" in one.what, "root own the folders above" in one.fix) == ("warn", True, True)
+    assert list(tenancy.check_mounts(tenancy.Facts(is_read=True))) == []
+
+
+@pytest.mark.parametrize(
+    ("held", "most", "warns"), [(40, 128, False), (96, 128, True), (96, 8192, False), (0, 0, False)]
+)
+def test_inotify_instances_that_run_out_are_said(held: int, most: int, warns: bool) -> None:
+    findings = list(tenancy.check_inotify(tenancy.Facts(inotify=(held, most), is_read=True)))
+    assert [one.what for one in findings] == [f"{held} inotify instances are held, and root may hold {most}"] * warns

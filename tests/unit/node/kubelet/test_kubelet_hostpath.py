@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,12 +25,14 @@ def holding(tmp_path: Path) -> Iterator[Holder]:
     """Start a process that has bound folders in a mount namespace of its own, and return its pid."""
     started: list[subprocess.Popen[str]] = []
 
-    def hold(*sources: Path | str) -> int:
+    def hold(*sources: Path | str, mode: str = "rw") -> int:
         lines = []
         for number, source in enumerate(sources):
             point = tmp_path / f"at {number}"
             point.mkdir(exist_ok=True)
-            lines.append(f"mount --bind {shlex.quote(str(source))} {shlex.quote(str(point))}")
+            lines.append(f"mount --rbind {shlex.quote(str(source))} {shlex.quote(str(point))}")
+            if mode == "ro":
+                lines.append(f"mount -o remount,bind,ro {shlex.quote(str(point))}")
         script = " && ".join((*lines, "echo held", "exec sleep 60"))
         child = subprocess.Popen(("unshare", "-m", "sh", "-c", script), stdout=subprocess.PIPE, text=True)
         started.append(child)
@@ -95,6 +99,63 @@ def test_our_own_folders_are_guarded_where_their_links_lead(folder: Path, tmp_pa
         hostpath.check(holding(folder / "data"), [str(folder / "data")], (tmp_path / "state",))
     with pytest.raises(errors.Denied, match="leads to GPU devices"):
         hostpath.check(holding(folder), [str(folder)], (tmp_path / "state",))
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder in a place that is root's alone, as a lab's data is."""
+    made = Path(tempfile.mkdtemp(prefix="shared-", dir="/srv"))
+    made.chmod(0o755)
+    (made / "data").mkdir()
+    yield made
+    shutil.rmtree(made)
+
+
+@needs_root
+def test_a_listed_folder_is_mounted_read_only(shared: Path, holding: Holder) -> None:
+    inside = str(shared / "data")
+    hostpath.check_listed(holding(inside, mode="ro"), [inside], [str(shared)])
+    with pytest.raises(errors.Denied, match="would be writable in the container"):
+        hostpath.check_listed(holding(inside), [inside], [str(shared)])
+
+
+@needs_root
+def test_a_link_out_of_the_listed_folder_is_refused(shared: Path, folder: Path, holding: Holder) -> None:
+    (shared / "link").symlink_to(folder)
+    with pytest.raises(errors.Denied, match=r"lies in no folder of api\.mounts"):
+        hostpath.check_listed(holding(folder, mode="ro"), [str(shared / "link")], [str(shared)])
+
+
+@needs_root
+def test_what_lies_behind_a_closed_folder_is_nobodys_to_mount(shared: Path, holding: Holder) -> None:
+    (shared / "ben" / "open").mkdir(parents=True)
+    (shared / "ben").chmod(0o700)
+    inside = str(shared / "ben" / "open")
+    with pytest.raises(errors.Denied, match="which is closed to others"):
+        hostpath.check_listed(holding(inside, mode="ro"), [inside], [str(shared)])
+    itself = str(shared / "ben")  # the kernel asks for its rights
+    hostpath.check_listed(holding(itself, mode="ro"), [itself], [str(shared)])
+
+
+@needs_root
+def test_a_writable_file_system_below_is_found(shared: Path, holding: Holder) -> None:
+    subprocess.run(("mount", "-t", "tmpfs", "tmpfs", str(shared / "data")), check=True)
+    try:
+        with pytest.raises(errors.Denied, match="would be writable"):
+            hostpath.check_listed(holding(shared, mode="ro"), [str(shared)], [str(shared)])
+    finally:
+        subprocess.run(("umount", str(shared / "data")), check=True)
+
+
+@needs_root
+def test_a_listed_folder_that_another_can_exchange_is_not_used(folder: Path, holding: Holder) -> None:
+    folder.chmod(0o777)  # a user who may write here can put a link where `data` is
+    inside = str(folder / "data")
+    assert "can be exchanged" in hostpath.exchangeable(inside)
+    assert "cannot be read" in hostpath.exchangeable(str(folder / "none"))
+    assert hostpath.exchangeable("/usr/share") == ""
+    with pytest.raises(errors.Denied, match="lies in no folder"):
+        hostpath.check_listed(holding(inside, mode="ro"), [inside], [inside])
 
 
 def test_what_is_not_there_and_a_process_that_has_ended_are_refused(folder: Path) -> None:

@@ -106,15 +106,29 @@ def test_a_pod_gets_its_owners_ids_or_the_reason_why_not_and_is_refused_where_it
     root = _machine(tmp_path)
     red = userids.Owner(name='tenancy "red"', first=FIRST)
     hooked = Resolved(hooks=("/usr/bin/hook",))
-    assert node.decide(red, [], NODES, is_required=True, root=root) == (FIRST, "")
-    assert node.decide(red, [hooked], NODES, is_required=False, root=root)[0] is None
-    assert (
-        "no user ids yet"
-        in node.decide(userids.Owner(name="user 7", first=0), [], NODES, is_required=False, root=root)[1]
-    )
+    assert node.decide(red, [], NODES, setting="always", root=root) == (FIRST, "")
+    assert node.decide(red, [hooked], NODES, setting="auto", root=root)[0] is None
+    new = userids.Owner(name="user 7", first=0)
+    assert "no user ids yet" in node.decide(new, [], NODES, setting="auto", root=root)[1]
+    assert node.decide(red, [], NODES, setting="never", root=root) == (None, "")
     with pytest.raises(errors.Unavailable, match='tenancy "red" has no user namespace: /usr/bin/hook') as caught:
-        node.decide(red, [hooked], NODES, is_required=True, root=root)
+        node.decide(red, [hooked], NODES, setting="always", root=root)
     assert "engine.user_namespaces" in (caught.value.hint or "")
+
+
+def test_folders_of_the_machine_are_mounted_into_a_user_namespace_or_not_at_all(tmp_path: Path) -> None:
+    root = _machine(tmp_path)
+    red = userids.Owner(name='tenancy "red"', first=FIRST)
+    hooked = Resolved(hooks=("/usr/bin/hook",))
+    assert node.decide(red, [], NODES, setting="auto", has_mounts=True, root=root) == (FIRST, "")
+    for owner, found, setting, why in (
+        (red, [hooked], "auto", "/usr/bin/hook, which"),
+        (red, [], "never", "engine.user_namespaces is never"),
+        (None, [], "auto", "no user ids yet"),
+    ):
+        with pytest.raises(errors.Unavailable, match="that mounts folders of the machine") as caught:
+            node.decide(owner, found, NODES, setting=setting, has_mounts=True, root=root)
+        assert why in caught.value.message
 
 
 def test_devices_at_their_own_place_are_left_to_the_engine(tmp_path: Path) -> None:

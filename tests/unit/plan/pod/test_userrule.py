@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.plan.pod import userrule
+from fairlead import errors
+from fairlead.plan.pod import mountable, userrule
 from fairlead.wire.kubernetes import core, meta
 
 
@@ -45,6 +46,40 @@ def with_limit(name: str, value: int) -> core.Pod:
 def test_what_takes_from_others_or_from_root_is_refused_by_its_name(asked: core.Pod, why: str) -> None:
     (found,) = userrule.problems(asked)
     assert why in found
+
+
+def with_folder(path: str, *, read_only: bool = True) -> core.Pod:
+    mount = {"name": "v", "mountPath": "/d", "readOnly": read_only}
+    volumes = [{"name": "v", "hostPath": {"path": path}}]
+    return pod(volumes=volumes, containers=[{"name": "c", "image": "i", "volumeMounts": [mount]}])
+
+
+def test_folders_of_the_setting_are_mounted_read_only_and_no_others() -> None:
+    listed = mountable.parse("/datasets, /models/")
+    assert listed == ("/datasets", "/models")
+    for path in ("/datasets", "/datasets/imagenet", "//datasets/./x", "/models"):
+        assert userrule.problems(with_folder(path), listed) == ()
+    for path in ("/data", "/datasets2", "/datasets/../etc", "/datasets/x/../../etc", "/", "datasets"):
+        (found,) = userrule.problems(with_folder(path), listed)
+        assert "(people may mount /datasets, /models; setting api.mounts)" in found
+    (found,) = userrule.problems(with_folder("/datasets", read_only=False), listed)
+    assert "write -v /datasets:/d:ro" in found
+    assert mountable.marked(with_folder("/datasets")).spec.machine.has_listed_mounts  # type: ignore[union-attr]
+
+
+def test_a_mark_that_came_with_the_request_is_not_believed() -> None:
+    forged = pod(machine={"hasListedMounts": True})
+    assert not mountable.is_marked(mountable.marked(forged))
+    bare = with_folder("/datasets")
+    assert mountable.marked(pod()) is not bare
+    assert mountable.is_marked(mountable.marked(bare))
+
+
+@pytest.mark.parametrize("text", ["data", "/etc", "/var/lib", "/", "/datasets,/proc/1", "/x/../etc", "/run/fairlead"])
+def test_a_setting_that_would_give_the_machine_away_is_refused(text: str) -> None:
+    with pytest.raises(errors.Invalid) as refused:
+        mountable.parse(text)
+    assert refused.value.reason == "MountsInvalid"
 
 
 def test_everything_else_is_a_users_own_affair() -> None:

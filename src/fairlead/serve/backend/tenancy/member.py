@@ -37,6 +37,8 @@ class Member:
     """By namespace: the others that it is a member of, and the error that it gets there."""
     noted: Callable[[str], None] = lambda _namespace: None
     """Told where the request has its effect."""
+    mounts: tuple[str, ...] = ()
+    """See `own.Part.mounts`."""
 
     @property
     def most_devices(self) -> int:

@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.plan.metering.price import Pricing
-from fairlead.plan.pod import userrule
+from fairlead.plan.pod import mountable, userrule
 from fairlead.plan.tenancy import secret
 from fairlead.serve.backend import hardware, idempotency, port
 from fairlead.serve.metering import port as metering
@@ -54,6 +54,11 @@ class Part(Protocol):
         ...
 
     @property
+    def mounts(self) -> tuple[str, ...]:
+        """Folders of the machine that its containers may mount read-only."""
+        ...
+
+    @property
     def makes_namespace(self) -> bool:
         """Whether a namespace that is not there is made with the first pod."""
         ...
@@ -83,6 +88,8 @@ class User:
     uid: int
     most_devices: int
     """Of one resource at once, where no quota of their namespace says otherwise; 0: no limit."""
+    mounts: tuple[str, ...] = ()
+    """See `Part.mounts`."""
 
     @property
     def names_others(self) -> bool:
@@ -199,11 +206,12 @@ class OwnLifecycle:
     def own(self, pod: core.Pod) -> core.Pod:
         """Return a pod in the user's namespace. Raises: Denied: it asks for what only root may."""
         namespace = self.user.place_new(pod.metadata.namespace)
-        if problems := userrule.problems(pod):
+        if problems := userrule.problems(pod, self.user.mounts):
             name = pod.metadata.name or pod.metadata.generate_name
             message = f'container "{name}" asks for what only root may: {"; ".join(problems)}'
             raise errors.Denied(message, reason="UserPodForbidden", hint=f"leave it out, or {_ASK}")
-        return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, namespace=namespace))
+        placed = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, namespace=namespace))
+        return mountable.marked(placed)
 
     async def stop(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
         """See `port.Lifecycle.stop`."""
