@@ -145,7 +145,9 @@ async def confine(pid: int | None, container: str) -> None:
     try:
         await inotify.confine(pid)
     except errors.Unavailable as error:
-        telemetry.log.warning("user namespace not limited", container=container, reason=error.reason, error=error.message)
+        telemetry.log.warning(
+            "user namespace not limited", container=container, reason=error.reason, error=error.message
+        )
 
 
 def own(folder: Path, first: int) -> None:

@@ -62,6 +62,8 @@ class Action(StrEnum):
 class Rule:
     """One row of the table."""
 
+    words: str
+    """After "may not", for messages."""
     scope: Scope | None
     """None: every key."""
     roles: frozenset[Role]
@@ -78,26 +80,34 @@ def _from(role: Role | None) -> frozenset[Role]:
 
 
 TABLE: Final[Mapping[Action, Rule]] = {
-    Action.SERVICE_READ: Rule(scope=Scope.READ, roles=_from(Role.VIEWER), needs_membership=False),
-    Action.TENANCY_READ: Rule(scope=Scope.READ, roles=_from(Role.VIEWER)),
-    Action.CONTAINER_READ: Rule(scope=Scope.READ, roles=_from(Role.VIEWER)),
-    Action.CONTAINER_RUN: Rule(scope=Scope.RUN, roles=_from(Role.DEVELOPER)),
-    Action.CONTAINER_ENTER: Rule(scope=Scope.RUN, roles=_from(Role.DEVELOPER)),
-    Action.VOLUME_READ: Rule(scope=Scope.READ, roles=_from(Role.VIEWER)),
-    Action.VOLUME_WRITE: Rule(scope=Scope.RUN, roles=_from(Role.DEVELOPER)),
-    Action.SECRET_READ: Rule(scope=Scope.READ, roles=_from(Role.VIEWER)),
-    Action.SECRET_WRITE: Rule(scope=Scope.RUN, roles=_from(Role.DEVELOPER)),
-    Action.MEMBER_READ: Rule(scope=Scope.READ, roles=_from(Role.VIEWER)),
-    Action.MEMBER_WRITE: Rule(scope=Scope.MANAGE, roles=_from(Role.ADMIN)),
-    Action.KEY_OWN: Rule(scope=Scope.MANAGE, roles=_from(Role.VIEWER), needs_membership=False),
-    Action.MACHINE_READ: Rule(scope=Scope.READ, roles=_from(None)),
-    Action.MACHINE_WRITE: Rule(scope=Scope.MANAGE, roles=_from(None)),
-    Action.ACCOUNT_WRITE: Rule(scope=Scope.MANAGE, roles=_from(None)),
-    Action.AUDIT_READ: Rule(scope=Scope.READ, roles=_from(Role.ADMIN)),
-    Action.WEBHOOK_READ: Rule(scope=Scope.MANAGE, roles=_from(Role.ADMIN)),
-    Action.WEBHOOK_WRITE: Rule(scope=Scope.MANAGE, roles=_from(Role.ADMIN)),
-    Action.SESSION_OWN: Rule(scope=None, roles=_from(Role.VIEWER), needs_membership=False),
-    Action.SESSION_OPEN: Rule(scope=None, roles=_from(Role.VIEWER), needs_membership=False, needs_account=False),
+    Action.SERVICE_READ: Rule(
+        words="see the machine's state", scope=Scope.READ, roles=_from(Role.VIEWER), needs_membership=False
+    ),
+    Action.TENANCY_READ: Rule(words="see the tenancy", scope=Scope.READ, roles=_from(Role.VIEWER)),
+    Action.CONTAINER_READ: Rule(words="see containers", scope=Scope.READ, roles=_from(Role.VIEWER)),
+    Action.CONTAINER_RUN: Rule(words="run and end containers", scope=Scope.RUN, roles=_from(Role.DEVELOPER)),
+    Action.CONTAINER_ENTER: Rule(words="enter containers", scope=Scope.RUN, roles=_from(Role.DEVELOPER)),
+    Action.VOLUME_READ: Rule(words="see volumes", scope=Scope.READ, roles=_from(Role.VIEWER)),
+    Action.VOLUME_WRITE: Rule(words="make and remove volumes", scope=Scope.RUN, roles=_from(Role.DEVELOPER)),
+    Action.SECRET_READ: Rule(words="see names of secrets", scope=Scope.READ, roles=_from(Role.VIEWER)),
+    Action.SECRET_WRITE: Rule(words="change secrets", scope=Scope.RUN, roles=_from(Role.DEVELOPER)),
+    Action.MEMBER_READ: Rule(words="see members", scope=Scope.READ, roles=_from(Role.VIEWER)),
+    Action.MEMBER_WRITE: Rule(words="change members", scope=Scope.MANAGE, roles=_from(Role.ADMIN)),
+    Action.KEY_OWN: Rule(words="keep keys", scope=Scope.MANAGE, roles=_from(Role.VIEWER), needs_membership=False),
+    Action.MACHINE_READ: Rule(words="see what belongs to the whole machine", scope=Scope.READ, roles=_from(None)),
+    Action.MACHINE_WRITE: Rule(
+        words="change what the whole machine shares: images, devices, queues, quotas, tenancies",
+        scope=Scope.MANAGE,
+        roles=_from(None),
+    ),
+    Action.ACCOUNT_WRITE: Rule(words="change accounts", scope=Scope.MANAGE, roles=_from(None)),
+    Action.AUDIT_READ: Rule(words="read the audit log", scope=Scope.READ, roles=_from(Role.ADMIN)),
+    Action.WEBHOOK_READ: Rule(words="see webhooks", scope=Scope.MANAGE, roles=_from(Role.ADMIN)),
+    Action.WEBHOOK_WRITE: Rule(words="change webhooks", scope=Scope.MANAGE, roles=_from(Role.ADMIN)),
+    Action.SESSION_OWN: Rule(words="keep a session", scope=None, roles=_from(Role.VIEWER), needs_membership=False),
+    Action.SESSION_OPEN: Rule(
+        words="log in", scope=None, roles=_from(Role.VIEWER), needs_membership=False, needs_account=False
+    ),
 }
 
 
@@ -191,7 +201,7 @@ def refusal(account: str, action: Action) -> errors.Denied:
     """Return the error that says who may."""
     roles = [role.value for role in Role if role in TABLE[action].roles]
     who = f"a role from {roles[0]} on in the tenancy may" if roles else "the machine's administrators may"
-    message = f'"{account}" may not do this ({action})'
+    message = f'"{account}" may not do this: {TABLE[action].words} ({action})'
     return errors.Denied(message, reason="RoleForbids", hint=f"{who}; ask them")
 
 

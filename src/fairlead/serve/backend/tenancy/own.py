@@ -34,15 +34,18 @@ NAMESPACED: Final[frozenset[type[Object]]] = frozenset(
 _ASK: Final = "ask root to do it"
 
 
-def _absent(what: str) -> port.Absent:
-    return port.Absent(kind=errors.Denied, message=f"{what} is root's", reason="RootOnly", hint=_ASK)
+def _absent(what: str, hint: str = _ASK) -> port.Absent:
+    return port.Absent(kind=errors.Denied, message=f"{what} is root's", reason="RootOnly", hint=hint)
 
 
 _DEVICES: Final = _absent("giving GPUs to running containers, past the queue and the quotas,")
 _FAULTS: Final = _absent("breaking simulated silicon")
 _TENANCIES: Final = _absent("keeping tenancies")
 _LEDGER: Final = _absent("reading the ledger of GPUs")
-_IMAGES: Final = _absent("making or removing images, which reads the host's files and concerns every user,")
+_IMAGES: Final = _absent(
+    "making or removing images, which reads the host's files and concerns every user,",
+    f"{_ASK}; `run` pulls an image that is missing",
+)
 
 
 class Part(Protocol):
