@@ -16,7 +16,7 @@ _FINDINGS = (
     *(f"V{number}" for number in range(1, 18)),
     "C1",
     *(f"D{number}" for number in range(1, 4)),
-    *(f"U{number}" for number in range(1, 16)),
+    *(f"U{number}" for number in range(1, 17)),
     *(f"A{number}" for number in range(1, 44)),
     *(f"N{number}" for number in range(1, 16)),
 )

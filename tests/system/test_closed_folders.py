@@ -36,6 +36,7 @@ _OPEN: Final = {
     r"run/api\.sock": "c",  # members of api.group alone                            docs/how-to/share-a-machine.md
     r"cdi": "rx",  # specs say which device nodes a GPU has, never who has it      docs/how-to/share-a-machine.md
     r"cdi/[\w.-]+\.(json|yaml)(\.stamp)?": "r",  # the same                        docs/how-to/share-a-machine.md
+    r"run/device-nodes": "x",  # passed by roots of containers; its nodes are root's  docs/how-to/share-a-machine.md
 }
 _WALK: Final = """
 import json, os, socket, stat, sys
@@ -151,7 +152,7 @@ def _paths(home: Home) -> dict[str, str]:
             found[str(Path(name) / path.relative_to(top))] = str(path)
     for name in ("/var/lib/containers", "/run/containers", "/run/libpod", "/run/runc"):
         for path in (Path(name), *Path(name).rglob("*")):
-            if path.name == "root" or path.is_socket():
+            if path.name in {"root", "hosts", "hostname"} or path.is_socket():
                 found[str(path)] = str(path)
     for one in home.containers():
         inspected = json.loads(home.podman("inspect", one["Id"]))[0]

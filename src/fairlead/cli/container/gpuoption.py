@@ -38,7 +38,10 @@ def parse(text: str) -> DockerGPUs | None:
     Raises: Invalid (`GPUsByName`): GPUs are asked for by name; Invalid (`GPUsInvalid`): what docker refuses too, or a
             field that is not offered.
     """
-    words = next(csv.reader([text.strip("'")]), [])
+    try:
+        words = next(csv.reader([text.strip("'")]), [])
+    except csv.Error as error:
+        raise _invalid(errors.readable(text), f"it cannot be read: {error}", "-g 1, or -g all") from error
     if not any(word.partition("=")[0] in _FIELDS for word in words):
         return None
     given, names = _fields(text, words)

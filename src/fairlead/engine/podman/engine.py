@@ -23,7 +23,7 @@ from typing import Final, Self
 
 from fairlead import command, errors, settings, telemetry
 from fairlead.engine import checks, port
-from fairlead.engine.podman import args, events, images, imagestore, leftover, listing, networks, startrecord
+from fairlead.engine.podman import args, events, images, imagestore, layer, leftover, listing, networks, startrecord
 from fairlead.engine.podman import errors as podman_errors
 from fairlead.engine.podman import host as podman_host
 from fairlead.engine.podman import json as podman_json
@@ -113,6 +113,9 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
         except errors.FairleadError:
             await self.remove(spec.name)
             raise
+        config = await self._config(identity, host)
+        if spec.first_user_id is not None:
+            await self._close_folders(spec.name, config, host.pid_folder / identity / "userdata", spec.first_user_id)
         if spec.tty:
             attach.set_size(await self._bundle(identity, host), attach.FIRST_ROWS, attach.FIRST_COLUMNS)
         return port.ContainerState(
@@ -123,7 +126,7 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
             labels=dict(spec.labels),
             image=spec.image,
             pid=await self._pid(spec.name, identity, host),
-            env=await self._environment(identity, host),
+            env=None if config is None or config.process.env is None else podman_json.variables(config.process.env),
         )
 
     async def _record(self, spec: port.ContainerSpec, host: podman_host.Host) -> str:
@@ -264,15 +267,19 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
         except (OSError, ValueError):
             return (await self._inspect(name)).pid
 
-    async def _environment(self, identity: str, host: podman_host.Host) -> Mapping[str, str] | None:
+    async def _config(self, identity: str, host: podman_host.Host) -> podman_json.Bundle | None:
         # The OCI configuration has the image's variables and the container's own, and costs no inspect.
         file = host.bundle_folder / identity / "userdata" / "config.json"
         try:
-            text = await asyncio.to_thread(file.read_bytes)
-            lines = podman_json.decode(text, podman_json.Bundle, what="bundle").process.env
+            return podman_json.decode(await asyncio.to_thread(file.read_bytes), podman_json.Bundle, what="bundle")
         except (OSError, errors.ProtocolError):
             return None
-        return None if lines is None else podman_json.variables(lines)
+
+    async def _close_folders(self, name: str, config: podman_json.Bundle | None, run: Path, first: int) -> None:
+        """Close a container's files to other accounts of the machine; the log has what keeps them open."""
+        root = Path(config.root.path if config is not None else "")
+        if problem := await asyncio.to_thread(layer.close, root, run, first):
+            telemetry.log.warning("container's files are open to other users", container=name, error=problem)
 
     async def _inspect(self, name: str) -> _Brief:
         """Raises: NotFound (`ContainerNotFound`)."""

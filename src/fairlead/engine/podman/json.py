@@ -105,10 +105,15 @@ class _Process(msgspec.Struct, frozen=True):
     env: list[str] | None = None
 
 
+class _Root(msgspec.Struct, frozen=True):
+    path: str = ""
+
+
 class Bundle(msgspec.Struct):
     """The part of a container's OCI configuration that is read."""
 
     process: _Process = _Process()
+    root: _Root = _Root()
 
 
 class Event(msgspec.Struct, rename="pascal"):

@@ -156,7 +156,7 @@ class SchedulingQueue:
         """Uids of pods in flight."""
         self._dues: list[tuple[float, int, str, Key]] = []
         """When to look at which pod (uid) or group (key); what is not so any more is passed over."""
-        self._numbers = itertools.count(1)
+        self._last_number = 0
 
     def __len__(self) -> int:
         """Return how many pods wait."""
@@ -489,7 +489,11 @@ class SchedulingQueue:
         self._due_at(group.due_at, key=group.key)
 
     def _due_at(self, due_at: float, *, uid: str = "", key: Key = ()) -> None:
-        heapq.heappush(self._dues, (due_at, next(self._numbers), uid, key))
+        heapq.heappush(self._dues, (due_at, self._number(), uid, key))
+
+    def _number(self) -> int:
+        self._last_number += 1
+        return self._last_number
 
     # states
 
@@ -508,7 +512,7 @@ class SchedulingQueue:
             return
         is_forced = entry.is_forced
         self._set(entry, State.ACTIVE)
-        entry.is_forced, entry.lies, entry.ticket = is_forced, lies, next(self._numbers)
+        entry.is_forced, entry.lies, entry.ticket = is_forced, lies, self._number()
         heapq.heappush(self._heaps.setdefault(lies[0], []), (lies[1], entry.ticket, uid))
 
     def _set(self, entry: _Entry, state: State, due_at: float = math.inf) -> None:

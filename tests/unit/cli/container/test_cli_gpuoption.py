@@ -44,6 +44,8 @@ def test_other_words_are_not_dockers(typed: str) -> None:
         ("driver=cdi,device=nvidia.com/gpu=all", "GPUsByName", "-g all"),
         ("driver=other,count=1", "GPUsInvalid", "leave driver="),
         ("count=two", "GPUsInvalid", "-g 1"),
+        ("count=1\rcapabilities=utility", "GPUsInvalid", "-g 1"),
+        ("count=1\ncapabilities=utility", "GPUsInvalid", "-g 1"),
         ("2,count=2", "GPUsInvalid", "once"),
         ("2,capabilities=utility,compute", "GPUsInvalid", '"capabilities=utility,compute"'),
         ("2,capabilities=magic", "GPUsInvalid", "utility"),
