@@ -24,10 +24,11 @@ import yaml
 from fairlead.cli.admin import manifests
 from fairlead.model.ids import DeviceID
 from fairlead.node.deviceplugin import podresources
-from fairlead.node.inventory import latest, monitor
+from fairlead.node.inventory import latest
 from fairlead.node.metrics import exporter
 from fairlead.plan.gpu import deviceids
 from fairlead.plan.gpu.attribution import Holding
+from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.metrics import holder
 from fairlead.serve import plainserver, probes, sockets
 from fairlead.silicon.sim.silicon import SimulatedSilicon
@@ -48,14 +49,14 @@ class Scene:
     """One node of simulated GPUs and the Prometheus that watches it."""
 
     silicon: SimulatedSilicon
-    snapshots: latest.Latest[monitor.Snapshot]
+    snapshots: latest.Latest[Snapshot]
     client: httpx.AsyncClient
 
     async def scan(self) -> None:
         """Look at the silicon, as an agent's monitor does."""
         inventory = await self.silicon.scan()
         known = {**self.snapshots.value.known, **{gpu.uuid: gpu for gpu in inventory.gpus}}
-        self.snapshots.set(monitor.Snapshot(inventory=inventory, known=known, is_scanned=True))
+        self.snapshots.set(Snapshot(inventory=inventory, known=known, is_scanned=True))
 
     async def ask(self, query: str) -> list[dict[str, Any]]:
         answer = await self.client.get("/api/v1/query", params={"query": query})
@@ -93,7 +94,7 @@ def _quick_rules() -> dict[str, Any]:
 @pytest_asyncio.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     silicon = SimulatedSilicon(tmp_path / "sim", "h100x8", call_timeout_s=1.0)
-    snapshots: latest.Latest[monitor.Snapshot] = latest.Latest(monitor.Snapshot())
+    snapshots: latest.Latest[Snapshot] = latest.Latest(Snapshot())
     holdings = podresources.Holdings(tmp_path / "kubelet.sock")
     page = exporter.Exporter("n1", silicon, snapshots=snapshots, holdings=holdings, xids=exporter.XIDCounts())
     listener = sockets.listen_at("127.0.0.1:0")

@@ -236,7 +236,7 @@ async def test_gpus_travel_from_silicon_to_the_kubelets_checkpoint_and_leave_the
         offered = await home.until_step(reason("DevicesAdvertised"))
         assert (found.layer, found.facts["count"], found.facts["cuda"]) == ("silicon", 8, {"nvidia": "12.4"})
         assert (offered.layer, offered.facts["count"], offered.facts["resource"]) == ("deviceplugin", 8, NVIDIA)
-        assert [ad.resource for ad in report.advertised.value] == [NVIDIA]
+        assert [ad.resource for ad in report.supply.value.resources] == [NVIDIA]
         assert len(report.snapshots.value.inventory.gpus) == 8
 
 
@@ -337,7 +337,7 @@ async def test_a_lost_gpu_stays_listed_and_leaves_the_spec(home_folder: Path) ->
 async def test_a_machine_without_gpus_is_ready_and_offers_them_when_they_come(home_folder: Path) -> None:
     home = Home(home_folder, 0)
     async with home.kubelet(), home.agent() as report:
-        assert report.advertised.value == ()
+        assert report.supply.value.resources == ()
         assert not home.spec.exists()
         home.silicon.count = 1
         await home.silicon.events.put(GPUEvent(kind=EventKind.CHANGED, uuid=None))
@@ -364,7 +364,7 @@ async def test_devices_that_no_spec_names_are_not_handed_out_until_one_does(
     (home_folder / "cdi").write_text("a file is in the way of the folder")
     async with home.kubelet(), home.agent() as report:
         await home.until_capacity(2, 0)
-        assert {device.reason for device in report.advertised.value[0].devices} == {"CDISpecMissing"}
+        assert {device.reason for device in report.supply.value.resources[0].devices} == {"CDISpecMissing"}
         (home_folder / "cdi").unlink()
         await home.until_capacity(2, 2)
 
@@ -599,7 +599,7 @@ async def test_a_device_that_another_spec_defines_too_is_withdrawn_and_said_unti
         devices = [{"name": "GPU-1", "containerEdits": edits}, {"name": "GPU-9", "containerEdits": edits}]
         other.write_text(json.dumps({"cdiVersion": "0.5.0", "kind": "fairlead.dev/gpu", "devices": devices}))
         await home.until_capacity(2, 1)
-        assert [device.reason for device in report.advertised.value[0].devices] == ["", "CDIConflict"]
+        assert [device.reason for device in report.supply.value.resources[0].devices] == ["", "CDIConflict"]
         told = await home.until_step(reason("CDIConflict"))
         assert told.is_warning
         assert f"is defined in {home.spec} and in {other}" in told.message

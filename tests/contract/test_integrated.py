@@ -35,7 +35,7 @@ async def test_its_one_device_reaches_a_container(
         devices = {one["name"]: one["containerEdits"] for one in spec["devices"]}
         assert {node["path"] for node in devices[name]["deviceNodes"]} == nodes
         assert any("libcuda.so" in mount["containerPath"] for mount in spec["containerEdits"]["mounts"])
-        assert [ad.resource for ad in report.advertised.value] == [NVIDIA]
+        assert [ad.resource for ad in report.supply.value.resources] == [NVIDIA]
 
 
 async def test_a_broken_list_makes_it_unhealthy_and_a_mended_one_brings_it_back(home_folder: Path) -> None:

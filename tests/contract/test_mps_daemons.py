@@ -136,7 +136,7 @@ async def test_a_daemon_answers_with_its_limits_before_its_gpu_is_ready(folder: 
     async with running(folder) as node:
         node.want(4)
         await node.reached("")
-        assert node.told == [daemons.STARTING, ""]
+        assert node.told == [mps.STARTING, ""]
         assert await node.mode() is ComputeMode.EXCLUSIVE_PROCESS
         assert float(await node.ask("get_default_active_thread_percentage")) == 25
         assert await node.ask("get_default_device_pinned_mem_limit 0") == "3840M"
@@ -192,7 +192,7 @@ async def test_what_is_wanted_no_more_goes_once_its_clients_have_and_the_mode_is
         await node.reached("")
         node.held = frozenset({node.gpu})
         node.want()
-        await node.reached(daemons.DRAINING)
+        await node.reached(mps.DRAINING)
         assert mpsdaemon.find_daemon(node.folders) is not None
         node.held = frozenset()
         node.daemons.poke()

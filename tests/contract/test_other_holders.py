@@ -110,7 +110,7 @@ async def test_after_a_rename_a_second_pod_never_gets_the_gpu_of_a_running_one(h
         async with home.agent(meter=figures) as report:
             await kubelet.until(RENAMED, 2, 1)
             (lost,) = kubelet.ids(keep)
-            (ad,) = report.advertised.value
+            (ad,) = report.supply.value.resources
             assert {device.id: device.reason for device in ad.devices if not device.is_healthy} == {lost: clash.REASON}
             assert figures.values["fairlead_devices_unhealthy", RENAMED, clash.REASON] == 1
             told = await home.until_step(reason(clash.REASON))
@@ -142,7 +142,7 @@ async def test_nothing_is_given_away_before_the_kubelet_has_said_who_holds_what(
     home.settings.pod_resources.touch()  # a kubelet was here, and may come back with pods that run
     async with home.kubelet(), home.agent() as report:
         await home.until_capacity(2, 0)
-        assert {device.reason for device in report.advertised.value[0].devices} == {clash.UNKNOWN}
+        assert {device.reason for device in report.supply.value.resources[0].devices} == {clash.UNKNOWN}
         async with served.serve_pod_resources(home.devices, lambda: [], home.settings.pod_resources):
             await home.until_capacity(2, 2)
 

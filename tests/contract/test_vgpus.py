@@ -77,7 +77,7 @@ async def test_vgpus_reach_a_container_by_type_and_their_board_is_not_given_whol
         assert nodes[name][0].startswith("/dev/vfio/1")
         assert [node["path"] for node in spec["containerEdits"]["deviceNodes"]] == ["/dev/vfio/vfio"]
         assert "mounts" not in spec["containerEdits"]
-        assert {ad.resource for ad in report.advertised.value} == {SMALL, LARGE}
+        assert {ad.resource for ad in report.supply.value.resources} == {SMALL, LARGE}
 
 
 @pytest.mark.parametrize("home", ["l40sx2-vgpu"], indirect=True)

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from typing import Final, ParamSpec
 
 from fairlead import errors, telemetry
-from fairlead.model.ids import GPUUUID
+from fairlead.model import replica
 from fairlead.node import (
     enginegate,
     leaseparts,
@@ -33,22 +32,20 @@ from fairlead.node import (
     report,
     simulatedload,
     storeparts,
-    vgpuparts,
-    withholding,
 )
 from fairlead.node.cdi import specfiles, specguard
 from fairlead.node.config import source
-from fairlead.node.deviceplugin import otherholders, pluginset, podresources
+from fairlead.node.deviceplugin import pluginset, podresources
 from fairlead.node.engines import charlinks
 from fairlead.node.inventory import foldermonitor, healthmemory, latest, monitor
 from fairlead.node.metrics import exporter
 from fairlead.node.publish import nodeevents
+from fairlead.plan import supply as supplies
 from fairlead.plan.cdi import conflict
-from fairlead.plan.gpu import attribution
-from fairlead.plan.gpu import health as rules
+from fairlead.plan.gpu import attribution, clash
 from fairlead.plan.gpu.allocation import answer, choose
-from fairlead.plan.gpu.offer import advertise, migoffer
-from fairlead.plan.sharing import amounts
+from fairlead.plan.gpu.snapshot import Snapshot, list_nodes
+from fairlead.plan.supply import Supply
 from fairlead.settings import Settings
 from fairlead.silicon import running
 from fairlead.silicon.port import SampledSilicon, Workloads
@@ -127,9 +124,8 @@ class _Agent:
         self.folder = foldermonitor.FolderMonitor(settings.kubelet_folder)
         self.specs = specfiles.SpecFiles.of_node(settings.node, boot_id)
         self.guard = specguard.SpecGuard(self.specs, is_serving=lambda: not self._stands_by())
-        self.withheld: latest.Latest[Mapping[GPUUUID, rules.Verdict]] = latest.Latest({})
-        """GPUs that are not offered for another reason than their health."""
-        self.advertised: latest.Latest[tuple[advertise.Advertisement, ...]] = latest.Latest(())
+        self.supply: latest.Latest[Supply] = latest.Latest(supplies.NOTHING)
+        """What this node gives away."""
         self.config = source.ConfigSource(settings)
         self._is_offering = False
         """Whether specs of a snapshot are on disk, so that devices may be advertised."""
@@ -150,8 +146,7 @@ class _Agent:
                 self.node,
                 store,
                 snapshots=self.watch.snapshots,
-                advertised=self.advertised,
-                withheld=self.withheld,
+                supply=self.supply,
                 holdings=self.holdings,
                 recall=(lambda grant: self.plugins.recall(grant)) if around.is_kubelet_foreign else None,  # noqa: PLW0108  (made later)
             )
@@ -187,7 +182,6 @@ class _Agent:
             listed=settings.node.metrics_counters,
             host_label=settings.node.metrics_host_label,
         )
-        self._others = otherholders.OtherHolders(self.holdings, self.of_store.pods if self.of_store else None)
         self.plugins = pluginset.PluginSet(
             tasks,
             self.folder,
@@ -207,14 +201,6 @@ class _Agent:
             self._offer_again, lambda one: self._note(self.events.gpu_kept_back, one), self._guards["leases"].tell
         )
         self.plugins.gate, self.plugins.taken = self.lease.gate, self.lease.taken
-        self._withholding = withholding.Withholding(
-            engine=self._gate,
-            conflicts=self.guard.conflicts,
-            specs=self.specs,
-            others=self._others,
-            parts=[one.problem for one in (self.mig, self.lease) if one is not None],
-            mps=self.mps,
-        )
         if self.of_store is not None:
             self.of_store.pods.listen(self._pod_changed)
 
@@ -249,9 +235,9 @@ class _Agent:
                 self._gate.judge()
                 self.plugins.answer_by(config.allocate, self._gate.problem)
                 if self._is_offering:
-                    self._advertise(self.watch.snapshots.value)
-                    self.plugins.end(ad.resource for ad in self.advertised.value if not ad.devices)
-                    self.advertised.set(tuple(ad for ad in self.advertised.value if ad.devices))
+                    self._plan_supply()
+                    self.plugins.end(ad.resource for ad in self.supply.value.resources if not ad.devices)
+                    self.supply.set(supplies.without_ended(self.supply.value))
 
     async def _tell_config(self) -> None:
         async for problem in self.config.problem.changes():
@@ -268,7 +254,7 @@ class _Agent:
                 await self._ensure_specs(snapshot)
                 await self.holdings.until_known(KUBELET_PATIENCE_S)
                 self._is_offering = True
-                self._advertise(snapshot)
+                self._plan_supply()
                 self._note(self.events.inventory_seen, snapshot.inventory)
                 if self._ready is not None and snapshot.is_scanned:
                     ready, self._ready = self._ready, None
@@ -284,7 +270,7 @@ class _Agent:
         """
         self._has_successor = self._stands_by()
         try:
-            ours = {one.resource for one in self.advertised.value}
+            ours = {one.resource for one in self.supply.value.resources}
             if not self._has_successor and not await self.holdings.are_held(ours):
                 await self.specs.remove()
         finally:
@@ -319,13 +305,13 @@ class _Agent:
 
         def judged() -> None:
             self.plugins.answer_by(self._allocate_options(), self._gate.problem)
-            self._advertise(self.watch.snapshots.value)
+            self._plan_supply()
 
         await self._gate.run(self.of_store.node.runtime if self.of_store is not None else None, judged)
 
     def _offer_again(self) -> None:
-        if self.advertised.value:
-            self._advertise(self.watch.snapshots.value)
+        if self.supply.value.resources:
+            self._plan_supply()
 
     def _partition_changed(self) -> None:
         self._offer_again()
@@ -341,7 +327,7 @@ class _Agent:
                     for one in found:
                         telemetry.log.warning("cdi devices in conflict", reason=conflict.REASON, error=one.message)
                     self._note(self.events.conflicts_found, found)
-                    self._advertise(self.watch.snapshots.value)
+                    self._plan_supply()
                 before = found
 
     async def watch_holders(self) -> None:
@@ -357,8 +343,8 @@ class _Agent:
 
     def _pod_changed(self, pod: core.Pod, is_gone: bool) -> None:
         is_over = is_gone or pod.status.phase in core.ENDED_PHASES
-        if is_over and self._others.concerns(pod):
-            self._advertise(self.watch.snapshots.value)
+        if is_over and clash.concerns(self.supply.value.clashes, pod):
+            self._plan_supply()
 
     async def _next(self, seen: int) -> int:
         """Wait for another snapshot; while specs are still to be written, for `SPEC_RETRY_S` at most."""
@@ -372,18 +358,18 @@ class _Agent:
         return AgentReport(
             node=self.node,
             snapshots=self.watch.snapshots,
-            advertised=self.advertised,
+            supply=self.supply,
             registered=self.plugins.registered,
             cdi_names=self.specs.names,
             leases=self.lease.states,
             unverified=self.lease.unverified,
-            holders_problem=self._others.silence,
+            holders_problem=lambda: self.holdings.problem,
             expose_gpus=self._exporter.expose,
             config_problem=lambda: self.config.problem.value or "the node's configuration is not known yet",
             is_unconfigured=lambda: self.config.config.value is None,
         )
 
-    async def _ensure_specs(self, snapshot: monitor.Snapshot) -> None:
+    async def _ensure_specs(self, snapshot: Snapshot) -> None:
         if (hardware := (monitor.without_readings(snapshot.inventory), snapshot.drivers)) == self._hardware:
             return
         try:
@@ -395,36 +381,48 @@ class _Agent:
             self._hardware, self._is_spec_owed = hardware, False
         self._topology = choose.plan_topology(snapshot.inventory)
 
-    def _advertise(self, snapshot: monitor.Snapshot) -> None:
-        config = self.config.config.value
+    def _plan_supply(self) -> None:
+        """Plan what this node gives away by what is known now, and have the plugins serve it."""
+        config, snapshot, before = self.config.config.value, self.watch.snapshots.value, self.supply.value
         if config is None:
             return
-        whole = advertise.plan_advertisements(
-            snapshot.inventory,
-            nvidia_resource=self.settings.node.resource,
-            verdicts=snapshot.verdicts,
-            known=snapshot.known,
-            mig=migoffer.MIGOffer(
-                strategy=config.mig_strategy,
-                verdicts=snapshot.device_verdicts,
-                minors={name: minor for driver in snapshot.drivers for name, minor in driver.mig_minors},
-            ),
-            names=advertise.Names(gpus=config.document.gpus, mig=config.document.mig),
-        )
-        offered = amounts.plan_shared(whole, config, snapshot.known)
+        resource = self.settings.node.resource
+        found = supplies.plan(snapshot, config, self._facts(snapshot), before, resource=resource)
         if self.mps is not None:
-            offered = self.mps.plan(offered, snapshot.known)
-        offered = vgpuparts.with_vgpus(offered, snapshot, self.settings.node.resource)
-        found = self._others.judge(offered, snapshot.known.values())
-        if found is not None:
-            self._note(self.events.held_elsewhere, found)
-        ended = [ad for ad in self.advertised.value if ad.resource not in {one.resource for one in offered}]
-        offered, withheld = self._withholding.judge(offered)
-        offered = (*offered, *(dataclasses.replace(ad, devices=()) for ad in ended))
-        for plugin in self.plugins.update(offered, self._topology, vgpuparts.list_nodes(snapshot.drivers)):
+            self.mps.daemons.want(found.daemons)
+        if found.clashes != before.clashes:
+            self._tell_clashes(tuple(found.clashes.values()))
+        for plugin in self.plugins.update(found.resources, self._topology, list_nodes(snapshot.drivers)):
             self._note(self.events.advertised, plugin)
-        self.advertised.set(offered)
-        self.withheld.set(withheld)
+        self.supply.set(found)
+
+    def _tell_clashes(self, standing: tuple[clash.Clash, ...]) -> None:
+        for device, message in {(replica.origin(one.device), one.message): None for one in standing}:
+            telemetry.log.warning("gpu held by another resource", device=device, reason=clash.REASON, error=message)
+        self._note(self.events.held_elsewhere, standing)
+
+    def _facts(self, snapshot: Snapshot) -> supplies.Facts:
+        """Return what the agent's parts report now.
+
+        They are asked by the core: an error in an answer ends the agent, because a device whose state cannot be judged
+        must not be given away. While the engine is not known devices stay offered, so that a pod that has them keeps
+        them: Allocate refuses.
+        """
+        engine, pods = self._gate.problem, self.of_store.pods if self.of_store is not None else None
+        is_known = engine is not None and engine.reason != answer.ENGINE_UNKNOWN
+        return supplies.Facts(
+            engine=(engine.reason, errors.sentence(engine)) if engine is not None and is_known else None,
+            withheld=[one.withheld() for one in (self.mig, self.lease) if one is not None],
+            specs=supplies.Specs(
+                names=self.specs.names, folder=str(self.specs.folder), conflicts=self.guard.conflicts.value
+            ),
+            mps=self.mps.facts(snapshot.known) if self.mps is not None else None,
+            holders=supplies.Holders(
+                unknown=self.holdings.awaited,
+                listed=self.holdings.latest.value or (),
+                pods=pods.all() if pods is not None and pods.is_listed else None,
+            ),
+        )
 
     def _allocated(self, call: attribution.Call) -> None:
         if self.of_store is not None:

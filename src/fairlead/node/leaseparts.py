@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fairlead import errors, telemetry
-from fairlead.model.device import Device
 from fairlead.node import storeparts
 from fairlead.node.cdi import specfiles
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.deviceplugin import taken as takens
-from fairlead.node.inventory import latest, monitor
+from fairlead.node.inventory import latest
 from fairlead.node.lease import asked, gpuholders, ledgerpath
+from fairlead.plan import supply
+from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.lease import verification
 from fairlead.plan.lease.change import Change
 from fairlead.plan.lease.row import State
@@ -117,12 +118,14 @@ class LeasePart:
         if self._objects is not None:
             self.shield(self._objects.told, one)
 
-    def problem(self, device: Device) -> tuple[str, str] | None:
-        """Return reason and message why a device must not be given away now, None where it may."""
+    def withheld(self) -> Mapping[str, supply.Problem]:
+        """Return the GPUs that must not be given away now, each with why.
+
+        A GPU on its way from one tenant to the next stays offered as long as the way takes no time: Allocate waits.
+        """
         if self.gate is not None:
-            return self.gate.problem(device)
-        why = self._quarantines.value.get(str(device.gpu))
-        return (asked.REASON, why) if why else None
+            return self.gate.problems.value
+        return {gpu: (asked.REASON, why) for gpu, why in self._quarantines.value.items() if why}
 
     def states(self) -> dict[str, str]:
         """Return the state of each GPU in the ledger, by UUID; empty: there is none."""
@@ -135,7 +138,7 @@ class LeasePart:
         held = (key for key, row in rows.items() if any(one.namespace == namespace for one in row.claims))
         return tuple(key for key in held if rows[key].state not in _SETTLED)
 
-    async def run(self, snapshots: latest.Latest[monitor.Snapshot]) -> None:
+    async def run(self, snapshots: latest.Latest[Snapshot]) -> None:
         """Run for ever."""
         async with asyncio.TaskGroup() as tasks:
             if self.taken is not None:
@@ -145,7 +148,7 @@ class LeasePart:
             else:
                 tasks.create_task(self._run_gate(self.gate, snapshots), name="ledger")
 
-    async def _run_gate(self, gate: gate.Gate, snapshots: latest.Latest[monitor.Snapshot]) -> None:
+    async def _run_gate(self, gate: gate.Gate, snapshots: latest.Latest[Snapshot]) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(gate.run(), name="ledger: gate")
             tasks.create_task(snapshots.follow(gate.update), name="ledger: inventory")

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from fairlead import telemetry
 from fairlead.model import replica
-from fairlead.model.device import Device
 from fairlead.node import storeparts
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest
 from fairlead.node.mig import configurator, drain
+from fairlead.plan import supply
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.settings import Settings
 from fairlead.silicon.port import Partitionable
@@ -32,11 +32,9 @@ class MIGPart:
         """Take who configures. Args: changed: called whenever other devices are kept back, or none any more."""
         self._found, self._holdings, self._changed = found, holdings, changed
 
-    def problem(self, device: Device) -> tuple[str, str] | None:
-        """Return reason and message why a device must not be given away now, None where it may."""
-        if self._found.blocked.value.isdisjoint({device.name, device.gpu}):
-            return None
-        return configurator.REASON, "its GPU is being partitioned anew"
+    def withheld(self) -> Mapping[str, supply.Problem]:
+        """Return the GPUs and MIG devices that must not be given away now, each with why."""
+        return dict.fromkeys(self._found.blocked.value, (configurator.REASON, "its GPU is being partitioned anew"))
 
     async def run(self, meter: telemetry.Meter) -> None:
         """Keep the partitions as the chosen configuration says, for ever."""

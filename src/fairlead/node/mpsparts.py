@@ -1,24 +1,23 @@
 """Composes the agent's part that shares GPUs by MPS: silicon, the kubelet's list, the plugins.
 
-The part is there where the silicon has compute modes. `plan` is what the core calls, and does no work: it adds to the
-advertisements what clients of MPS need, and leaves to the part which daemons are wanted.
+The part is there where the silicon has compute modes. The core plans by its `facts`, and has it keep the daemons that
+the supply needs.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from fairlead import errors, telemetry
-from fairlead.model.device import Device
 from fairlead.model.gpu import GPU
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.sharing import mps as daemons
 from fairlead.node.sharing import mpsdaemon
+from fairlead.plan import supply
 from fairlead.plan.gpu import deviceids
-from fairlead.plan.gpu.offer import advertise
-from fairlead.plan.sharing import amounts, mps, replicate
+from fairlead.plan.sharing import amounts
 from fairlead.settings import Settings
 from fairlead.silicon.port import ComputeModes, MPSProgram, MPSSilicon
 from fairlead.wire.nvidia.pluginconfig import MPS_AMOUNTS
@@ -53,28 +52,12 @@ class MPSPart:
         )
         self.daemons = daemons.Daemons(machine, told=told)
 
-    def plan(
-        self, offered: Sequence[advertise.Advertisement], gpus: Mapping[GPUUUID, GPU]
-    ) -> tuple[advertise.Advertisement, ...]:
-        """Return the advertisements with what their replicas give, and have the daemons that they need."""
+    def facts(self, gpus: Mapping[GPUUUID, GPU]) -> supply.MPSFacts:
+        """Return what the supply is planned by. Args: gpus: every GPU read so far."""
         self._gpus = gpus
         folders = {uuid: mpsdaemon.folders_of(self._root, uuid) for uuid in gpus}
-        dressed = mps.plan_clients(offered, gpus, {uuid: (str(f.pipe), str(f.shm)) for uuid, f in folders.items()})
-        self.daemons.want(mps.plan_daemons(dressed))
-        return dressed
-
-    def problem(self, means: str, device: Device) -> tuple[str, str] | None:
-        """Return reason and message why a device must not be given away now, None where it may.
-
-        Args: means: by which its resource is shared.
-        """
-        state = self.daemons.states.value.get(device.gpu)
-        if means == replicate.MPS and device.replica_of is not None:
-            found = state or daemons.State(daemons.STARTING, "its MPS control daemon has not answered yet")
-            return (found.reason, found.message) if found.reason else None
-        if state is None:
-            return None
-        return daemons.DRAINING, state.message if state.reason == daemons.DRAINING else "its MPS daemon is being ended"
+        paths = {uuid: (str(found.pipe), str(found.shm)) for uuid, found in folders.items()}
+        return supply.MPSFacts(folders=paths, states=self.daemons.states.value)
 
     def _held(self) -> frozenset[GPUUUID] | None:
         if self._holdings.is_awaited or not self._gpus:

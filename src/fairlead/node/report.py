@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from fairlead.node.inventory import latest, monitor
-from fairlead.plan.gpu.offer import advertise
+from fairlead.node.inventory import latest
+from fairlead.plan.gpu.snapshot import Snapshot
+from fairlead.plan.supply import Supply
 from fairlead.store.subresource import Placement
 
 
@@ -27,8 +28,8 @@ class AgentReport:
     """What the agent knows, live: every `Latest` goes on changing while the agent runs."""
 
     node: str
-    snapshots: latest.Latest[monitor.Snapshot]
-    advertised: latest.Latest[tuple[advertise.Advertisement, ...]]
+    snapshots: latest.Latest[Snapshot]
+    supply: latest.Latest[Supply]
     registered: latest.Latest[frozenset[str]]
     """Resources that a kubelet has taken in since the agent began."""
     cdi_names: frozenset[str]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fairlead import telemetry
 from fairlead.node.deviceplugin import podresources
-from fairlead.node.inventory import latest, monitor
+from fairlead.node.inventory import latest
 from fairlead.plan.gpu import deviceids
+from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.metrics import holder
 from fairlead.silicon.port import Workloads
 
@@ -13,7 +14,7 @@ from fairlead.silicon.port import Workloads
 async def run(
     workloads: Workloads | None,
     holdings: podresources.Holdings,
-    snapshots: latest.Latest[monitor.Snapshot],
+    snapshots: latest.Latest[Snapshot],
     meter: telemetry.Meter,
 ) -> None:
     """Follow the kubelet's list, for ever. Args: workloads: of the silicon; None: it is real."""

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fairlead import telemetry
-from fairlead.model.ids import GPUUUID
 from fairlead.node.deviceplugin import podresources
-from fairlead.node.inventory import latest, monitor, nodeobject, pods
+from fairlead.node.inventory import latest, nodeobject, pods
 from fairlead.node.lease import ledgerpath
 from fairlead.node.publish import devicetaint, features, nodecondition, objects, podcondition
 from fairlead.node.trace import foreignkubelet, watchclient
 from fairlead.plan.gpu import attribution
-from fairlead.plan.gpu import health as rules
-from fairlead.plan.gpu.offer import advertise
+from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.lease import verification
+from fairlead.plan.supply import Supply
 from fairlead.settings import Settings
 from fairlead.silicon import firmware
 from fairlead.store.port import Store
@@ -41,15 +40,14 @@ class StoreParts:
         node: str,
         store: Store,
         *,
-        snapshots: latest.Latest[monitor.Snapshot],
-        advertised: latest.Latest[tuple[advertise.Advertisement, ...]],
-        withheld: latest.Latest[Mapping[GPUUUID, rules.Verdict]],
+        snapshots: latest.Latest[Snapshot],
+        supply: latest.Latest[Supply],
         holdings: podresources.Holdings,
         recall: Callable[[attribution.Grant], pb.ContainerAllocateResponse | None] | None,
     ) -> None:
         """Compose; nothing runs yet.
 
-        Args:    withheld: GPUs that are not offered for another reason than their health.
+        Args:    supply: what the node gives away.
                  recall: gives the answer that a device plugin remembers, where the kubelet is foreign and records no
                  steps of containers; None: the kubelet records them.
         """
@@ -61,11 +59,10 @@ class StoreParts:
             self.node,
             store,
             snapshots=snapshots,
-            withheld=withheld,
             machine=machine,
             nvidia_resource=settings.node.resource,
             mig=self.mig,
-            advertised=advertised,
+            supply=supply,
             labelling=labelling(settings, store),
         )
         self.pods = pods.Pods(node, store)
@@ -78,7 +75,7 @@ class StoreParts:
             pods=self.pods,
             holdings=holdings,
             snapshots=snapshots,
-            advertised=advertised,
+            supply=supply,
             uids=self.publisher.uids,
         )
         wants = settings.health
@@ -98,7 +95,7 @@ class StoreParts:
                 store=store,
                 pods=self.pods,
                 holdings=holdings,
-                advertised=advertised,
+                supply=supply,
                 recall=recall,
                 cdi_folder=settings.node.cdi_folder,
                 watch=watchclient.Program(log_level=settings.log.level, log_format=settings.log.format),
@@ -126,7 +123,7 @@ class StoreParts:
 
 
 def _leases(
-    settings: Settings, node: str, store: Store, snapshots: latest.Latest[monitor.Snapshot], known: pods.Pods
+    settings: Settings, node: str, store: Store, snapshots: latest.Latest[Snapshot], known: pods.Pods
 ) -> leases.Leases | None:
     """Return what publishes possessions, None where there is no ledger: then nothing of SQLite is loaded."""
     if settings.lease.ledger != "on":

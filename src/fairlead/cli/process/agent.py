@@ -141,7 +141,7 @@ def _problem(report: node_agent.AgentReport, granted: rights.Watched | None) -> 
     Named are resources that no kubelet has taken in yet, a kubelet that does not say who holds what, and rights that
     the API server does not grant.
     """
-    offered = {ad.resource for ad in report.advertised.value if ad.devices}
+    offered = {ad.resource for ad in report.supply.value.resources if ad.devices}
     missing = ", ".join(sorted(offered - report.registered.value))
     found = (
         f"not registered with a kubelet: {missing}" if missing else "",

@@ -135,7 +135,7 @@ async def run_service(
                             scan=lambda: reports[-1].snapshots.value.inventory,
                             drivers=lambda: reports[-1].snapshots.value.drivers,
                             leases=reports[-1].leases,
-                            advertised=lambda: reports[-1].advertised.value,
+                            advertised=lambda: reports[-1].supply.value.resources,
                             sampler=onereading.OneReading(silicon),
                         ),
                         faults=silicon if isinstance(silicon, SimulatedSilicon) else None,
@@ -156,7 +156,7 @@ async def run_service(
             tasks.create_task(_serve_api(config, door, public, ready=serving, meter=figures.meter), name="api")
             await registered.wait()
             await serving.wait()
-            await _offered(store, node, reports[-1].advertised.value)
+            await _offered(store, node, reports[-1].supply.value.resources)
             ready(
                 Report(
                     node=node,

@@ -93,6 +93,7 @@ def parse_holdings(answer: pb.ListPodResourcesResponse) -> tuple[Holding, ...]:
     )
 
 
+_UNKNOWN: Final = "the kubelet has not said yet which container holds what; its socket is {path}"
 LAST_LOOK_S: Final = 2.0
 """How long an ending agent waits for the kubelet to say who holds its devices."""
 _MOST_NAMES: Final = 5
@@ -136,6 +137,20 @@ class Holdings:
         Where none was, devices are offered; they stay so while one starts, or its first pod would be refused.
         """
         return not self._settled.is_set()
+
+    @property
+    def problem(self) -> str:
+        """Why it is not known who holds what; empty: it is."""
+        if self.latest.value is not None:
+            return ""
+        if self.is_absent.value:
+            return f"no kubelet says who holds what: there is no socket {self.socket}"
+        return _UNKNOWN.format(path=self.socket)
+
+    @property
+    def awaited(self) -> str:
+        """Why a kubelet that was here from the beginning has yet to say who holds what; empty: nothing is awaited."""
+        return _UNKNOWN.format(path=self.socket) if self.is_awaited else ""
 
     async def are_held(self, resources: Collection[str]) -> bool:
         """Return whether pods have devices of these resources, or the kubelet that is here never said.

@@ -11,18 +11,16 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.backoff import Backoff
 from fairlead.kernel import heap
-from fairlead.model.driver import DriverFiles
-from fairlead.model.gpu import GPU, GPUEvent, GPUHealth, Inventory, UnreadableGPU
-from fairlead.model.ids import GPUUUID, MIGUUID
+from fairlead.model.gpu import GPUEvent, GPUHealth, Inventory, UnreadableGPU
 from fairlead.node.inventory import health, healthmemory, latest
 from fairlead.plan.gpu import health as rules
+from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.silicon import port
 
 FIRST_RETRY_S: Final = 1.0
@@ -32,23 +30,6 @@ STORM_S, STORM_EVENTS = 0.1, 64
 """Within so much time so many events are judged at once; each takes the loop for a tenth of a millisecond."""
 SCAN_GAP_S: Final = 0.2
 """Least time between two scans, however many events ask for one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """What is known of this node's GPUs."""
-
-    inventory: Inventory = field(default_factory=Inventory)
-    drivers: tuple[DriverFiles, ...] = ()
-    verdicts: Mapping[GPUUUID, rules.Verdict] = field(default_factory=dict)
-    device_verdicts: Mapping[MIGUUID, rules.Verdict] = field(default_factory=dict)
-    """Of MIG devices beside their GPUs'; one without has none against it."""
-    known: Mapping[GPUUUID, GPU] = field(default_factory=dict)
-    """The last good reading of every GPU in the inventory, unreadable ones too."""
-    is_scanned: bool = False
-    """False until the first scan ended, well or not."""
-    problem: str = ""
-    """Why the driver does not answer; empty while it does."""
 
 
 class InventoryMonitor:

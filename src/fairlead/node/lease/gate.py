@@ -23,11 +23,12 @@ from fairlead import errors, telemetry
 from fairlead.model.device import Device
 from fairlead.model.ids import DeviceID
 from fairlead.node.cdi import specfiles
-from fairlead.node.inventory import latest, monitor
+from fairlead.node.inventory import latest
 from fairlead.node.lease import cleaning as cleanings
 from fairlead.node.lease import gpuholders, requestsocket
 from fairlead.node.lease import ledger as ledgers
 from fairlead.node.lease import verifier as verifiers
+from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.lease import change, check, intent, settle
 from fairlead.plan.lease.change import Change
 from fairlead.plan.lease.row import Claim, Facts, Row, State
@@ -198,13 +199,6 @@ class Gate:
         claims = (claim for row in rows for claim in row.claims if claim.resource == resource)
         return frozenset(DeviceID(claim.device) for claim in claims if claim.device in living)
 
-    def problem(self, device: Device) -> tuple[str, str] | None:
-        """Return reason and message why a device must not be advertised as healthy, None where it may.
-
-        A GPU on its way from one tenant to the next stays offered as long as the way takes no time: Allocate waits.
-        """
-        return self.problems.value.get(str(device.gpu))
-
     def _tell_problems(self) -> None:
         found: dict[str, tuple[str, str]] = {}
         for key, row in self.rows.value.items():
@@ -227,7 +221,7 @@ class Gate:
         """Look soon: a pod ended, or the kubelet's list or the inventory is another one."""
         self._poked.set()
 
-    def update(self, snapshot: monitor.Snapshot) -> None:
+    def update(self, snapshot: Snapshot) -> None:
         """Know these GPUs from now on."""
         self._holders.update(snapshot)
         self.poke()

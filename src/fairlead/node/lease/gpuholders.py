@@ -23,10 +23,11 @@ from typing import Final
 from fairlead.kernel import openfiles
 from fairlead.model import cdikind, replica
 from fairlead.model.gpu import GPU
-from fairlead.node.inventory import monitor, pods
+from fairlead.node.inventory import pods
 from fairlead.node.lease import openers as gpuopeners
 from fairlead.plan.gpu import deviceids
 from fairlead.plan.gpu.attribution import Holding
+from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.lease.row import Claim, Row, State
 from fairlead.plan.lease.settle import Seen
 from fairlead.wire.kubernetes import core
@@ -61,12 +62,12 @@ class GPUHolders:
         self.openers: Final = gpuopeners.Openers(patience_s=patience_s)
         """What `look` saw last."""
         self._list, self._pods, self._find_openers = list_holdings, known, find_openers
-        self._snapshot = monitor.Snapshot()
+        self._snapshot = Snapshot()
         self._numbers: Mapping[str, frozenset[openfiles.Number]] = {}
         self._table: deviceids.Table = {}
 
     @property
-    def snapshot(self) -> monitor.Snapshot:
+    def snapshot(self) -> Snapshot:
         """The newest inventory."""
         return self._snapshot
 
@@ -74,7 +75,7 @@ class GPUHolders:
         """Return the newest reading of a GPU; None: it does not answer now."""
         return next((gpu for gpu in self._snapshot.inventory.gpus if str(gpu.uuid) == key), None)
 
-    def update(self, snapshot: monitor.Snapshot) -> None:
+    def update(self, snapshot: Snapshot) -> None:
         """Know these GPUs from now on."""
         if snapshot is self._snapshot:
             return

@@ -18,8 +18,9 @@ from fairlead.model.gpu import EventKind, GPUEvent
 from fairlead.model.ids import GPUUUID
 from fairlead.model.sample import Sample
 from fairlead.node.deviceplugin import podresources
-from fairlead.node.inventory import latest, monitor
+from fairlead.node.inventory import latest
 from fairlead.plan.gpu import deviceids
+from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.metrics import chosen, dcgm, holder
 from fairlead.silicon.port import Sampler
 from fairlead.wire.nvidia import counters
@@ -59,7 +60,7 @@ class Exporter:
         node: str,
         sampler: Sampler,
         *,
-        snapshots: latest.Latest[monitor.Snapshot],
+        snapshots: latest.Latest[Snapshot],
         holdings: podresources.Holdings,
         xids: XIDCounts,
         listed: Path | None = None,

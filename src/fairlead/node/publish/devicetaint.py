@@ -13,8 +13,9 @@ import contextlib
 from typing import Final
 
 from fairlead import errors, telemetry
-from fairlead.node.inventory import latest, monitor
+from fairlead.node.inventory import latest
 from fairlead.plan.dra import devicetaint
+from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.store.port import Selector, Store
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.scheduling.devicetaintrule import DeviceTaintRule
@@ -33,7 +34,7 @@ class DeviceTaints:
         *,
         store: Store,
         node: latest.Latest[core.Node | None],
-        snapshots: latest.Latest[monitor.Snapshot],
+        snapshots: latest.Latest[Snapshot],
         effect: str,
     ) -> None:
         """Take the sources; nothing is written before `run`. Args: effect: empty: none ever."""

@@ -17,8 +17,9 @@ from typing import Final
 import msgspec
 
 from fairlead import errors, telemetry
-from fairlead.node.inventory import latest, monitor, pods
+from fairlead.node.inventory import latest, pods
 from fairlead.node.lease import ledgerfile
+from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.lease import possession
 from fairlead.plan.lease.change import Change
 from fairlead.plan.lease.possession import Possession
@@ -45,7 +46,7 @@ class Leases:
         store: Store,
         ledger: Path,
         *,
-        snapshots: latest.Latest[monitor.Snapshot],
+        snapshots: latest.Latest[Snapshot],
         pods: pods.Pods,
         keep_days: int,
     ) -> None:

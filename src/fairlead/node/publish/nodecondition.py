@@ -11,8 +11,9 @@ import asyncio
 from typing import Final
 
 from fairlead import telemetry
-from fairlead.node.inventory import latest, monitor
+from fairlead.node.inventory import latest
 from fairlead.plan.gpu import nodecondition
+from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.store import retry
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core, meta
@@ -30,7 +31,7 @@ class NodeConditions:
         *,
         store: Store,
         node: latest.Latest[core.Node | None],
-        snapshots: latest.Latest[monitor.Snapshot],
+        snapshots: latest.Latest[Snapshot],
         has_condition: bool,
         taint: str,
     ) -> None:

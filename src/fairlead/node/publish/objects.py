@@ -22,14 +22,16 @@ from typing import Final
 
 from fairlead import errors, telemetry, workqueue
 from fairlead.model.ids import GPUUUID
-from fairlead.node.inventory import latest, monitor, nodeobject
+from fairlead.node.inventory import latest, nodeobject
 from fairlead.node.mig import configurator
 from fairlead.node.publish import features
 from fairlead.plan.gpu import gpudevice as planner
 from fairlead.plan.gpu import health as rules
 from fairlead.plan.gpu import label
 from fairlead.plan.gpu.offer import advertise, migoffer
+from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.mig import label as miglabel
+from fairlead.plan.supply import NOTHING, Supply
 from fairlead.store import reflector, retry
 from fairlead.store.port import Change, ChangeKind, Selector, Store
 from fairlead.wire.kubernetes import core, gpudevice, meta
@@ -75,27 +77,24 @@ class Publisher:
         node: nodeobject.NodeObject,
         store: Store,
         *,
-        snapshots: latest.Latest[monitor.Snapshot],
-        withheld: latest.Latest[Mapping[GPUUUID, rules.Verdict]] | None = None,
+        snapshots: latest.Latest[Snapshot],
         machine: str = "",
         nvidia_resource: str = "",
         mig: MIGPublication | None = None,
-        advertised: latest.Latest[tuple[advertise.Advertisement, ...]] | None = None,
+        supply: latest.Latest[Supply] | None = None,
         drift_s: float = DRIFT_S,
         labelling: Labelling | None = None,
     ) -> None:
         """Prepare; nothing is read or written before `run`.
 
         Args: node: followed by its own part.   snapshots: what is to be published.
-              withheld: GPUs that are well and not offered all the same; None: none ever.
               machine: product name of the machine, for its label; empty: not known.
               nvidia_resource: under which NVIDIA's GPUs are offered; empty: under none.
               mig: what the Node's labels say of MIG; None: that there is none.
-              advertised: how they are offered, as soon as that is known; None: whole, under that name.
+              supply: how they are offered, as soon as that is known; None: whole, under that name.
               labelling: which labels there are beside those of the GPUs, and where they go; None: to the Node.
         """
         self._snapshots = snapshots
-        self._withheld: latest.Latest[Mapping[GPUUUID, rules.Verdict]] = withheld or latest.Latest({})
         self._known, self._name = node, node.name
         self._store = store
         self._machine = machine
@@ -105,10 +104,10 @@ class Publisher:
         self._features: dict[str, str] = {}
         """Labels that node feature discovery is to set."""
         self._handed: dict[str, str] | None = None
-        self._advertised: latest.Latest[tuple[advertise.Advertisement, ...]] = advertised or latest.Latest(())
+        self._supply: latest.Latest[Supply] = supply or latest.Latest(NOTHING)
         self._drift_s = drift_s
         self._queue = workqueue.WorkQueue("publish", self._work)
-        self._snapshot = monitor.Snapshot()
+        self._snapshot = Snapshot()
         self._node: core.Node | None = None
         self.quarantines: latest.Latest[Mapping[str, str]] = latest.Latest({})
         """Why administrators want GPUs of this node out of service, by UUID, as their objects say."""
@@ -129,8 +128,7 @@ class Publisher:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._queue.run(meter), name="publish")
             tasks.create_task(self._follow_snapshots(), name="publish: snapshots")
-            tasks.create_task(self._withheld.follow(lambda _: self._check()), name="publish: withheld")
-            tasks.create_task(self._advertised.follow(lambda _: self._check()), name="publish: offers")
+            tasks.create_task(self._supply.follow(lambda _: self._check()), name="publish: supply")
             tasks.create_task(self._mig.state.follow(lambda _: self._check()), name="publish: mig state")
             tasks.create_task(self._mig.strategy.follow(lambda _: self._check()), name="publish: mig strategy")
             tasks.create_task(self._known.node.follow(self._take_node), name="publish: node")
@@ -148,7 +146,7 @@ class Publisher:
 
     def _verdicts(self) -> Mapping[GPUUUID, rules.Verdict]:
         ill = {gpu: verdict for gpu, verdict in self._snapshot.verdicts.items() if not verdict.is_healthy}
-        return {**self._snapshot.verdicts, **self._withheld.value, **ill}
+        return {**self._snapshot.verdicts, **self._supply.value.withheld, **ill}
 
     def _take_node(self, node: core.Node | None) -> None:
         self._node = node
@@ -191,8 +189,8 @@ class Publisher:
             problem=snapshot.problem,
             kept=devices.values(),
             nvidia_resource=self._nvidia_resource,
-            offers=advertise.offers_of(self._advertised.value),
-            mig=advertise.mig_resources(self._advertised.value),
+            offers=advertise.offers_of(self._supply.value.resources),
+            mig=advertise.mig_resources(self._supply.value.resources),
         )
         found = {
             **label.plan_labels((one.spec for one in self._wanted.values()), machine=self._machine),

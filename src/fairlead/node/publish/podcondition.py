@@ -21,9 +21,10 @@ from fairlead.backoff import Backoff
 from fairlead.model.ids import GPUUUID
 from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import podresources
-from fairlead.node.inventory import latest, monitor, pods
+from fairlead.node.inventory import latest, pods
 from fairlead.plan.gpu import attribution, deviceids, podcondition
-from fairlead.plan.gpu.offer import advertise
+from fairlead.plan.gpu.snapshot import Snapshot
+from fairlead.plan.supply import Supply
 from fairlead.store import retry, tracerecorder
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core, gpudevice, meta
@@ -48,13 +49,13 @@ class PodConditions:
         store: Store,
         pods: pods.Pods,
         holdings: podresources.Holdings,
-        snapshots: latest.Latest[monitor.Snapshot],
-        advertised: latest.Latest[tuple[advertise.Advertisement, ...]],
+        snapshots: latest.Latest[Snapshot],
+        supply: latest.Latest[Supply],
         uids: latest.Latest[Mapping[str, str]],
     ) -> None:
         """Take the sources; nothing is read or written before `run`. Args: uids: of this node's GPUDevices, by name."""
         self._node, self._store, self._pods = node, store, pods
-        self._holdings, self._snapshots, self._advertised = holdings, snapshots, advertised
+        self._holdings, self._snapshots, self._supply = holdings, snapshots, supply
         self._queue = WorkQueue("pod conditions", self._work)
         self._uids = uids
         self._written: dict[GPUUUID, tuple[str, tuple[Holder, ...]]] = {}
@@ -92,7 +93,7 @@ class PodConditions:
     def _table(self) -> deviceids.Table:
         """Return the words for each GPU that this machine has, or had: also of those that are offered no more."""
         snapshot = self._snapshots.value
-        advertised = (device for one in self._advertised.value for device in one.devices)
+        advertised = (device for one in self._supply.value.resources for device in one.devices)
         return deviceids.make_table((*snapshot.known.values(), *snapshot.inventory.gpus), advertised)
 
     def _check(self) -> None:

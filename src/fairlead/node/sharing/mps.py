@@ -27,8 +27,6 @@ from fairlead.node.sharing import mpsdaemon, mpsrecord
 from fairlead.plan.sharing import mps
 from fairlead.silicon.port import ComputeModes, MPSProgram
 
-STARTING: Final = "MPSStarting"
-DRAINING: Final = "MPSDraining"
 HELD: Final = "MPSHeldOtherwise"
 DIED: Final = "MPSDaemonDied"
 MISSING: Final = "MPSProgramMissing"
@@ -39,16 +37,7 @@ _GOOD_RUN_S: Final = 60.0
 _HANGING_S: Final = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """How one GPU's daemon is."""
-
-    reason: str = ""
-    """Why replicas are kept back; empty: it is ready."""
-    message: str = ""
-
-
-States = Mapping[GPUUUID, State]
+States = Mapping[GPUUUID, mps.DaemonState]
 Told = Callable[[GPUUUID, str, str], None]
 """Called with the GPU, the reason (empty: ready) and a sentence."""
 
@@ -148,7 +137,7 @@ class Daemons:
             await self._sleep(gpu, CHECK_S)
             return False
         if self.states.value.get(gpu) is None:
-            self._say(gpu, STARTING, "its MPS control daemon has not answered yet")
+            self._say(gpu, mps.STARTING, "its MPS control daemon has not answered yet")
         control = await self._bring_up(gpu, record, wanted[gpu])
         self._say(gpu, "", "its MPS control daemon answers")
         await self._watch(gpu, control, wanted[gpu])
@@ -160,7 +149,9 @@ class Daemons:
             self._forget(gpu)
             return True
         if held is None or gpu in held:
-            self._say(gpu, DRAINING, "pods are clients of its MPS daemon still: it is given away once they have ended")
+            self._say(
+                gpu, mps.DRAINING, "pods are clients of its MPS daemon still: it is given away once they have ended"
+            )
             await self._sleep(gpu, CHECK_S)
             return False
         await self._take_down(gpu, record)
@@ -240,10 +231,10 @@ class Daemons:
 
     def _say(self, gpu: GPUUUID, reason: str, message: str) -> None:
         before = self.states.value.get(gpu)
-        if self.states.set({**self.states.value, gpu: State(reason, message)}):
+        if self.states.set({**self.states.value, gpu: mps.DaemonState(reason, message)}):
             if before is None or before.reason != reason:
                 self._told(gpu, reason, message)
-            if reason and reason != STARTING:
+            if reason and reason != mps.STARTING:
                 telemetry.log.warning("mps daemon not ready", gpu=gpu, reason=reason, error=message)
 
     def _forget(self, gpu: GPUUUID) -> None:

@@ -32,7 +32,7 @@ from fairlead.node.isolation import edits
 from fairlead.node.trace import containerwatch, steps, watchclient
 from fairlead.plan.gpu import attribution as plan
 from fairlead.plan.gpu.attribution import Attempt, Grant
-from fairlead.plan.gpu.offer import advertise
+from fairlead.plan.supply import Supply
 from fairlead.store import tracerecorder
 from fairlead.store.port import Store
 from fairlead.wire.kubelet import deviceplugin
@@ -92,18 +92,18 @@ class ForeignKubelet:
         store: Store,
         pods: pods.Pods,
         holdings: podresources.Holdings,
-        advertised: latest.Latest[tuple[advertise.Advertisement, ...]],
+        supply: latest.Latest[Supply],
         recall: Callable[[Grant], pb.ContainerAllocateResponse | None],
         cdi_folder: Path,
         watch: watchclient.Program,
     ) -> None:
         """Take the sources.
 
-        Args:    advertised: what we serve.   recall: what a plugin answers for a grant now, where its answer
+        Args:    supply: what we serve.   recall: what a plugin answers for a grant now, where its answer
                  then was not seen; None: it cannot say.   watch: how containers are watched.
         """
         self._node, self._store, self._pods, self._holdings = node, store, pods, holdings
-        self._advertised, self._recall, self._cdi_folder = advertised, recall, cdi_folder
+        self._supply, self._recall, self._cdi_folder = supply, recall, cdi_folder
         self._calls: deque[plan.Call] = deque(maxlen=CALLS)
         self._memories: dict[str, _Memory] = {}
         self._began = time.time()
@@ -141,12 +141,12 @@ class ForeignKubelet:
         self._queue.add(uid)
 
     def _resources(self) -> tuple[str, ...]:
-        return tuple(one.resource for one in self._advertised.value)
+        return tuple(one.resource for one in self._supply.value.resources)
 
     async def _follow_resources(self) -> None:
         """Look at every pod again whenever what we serve has changed."""
         known: tuple[str, ...] = ()
-        async for _ in self._advertised.changes():
+        async for _ in self._supply.changes():
             if self._resources() != known:
                 known = self._resources()
                 for pod in self._pods.all():

@@ -151,6 +151,11 @@ def _living(pods: Iterable[core.Pod]) -> dict[tuple[str, str], bool]:
     return alive
 
 
+def concerns(clashes: Mapping[Key, Clash], pod: core.Pod) -> bool:
+    """Return whether one of the clashes is with a pod."""
+    return any((one.holding.namespace, one.holding.pod) == _name(pod) for one in clashes.values())
+
+
 def find_rivals(holders: Sequence[Holder]) -> tuple[Holder, Holder] | None:
     """Return two holders from different pods that have the same part of a GPU, None where there are none.
 

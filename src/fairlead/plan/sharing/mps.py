@@ -30,6 +30,8 @@ CONTAINER_PIPE: Final = "/mps/pipe"
 """Where a container finds the pipes of its daemon."""
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - the container's
 TOO_MANY: Final = "MPSTooManyClients"
+STARTING: Final = "MPSStarting"
+DRAINING: Final = "MPSDraining"
 MEMORY: Final = "memory"
 THREADS: Final = "threads"
 _VOLTA: Final = (7, 0)
@@ -44,6 +46,29 @@ class Daemon:
     memory_mib: int | None
     """Default limit of a client; None: the daemon has none, the containers' environment has."""
     percent: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonState:
+    """How one GPU's control daemon is."""
+
+    reason: str = ""
+    """Why replicas are kept back; empty: it is ready."""
+    message: str = ""
+
+
+def problem(states: Mapping[GPUUUID, DaemonState], means: str, device: Device) -> tuple[str, str] | None:
+    """Return reason and message why a device must not be given away now, None where it may.
+
+    Args: states: of each GPU that has, or is to have, a daemon.   means: by which the device's resource is shared.
+    """
+    state = states.get(device.gpu)
+    if means == MPS and device.replica_of is not None:
+        found = state or DaemonState(STARTING, "its MPS control daemon has not answered yet")
+        return (found.reason, found.message) if found.reason else None
+    if state is None:
+        return None
+    return DRAINING, state.message if state.reason == DRAINING else "its MPS daemon is being ended"
 
 
 def clients_limit(gpu: GPU) -> int:

@@ -15,6 +15,7 @@ import pytest
 from fairlead.model.gpu import EventKind, GPUEvent, GPUHealth, Inventory
 from fairlead.model.ids import GPUUUID
 from fairlead.node.inventory import healthmemory, monitor
+from fairlead.plan.gpu.snapshot import Snapshot
 from tests.unit.node.inventory.test_inventory import (
     DRIVER,
     NO_DRIVER,
@@ -43,7 +44,7 @@ async def _agent(
             task.cancel()
 
 
-def _is_faulty(snapshot: monitor.Snapshot) -> bool:
+def _is_faulty(snapshot: Snapshot) -> bool:
     verdict = snapshot.verdicts.get(GPUUUID("GPU-1"))
     return verdict is not None and not verdict.is_healthy
 

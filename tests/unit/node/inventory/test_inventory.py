@@ -14,6 +14,7 @@ from fairlead.model.gpu import GPU, Driver, EventKind, GPUEvent, GPUHealth, Inve
 from fairlead.model.ids import GPUUUID
 from fairlead.node.inventory import health, latest, monitor
 from fairlead.plan.gpu import health as rules
+from fairlead.plan.gpu.snapshot import Snapshot
 from tests import gpus
 
 PATIENCE_S = 50.0
@@ -74,7 +75,7 @@ async def watching(silicon: ScriptedSilicon, *, rescan_s: float = 60.0) -> Async
             task.cancel()
 
 
-async def until(watch: monitor.InventoryMonitor, condition: Callable[[monitor.Snapshot], bool]) -> monitor.Snapshot:
+async def until(watch: monitor.InventoryMonitor, condition: Callable[[Snapshot], bool]) -> Snapshot:
     async with asyncio.timeout(PATIENCE_S):
         async for snapshot in watch.snapshots.changes():
             if condition(snapshot):
@@ -82,7 +83,7 @@ async def until(watch: monitor.InventoryMonitor, condition: Callable[[monitor.Sn
     raise AssertionError
 
 
-def state(snapshot: monitor.Snapshot, index: int) -> tuple[bool, str]:
+def state(snapshot: Snapshot, index: int) -> tuple[bool, str]:
     verdict = snapshot.verdicts.get(GPUUUID(f"GPU-{index}"), rules.Verdict())
     return verdict.is_healthy, verdict.reason
 

@@ -32,7 +32,7 @@ async def test_a_gpu_that_is_asked_for_goes_into_quarantine_and_says_why(tmp_pat
         quarantines.set({UUIDS[0]: "fan rattles", "GPU-of-another-node": "x"})
         await node.until(0, State.QUARANTINED)
         assert node.row(0).reason == intent.BY_HAND
-        assert node.gate.problem(device(0)) == ("LeaseQuarantined", "fan rattles")
+        assert node.gate.problems.value.get(str(device(0).gpu)) == ("LeaseQuarantined", "fan rattles")
         assert node.state(1) is State.FREE
 
 

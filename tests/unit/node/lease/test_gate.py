@@ -26,10 +26,11 @@ from fairlead.model.driver import DeviceNode, DriverFiles
 from fairlead.model.gpu import GPU, Driver, GPUHealth, Inventory, Vendor
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.node.cdi import specfile, specfiles
-from fairlead.node.inventory import monitor, pods
+from fairlead.node.inventory import pods
 from fairlead.node.lease import gate as gates
 from fairlead.node.lease import gpuholders, ledger, ledgerfile
 from fairlead.plan.gpu.attribution import Holding
+from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.lease import change, settle
 from fairlead.plan.lease.row import Claim, Row, State
 from fairlead.settings import NodeSettings
@@ -51,7 +52,12 @@ def device(number: int, part: int | None = None) -> Device:
     )
 
 
-def snapshot(count: int = 2) -> monitor.Snapshot:
+def problem(gate: gates.Gate, number: int = 0) -> tuple[str, str] | None:
+    """Return why a GPU is withheld; None: it is not."""
+    return gate.problems.value.get(str(device(number).gpu))
+
+
+def snapshot(count: int = 2) -> Snapshot:
     gpus = tuple(
         GPU(uuid=GPUUUID(UUIDS[i]), index=i, minor=i, pci_bus_id=f"0000:0{i}:00.0", name="X", memory_bytes=1)
         for i in range(count)
@@ -60,7 +66,7 @@ def snapshot(count: int = 2) -> monitor.Snapshot:
         DeviceNode(path=f"/dev/nvidia{i}", host_path=f"/dev/nvidia{i}", major=195, minor=i, mode=0o666)
         for i in range(count)
     )
-    return monitor.Snapshot(
+    return Snapshot(
         inventory=Inventory(gpus=gpus, drivers=(Driver(vendor=Vendor.NVIDIA, version="550.1"),)),
         drivers=(DriverFiles(vendor=Vendor.NVIDIA, version="550.1", nodes=nodes),),
         known={gpu.uuid: gpu for gpu in gpus},
@@ -118,7 +124,7 @@ class Node:
         return (*opened, *left)
 
     @contextlib.asynccontextmanager
-    async def agent(self, found: monitor.Snapshot | None = None) -> AsyncIterator[gates.Gate]:
+    async def agent(self, found: Snapshot | None = None) -> AsyncIterator[gates.Gate]:
         """Run the part of the agent that keeps the ledger."""
         known = found or snapshot()
         seen = gpuholders.GPUHolders(
@@ -258,10 +264,10 @@ async def test_w4_a_gpu_of_a_pod_removed_by_force_is_given_to_nobody_while_a_pro
         with pytest.raises(errors.Unavailable) as caught:
             await node.give(0, pod="b")
         assert caught.value.reason == change.NOT_READY
-        assert node.gate.problem(device(0)) == ("DeviceStillOpen", "given back, and not let go by python (pid 7)")
+        assert problem(node.gate) == ("DeviceStillOpen", "given back, and not let go by python (pid 7)")
         node.openers.clear()
         await node.give(0, pod="b")
-        assert node.gate.problem(device(0)) is None
+        assert problem(node.gate) is None
 
 
 async def test_a_gpu_whose_last_process_is_ending_stays_offered_and_allocate_waits_for_it(node: Node) -> None:
@@ -272,7 +278,7 @@ async def test_a_gpu_whose_last_process_is_ending_stays_offered_and_allocate_wai
         node.openers[0] = "python"
         node.forget(0)
         await node.until(0, State.RELEASING)
-        assert node.gate.problem(device(0)) is None
+        assert problem(node.gate) is None
         asyncio.get_running_loop().call_later(0.2, node.openers.clear)
         await node.give(0, pod="b")
         assert (node.state(0), node.history(0).count("closed")) == (State.HELD, 1)
@@ -305,7 +311,7 @@ async def test_a_gpu_whose_last_process_does_not_end_is_offered_no_longer(node: 
         with pytest.raises(errors.Unavailable) as caught:
             await node.give(0, pod="b")
         assert caught.value.reason == change.NOT_READY
-        assert node.gate.problem(device(0)) == ("DeviceStillOpen", "given back, and not let go by python (pid 7)")
+        assert problem(node.gate) == ("DeviceStillOpen", "given back, and not let go by python (pid 7)")
 
 
 async def test_w5_the_spec_of_a_gpu_is_gone_before_the_ledger_releases_it(node: Node) -> None:
@@ -481,7 +487,7 @@ async def test_a_gpu_is_given_to_nobody_while_a_process_of_an_ended_pod_could_op
         await node.until(0, State.RELEASING)
         for _ in range(3):
             await node.gate._round()
-        assert node.gate.problem(device(0)) == (
+        assert problem(node.gate) == (
             "DeviceStillOpen",
             "given back, and not let go by train (pid 8, of a pod that has ended)",
         )
@@ -652,7 +658,7 @@ async def test_a_damaged_ledger_is_set_aside_and_held_gpus_are_found_again(node:
         assert list((node.folder / "lease").glob("ledger.db.damaged-*"))
 
 
-def with_health(found: monitor.Snapshot, health: GPUHealth) -> monitor.Snapshot:
+def with_health(found: Snapshot, health: GPUHealth) -> Snapshot:
     """Return a reading in which the first GPU is not well."""
     first, *others = found.inventory.gpus
     gpus = (dataclasses.replace(first, health=health), *others)
@@ -668,7 +674,7 @@ async def test_a_gpu_whose_memory_failed_under_a_tenant_is_quarantined_and_stays
         with pytest.raises(errors.DeviceFault) as caught:
             await node.give(0, pod="b")
         assert (caught.value.reason, node.state(0)) == (change.KEPT_BACK, State.QUARANTINED)
-        assert gate.problem(device(0)) == (
+        assert problem(gate) == (
             "LeaseQuarantined",
             "memory rows could not be remapped: replace the GPU",
         )
@@ -685,10 +691,10 @@ async def test_a_gpu_that_needs_a_reset_is_not_given_on_until_it_had_one(node: N
         with pytest.raises(errors.Unavailable) as caught:
             await node.give(0, pod="b")
         assert (caught.value.reason, node.state(0)) == (change.NOT_READY, State.DIRTY)
-        assert gate.problem(device(0)) is not None
+        assert problem(gate) is not None
         gate.update(snapshot())
         await node.give(0, pod="b")
-        assert gate.problem(device(0)) is None
+        assert problem(gate) is None
 
 
 async def test_replicas_share_a_gpu_and_it_is_free_when_the_last_is_back(node: Node) -> None:

@@ -15,9 +15,10 @@ from fairlead.kernel import openfiles
 from fairlead.model.driver import DeviceNode, DriverFiles
 from fairlead.model.gpu import GPU, Driver, Inventory, Vendor
 from fairlead.model.ids import GPUUUID, DeviceID
-from fairlead.node.inventory import monitor, pods
+from fairlead.node.inventory import pods
 from fairlead.node.lease import gpuholders
 from fairlead.plan.gpu.attribution import Holding
+from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.lease import settle
 from fairlead.plan.lease.row import Claim, Row, State
 from fairlead.plan.lease.table import Event
@@ -35,10 +36,10 @@ ONE = (PodPlan("A", (0,)), PodPlan("B", (0,)))
 DOUBT = openfiles.Opener(pid=9, name="sibling", cgroups=(), devices=(), doubt="has files registered in an io_uring (1)")
 
 
-def snapshot() -> monitor.Snapshot:
+def snapshot() -> Snapshot:
     gpu = GPU(uuid=GPUUUID(GPU0), index=0, minor=0, pci_bus_id="0000:00:00.0", name="X", memory_bytes=1)
     node = DeviceNode(path="/dev/nvidia0", host_path="/dev/nvidia0", major=1, minor=5, mode=0o666)
-    return monitor.Snapshot(
+    return Snapshot(
         inventory=Inventory(gpus=(gpu,), drivers=(Driver(vendor=Vendor.NVIDIA, version="550.1"),)),
         drivers=(DriverFiles(vendor=Vendor.NVIDIA, version="550.1", nodes=(node,)),),
         known={gpu.uuid: gpu},

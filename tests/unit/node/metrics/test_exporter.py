@@ -13,9 +13,10 @@ from fairlead.model.gpu import EventKind, GPUEvent
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.model.sample import Sample
 from fairlead.node.deviceplugin import podresources
-from fairlead.node.inventory import latest, monitor
+from fairlead.node.inventory import latest
 from fairlead.node.metrics import exporter
 from fairlead.plan.gpu.attribution import Holding
+from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.metrics import chosen
 from fairlead.silicon.sim.silicon import SimulatedSilicon
 
@@ -36,7 +37,7 @@ class Bench:
         self.silicon = SimulatedSilicon(folder / "sim", "h100x8", call_timeout_s=30.0)
         self.sampler = Counting(self.silicon)
         self.now = 100.0
-        self.snapshots: latest.Latest[monitor.Snapshot] = latest.Latest(monitor.Snapshot())
+        self.snapshots: latest.Latest[Snapshot] = latest.Latest(Snapshot())
         self.holdings = podresources.Holdings(folder / "kubelet.sock")
         self.xids = exporter.XIDCounts()
         self.exporter = exporter.Exporter(
@@ -51,7 +52,7 @@ class Bench:
     async def scan(self) -> tuple[GPUUUID, ...]:
         inventory = await self.silicon.scan()
         known = {gpu.uuid: gpu for gpu in inventory.gpus}
-        self.snapshots.set(monitor.Snapshot(inventory=inventory, known=known, is_scanned=True))
+        self.snapshots.set(Snapshot(inventory=inventory, known=known, is_scanned=True))
         return tuple(known)
 
     async def page(self) -> list[str]:

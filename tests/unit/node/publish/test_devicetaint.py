@@ -13,9 +13,10 @@ import pytest
 from fairlead import errors
 from fairlead.control.node import withdraw
 from fairlead.model.ids import MIGUUID
-from fairlead.node.inventory import latest, monitor
+from fairlead.node.inventory import latest
 from fairlead.node.publish import devicetaint
 from fairlead.plan.dra import devicetaint as planner
+from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.store import port
 from fairlead.store.embedded import memory
 from fairlead.wire.kubernetes import core, meta
@@ -162,7 +163,7 @@ _MIG = (
 )
 
 
-def _tainted(found: monitor.Snapshot, *slices: resourceslice.ResourceSlice) -> dict[str, str]:
+def _tainted(found: Snapshot, *slices: resourceslice.ResourceSlice) -> dict[str, str]:
     ill = planner.find_unhealthy(found.known, found.verdicts, found.device_verdicts)
     rules = planner.plan_rules(_NODE, ill, slices, effect="NoSchedule")
     return {one.spec.device_selector.device: one.spec.taint.value for one in rules}

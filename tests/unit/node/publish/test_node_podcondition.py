@@ -15,12 +15,14 @@ import pytest
 from fairlead.model.gpu import GPU, Inventory, Vendor
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.node.deviceplugin import podresources
-from fairlead.node.inventory import latest, monitor, pods
+from fairlead.node.inventory import latest, pods
 from fairlead.node.publish import podcondition
 from fairlead.plan.gpu import health
 from fairlead.plan.gpu import podcondition as plan
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.gpu.offer import advertise
+from fairlead.plan.gpu.snapshot import Snapshot
+from fairlead.plan.supply import Supply
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.kubernetes import core, gpudevice, meta
@@ -43,13 +45,13 @@ class Node:
     def __post_init__(self) -> None:
         gpu = GPU(uuid=UUID, index=0, minor=0, pci_bus_id="0000:01:00.0", name="X", memory_bytes=1)
         self.snapshots = latest.Latest(
-            monitor.Snapshot(
+            Snapshot(
                 inventory=Inventory(gpus=(gpu,)), known={UUID: gpu}, verdicts={UUID: health.Verdict()}, is_scanned=True
             )
         )
         offered = advertise.Advertisement(resource=RESOURCE, vendor=Vendor.NVIDIA, devices=(devices.gpu(UUID),))
         self.uids: latest.Latest[Mapping[str, str]] = latest.Latest({})
-        self.advertised: latest.Latest[tuple[advertise.Advertisement, ...]] = latest.Latest((offered,))
+        self.supply = latest.Latest(Supply(resources=(offered,)))
 
     @contextlib.asynccontextmanager
     async def agent(self) -> AsyncIterator[None]:
@@ -60,7 +62,7 @@ class Node:
             pods=followed,
             holdings=self.holdings,
             snapshots=self.snapshots,
-            advertised=self.advertised,
+            supply=self.supply,
             uids=self.uids,
         )
         async with asyncio.TaskGroup() as tasks:

@@ -11,10 +11,11 @@ import msgspec
 from fairlead.control.node import withdraw
 from fairlead.model.gpu import Driver, Inventory, Vendor
 from fairlead.model.ids import GPUUUID, MIGUUID
-from fairlead.node.inventory import latest, monitor
+from fairlead.node.inventory import latest
 from fairlead.node.publish import nodecondition
 from fairlead.plan.gpu import health
 from fairlead.plan.gpu import nodecondition as planner
+from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.store.embedded import memory
 from fairlead.store.port import Selector
 from fairlead.wire.kubernetes import core, meta
@@ -29,9 +30,9 @@ def ill(reason: str, message: str = "") -> health.Verdict:
     return health.Verdict(state=health.State.FAULTY, reason=reason, message=message)
 
 
-def snapshot(count: int, **broken: str) -> monitor.Snapshot:
+def snapshot(count: int, **broken: str) -> Snapshot:
     found = tuple(gpus.gpu(i) for i in range(count))
-    return monitor.Snapshot(
+    return Snapshot(
         inventory=Inventory(gpus=found, drivers=(Driver(vendor=Vendor.NVIDIA, version="1"),)),
         verdicts={GPUUUID(name.replace("_", "-")): ill(reason, f"{reason}!") for name, reason in broken.items()},
         known={gpu.uuid: gpu for gpu in found},

@@ -12,9 +12,10 @@ import pytest
 from fairlead import errors
 from fairlead.model.gpu import Driver, Inventory, Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.node.inventory import latest, monitor, nodeobject
+from fairlead.node.inventory import latest, nodeobject
 from fairlead.node.publish import objects
 from fairlead.plan.gpu import health
+from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.store import port
 from fairlead.store.embedded import memory
 from fairlead.wire.kubernetes import core, gpudevice, meta
@@ -86,11 +87,11 @@ class Moody:
         await self.inner.delete(kind, name, namespace, grace_s=grace_s, uid=uid)
 
 
-def snapshot(count: int = 2, *, product: str = "Tesla T4", broken: tuple[int, ...] = ()) -> monitor.Snapshot:
+def snapshot(count: int = 2, *, product: str = "Tesla T4", broken: tuple[int, ...] = ()) -> Snapshot:
     found = tuple(gpus.gpu(i, name=product, memory_bytes=15 << 30) for i in range(count))
     verdicts = {GPUUUID(f"GPU-{i}"): health.Verdict(state=health.State.FAULTY, reason="XID79") for i in broken}
     driver = Driver(vendor=Vendor.NVIDIA, version="550.163.01")
-    return monitor.Snapshot(
+    return Snapshot(
         inventory=Inventory(gpus=found, drivers=(driver,)),
         verdicts=verdicts,
         known={gpu.uuid: gpu for gpu in found},
@@ -115,8 +116,8 @@ class World:
         self.mig = objects.MIGPublication()
 
     @contextlib.asynccontextmanager
-    async def publishing(self, first: monitor.Snapshot | None = None) -> AsyncIterator[latest.Latest[monitor.Snapshot]]:
-        snapshots = latest.Latest(first or monitor.Snapshot())
+    async def publishing(self, first: Snapshot | None = None) -> AsyncIterator[latest.Latest[Snapshot]]:
+        snapshots = latest.Latest(first or Snapshot())
         known = nodeobject.NodeObject(NODE, self.store)
         publisher = objects.Publisher(
             known, self.store, snapshots=snapshots, machine="DGX H100", nvidia_resource=RESOURCE, mig=self.mig

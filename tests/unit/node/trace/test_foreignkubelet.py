@@ -23,6 +23,7 @@ from fairlead.node.trace import foreignkubelet, watchclient
 from fairlead.plan import trace
 from fairlead.plan.gpu.attribution import Call, Grant, Holding, Preference
 from fairlead.plan.gpu.offer import advertise
+from fairlead.plan.supply import Supply
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.port import ChangeKind
@@ -72,7 +73,9 @@ class Node:
             store=self.store,
             pods=followed,
             holdings=holdings,
-            advertised=latest.Latest((advertise.Advertisement(resource=GPU, vendor=Vendor.NVIDIA, devices=()),)),
+            supply=latest.Latest(
+                Supply(resources=(advertise.Advertisement(resource=GPU, vendor=Vendor.NVIDIA, devices=()),))
+            ),
             recall=recall,
             cdi_folder=self.folder,
             watch=watchclient.Program(),
