@@ -155,7 +155,7 @@ class _Agent:
         )
         self._mig_strategy = self.of_store.mig.strategy if self.of_store else latest.Latest("")
         self.mig = migparts.compose(
-            settings,
+            settings.node,
             silicon,
             self.of_store,
             holdings=self.holdings,
@@ -165,7 +165,7 @@ class _Agent:
             placement=around.placement,
         )
         self.mps = mpsparts.compose(
-            settings,
+            mpsparts.Folders(state=settings.state.folder, daemons=settings.mps_root),
             silicon,
             boot_id=boot_id,
             holdings=self.holdings,
@@ -195,8 +195,15 @@ class _Agent:
         )
         self.plugins.before_start = mpsparts.StartCheck(self.holdings).check
         self.plugins.answer_by(self._allocate_options(), self._gate.problem)
-        beside = leaseparts.NodeFacts(self.node, silicon, boot_id, is_kubelet_foreign=around.is_kubelet_foreign)
-        self.lease = leaseparts.LeasePart(settings, self.specs, self.of_store, self.holdings, beside)
+        beside = leaseparts.NodeFacts(
+            self.node,
+            silicon,
+            boot_id,
+            folder=settings.lease_folder,
+            root=settings.silicon.root,
+            is_kubelet_foreign=around.is_kubelet_foreign,
+        )
+        self.lease = leaseparts.LeasePart(settings.lease, self.specs, self.of_store, self.holdings, beside)
         self.lease.listen(
             self._offer_again, lambda one: self._note(self.events.gpu_kept_back, one), self._guards["leases"].tell
         )

@@ -25,7 +25,7 @@ from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.lease import verification
 from fairlead.plan.lease.change import Change
 from fairlead.plan.lease.row import State
-from fairlead.settings import Settings
+from fairlead.settings import LeaseSettings
 from fairlead.silicon import port
 
 if TYPE_CHECKING:
@@ -42,6 +42,10 @@ class NodeFacts:
     node: str
     silicon: object
     boot_id: str
+    folder: Path
+    """Where the ledger is, and the reports."""
+    root: Path
+    """Of the machine, whose processes have GPUs open."""
     is_kubelet_foreign: bool = False
 
 
@@ -53,7 +57,7 @@ class LeasePart:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: LeaseSettings,
         specs: specfiles.SpecFiles,
         of_store: storeparts.StoreParts | None,
         holdings: podresources.Holdings,
@@ -80,13 +84,13 @@ class LeasePart:
         self._quarantines: latest.Latest[Mapping[str, str]] = (
             of_store.publisher.quarantines if of_store is not None else latest.Latest({})
         )
-        if settings.lease.ledger != "on":
-            _set_aside(settings.lease_folder / ledgerpath.NAME)
+        if settings.ledger != "on":
+            _set_aside(facts.folder / ledgerpath.NAME)
             return
         seen = gpuholders.GPUHolders(
             holdings.read,
             known=self._pods,
-            find_openers=gpuholders.openers_below(settings.silicon.root),
+            find_openers=gpuholders.openers_below(facts.root),
         )
         specs.hide()
         made = _verifier(settings, seen, facts)
@@ -94,7 +98,7 @@ class LeasePart:
         from fairlead.node.lease import gate
 
         self.gate = found = gate.Gate(
-            settings.lease_folder,
+            facts.folder,
             seen,
             specs,
             boot_id=facts.boot_id,
@@ -161,9 +165,9 @@ class LeasePart:
                 gate.poke()
 
 
-def _verifier(settings: Settings, seen: gpuholders.GPUHolders, facts: NodeFacts) -> verifier.Verifier | None:
+def _verifier(settings: LeaseSettings, seen: gpuholders.GPUHolders, facts: NodeFacts) -> verifier.Verifier | None:
     """Return what verifies GPUs between two tenants; None: their readings are enough. Raises: Unavailable."""
-    reuse = verification.Reuse(settings.lease.reuse)
+    reuse = verification.Reuse(settings.reuse)
     if reuse is verification.Reuse.LOOK:
         return None
     inspector = facts.silicon.inspector() if isinstance(facts.silicon, port.Inspectable) else None
@@ -173,19 +177,19 @@ def _verifier(settings: Settings, seen: gpuholders.GPUHolders, facts: NodeFacts)
     # Loaded only where something is signed: the library takes tens of milliseconds and some megabytes.
     from fairlead.node.lease import signing, verifier
 
-    settings.lease_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    facts.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def may_reset(gpu: str) -> bool:
         found = seen.reading(gpu)
         return found is not None and not found.mig_enabled
 
     return verifier.Verifier(
-        settings.lease_folder,
+        facts.folder,
         inspector,
-        signing.Signer(settings.lease_folder),
+        signing.Signer(facts.folder),
         node=facts.node,
         boot_id=facts.boot_id,
-        policy=verifier.Policy(reuse=reuse, limit_s=settings.lease.verify_s, approvals=int(settings.lease.approvals)),
+        policy=verifier.Policy(reuse=reuse, limit_s=settings.verify_s, approvals=int(settings.approvals)),
         may_reset=may_reset,
     )
 

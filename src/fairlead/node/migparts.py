@@ -17,7 +17,7 @@ from fairlead.node.inventory import latest
 from fairlead.node.mig import configurator, drain
 from fairlead.plan import supply
 from fairlead.plan.gpu.attribution import Holding
-from fairlead.settings import Settings
+from fairlead.settings import NodeSettings
 from fairlead.silicon.port import Partitionable
 from fairlead.store.port import Store
 from fairlead.store.subresource import Placement
@@ -50,7 +50,7 @@ class MIGPart:
 
 
 def compose(
-    settings: Settings,
+    settings: NodeSettings,
     silicon: object,
     of_store: storeparts.StoreParts | None,
     *,
@@ -66,13 +66,13 @@ def compose(
             store, placement: with which pods are evicted where a node may be drained; None: none is.
     """
     partitioner = silicon.partitioner() if isinstance(silicon, Partitionable) else None
-    if partitioner is None or (of_store is None and not settings.node.mig_config):
+    if partitioner is None or (of_store is None and not settings.mig_config):
         return None
     labels = of_store.node.labels if of_store is not None else None
     found = configurator.Configurator(
         partitioner,
-        file=settings.node.mig_config_file,
-        default=settings.node.mig_config,
+        file=settings.mig_config_file,
+        default=settings.mig_config,
         labels=labels,
         in_use=functools.partial(_ask_in_use, holdings),
         state=of_store.mig.state if of_store is not None else latest.Latest(""),
@@ -80,7 +80,7 @@ def compose(
     )
     if placement is not None and store is not None:
         found.drain = drain.Drain(
-            settings.node.mig_drain,
+            settings.mig_drain,
             store,
             placement,
             labels=labels,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from fairlead import errors, telemetry
 from fairlead.model.gpu import GPU
@@ -18,9 +20,18 @@ from fairlead.node.sharing import mpsdaemon
 from fairlead.plan import supply
 from fairlead.plan.gpu import deviceids
 from fairlead.plan.sharing import amounts
-from fairlead.settings import Settings
 from fairlead.silicon.port import ComputeModes, MPSProgram, MPSSilicon
 from fairlead.wire.nvidia.pluginconfig import MPS_AMOUNTS
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Where the part keeps things."""
+
+    state: Path
+    """Records of the daemons."""
+    daemons: Path
+    """The daemons' own folders."""
 
 
 class MPSPart:
@@ -28,7 +39,7 @@ class MPSPart:
 
     def __init__(
         self,
-        settings: Settings,
+        folders: Folders,
         modes: ComputeModes,
         find_program: Callable[[], MPSProgram | None],
         *,
@@ -39,10 +50,10 @@ class MPSPart:
         is_standing_by: Callable[[], bool],
     ) -> None:
         """Compose the daemons; nothing runs yet. The arguments are those of `compose`."""
-        self._root, self._holdings, self._changed = settings.mps_root, holdings, changed
+        self._root, self._holdings, self._changed = folders.daemons, holdings, changed
         self._gpus: Mapping[GPUUUID, GPU] = {}
         machine = daemons.Machine(
-            state=settings.state.folder,
+            state=folders.state,
             root=self._root,
             boot_id=boot_id,
             modes=modes,
@@ -79,7 +90,7 @@ class MPSPart:
 
 
 def compose(
-    settings: Settings,
+    folders: Folders,
     silicon: object,
     *,
     boot_id: str,
@@ -96,7 +107,7 @@ def compose(
     if not isinstance(silicon, MPSSilicon) or (modes := silicon.compute_modes()) is None:
         return None
     return MPSPart(
-        settings,
+        folders,
         modes,
         silicon.mps_program,
         boot_id=boot_id,
