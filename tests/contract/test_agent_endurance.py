@@ -1,4 +1,4 @@
-"""The agent over long times: a hundred thousand allocations, a hundred kubelets; memory, files and tasks stay level."""
+"""The agent over long times: thirty thousand allocations, a hundred kubelets; memory, files and tasks stay level."""
 
 # ruff: noqa: F811  (fixtures of another file)
 
@@ -16,8 +16,8 @@ from tests.contract.test_live_config import plugin_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1100)]
 
-ALLOCATIONS = 100_000
-WARM_UP = 10_000
+ALLOCATIONS = 30_000
+WARM_UP = 5_000
 KUBELETS = 100
 
 
@@ -31,7 +31,7 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-async def test_memory_is_level_over_a_hundred_thousand_allocations(home_folder: Path) -> None:
+async def test_memory_is_level_over_thirty_thousand_allocations(home_folder: Path) -> None:
     home = Home(home_folder, 8)
     async with home.kubelet(), home.agent():
         await home.until_capacity(8, 8)
@@ -48,7 +48,7 @@ async def test_memory_is_level_over_a_hundred_thousand_allocations(home_folder: 
                     await asyncio.sleep(1)  # what follows from the last call is on its way
                     seen[number] = resident_bytes()
         first, last = seen.values()
-        assert last - first < 4 << 20, f"{(last - first) / 1024:.0f} KiB more after {ALLOCATIONS - WARM_UP} calls"
+        assert last - first < 2 << 20, f"{(last - first) / 1024:.0f} KiB more after {ALLOCATIONS - WARM_UP} calls"
 
 
 async def test_a_hundred_kubelets_in_turn_each_find_the_plugin_and_nothing_is_left_of_them(home_folder: Path) -> None:
