@@ -32,6 +32,10 @@ class DeviceNode:
     gid: int = 0
 
 
+MACHINES: Final = {62: "x86_64", 183: "aarch64"}
+"""Processors by e_machine, as uname calls them. Source: the ELF specification's supplements."""
+
+
 @frozen
 class HostFile:
     """One file of the driver's user space (library, tool, firmware, configuration)."""
@@ -45,6 +49,8 @@ class HostFile:
     """For libraries: DT_SONAME's link name where the ldcache has it, `libcuda.so.1`."""
     links: tuple[str, ...] = ()
     """Symbolic links on the host that lead to it, relative to its folder, by file name where they stand beside it."""
+    machine: str = ""
+    """For 64-bit libraries: what they run on, a value of `MACHINES`; empty: something else."""
 
 
 @frozen

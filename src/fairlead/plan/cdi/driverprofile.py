@@ -5,7 +5,8 @@ NVIDIA's toolkit shows. Which part of the driver a file belongs to is `capabilit
 runtime shim narrows a spec.
 
 Instead of hooks, the names by which programs open a library (`libcuda.so.1`) are mounts of the same file: nothing of
-ours runs in a starting container.
+ours runs in a starting container. One of them lies in each folder where an image's linker looks by itself, whatever the
+host's is called.
 Source: NVIDIA driver documentation, "Device files"; `docs/design/cdi.md`.
 """
 
@@ -34,6 +35,14 @@ _FORCED: Final[Mapping[str, str]] = {
     "libnvidia-allocator.so.": "gbm/nvidia-drm_gbm.so",
     "libglxserver_nvidia.so.": "libglxserver_nvidia.so",
 }
+_LINKER_FOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "x86_64": ("/usr/lib/x86_64-linux-gnu", "/usr/lib64"),
+    "aarch64": ("/usr/lib/aarch64-linux-gnu", "/usr/lib64"),
+}
+"""Where glibc looks without a cache, by machine: Debian and its relatives, then the others. Source: ld.so(8)."""
+_PROGRAM_FOLDERS: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+"""What PATH names in nearly every image."""
+_VDPAU: Final = "vdpau"
 
 
 @frozen
@@ -115,12 +124,15 @@ def _names(file: HostFile) -> Iterator[str]:
     """Yield the file's own path, then every other name that leads to it."""
     yield file.path
     folder, name = posixpath.split(file.path)
+    others = set(file.links)
     if file.kind.startswith("library"):
-        others = {*file.links, *([file.soname] if file.soname else [])}
+        others |= {file.soname} if file.soname else set()
         others |= {forced for start, forced in _FORCED.items() if name.startswith(start) and name != forced}
-    else:
-        others = set(file.links)
     yield from (posixpath.join(folder, other) for other in sorted(others))
+    if file.kind == "library" and posixpath.basename(folder) != _VDPAU:
+        yield from (f"{place}/{file.soname or name}" for place in _LINKER_FOLDERS.get(file.machine, ()))
+    if file.kind == "binary" and folder not in _PROGRAM_FOLDERS:
+        yield f"/usr/bin/{name}"
 
 
 def _shows_kind(file: HostFile, profile: Profile) -> bool:

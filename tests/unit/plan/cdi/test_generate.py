@@ -160,6 +160,28 @@ HIDDEN = {
 }
 
 
+@pytest.mark.parametrize(
+    ("machine", "debian"), [("x86_64", "x86_64-linux-gnu"), ("aarch64", "aarch64-linux-gnu"), ("", "")]
+)
+def test_libraries_lie_where_any_images_linker_looks_whatever_the_hosts_folder(machine: str, debian: str) -> None:
+    place = "/usr/local/nvidia/lib64"
+    cuda = f"{place}/libcuda.so.550.1"
+    files = (
+        HostFile(path=cuda, host_path=cuda, kind="library", soname="libcuda.so.1", links=(), machine=machine),
+        HostFile(path=f"{place}/libnvidia-gpucomp.so.550.1", host_path="/x", kind="library", machine=machine),
+        HostFile(path=f"{place}/vdpau/libvdpau_nvidia.so.550.1", host_path="/v", kind="library", machine=machine),
+        HostFile(path="/usr/local/nvidia/bin/nvidia-smi", host_path="/s", kind="binary"),
+        HostFile(path="/usr/sbin/nvidia-debugdump", host_path="/d", kind="binary"),
+    )
+    shown = {mount.container_path: mount.host_path for mount in driverprofile.show_files(files, driverprofile.FULL)}
+    for folder in (f"/usr/lib/{debian}", "/usr/lib64"):
+        assert (shown.get(f"{folder}/libcuda.so.1") == cuda) is bool(machine)
+        assert (f"{folder}/libnvidia-gpucomp.so.550.1" in shown) is bool(machine)
+        assert f"{folder}/libvdpau_nvidia.so.550.1" not in shown
+    assert shown["/usr/bin/nvidia-smi"] == "/s"  # PATH of an image names no folder of this host's
+    assert "/usr/bin/nvidia-debugdump" not in shown
+
+
 def test_a_tenant_sees_no_shared_control_surface() -> None:
     assert mounts_of(made()) & HIDDEN == set()
     assert "/dev/nvidia-modeset" not in [found.path for found in made().edits.device_nodes]

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from fairlead import errors
-from fairlead.model.driver import HostFile
+from fairlead.model.driver import MACHINES, HostFile
 from fairlead.wire.text import ldcache
 
 _NVML: Final = "libnvidia-ml.so.1"
@@ -55,7 +55,10 @@ EXPLICIT: Final = (
 )
 """The vendor-neutral dispatch libraries, by the name programs ask for."""
 _ANCHORS: Final = ("libcuda.so.", "libnvidia-ml.so.")
-_ELF_32: Final = b"\x7fELF\x01"
+_ELF: Final = b"\x7fELF"
+_ELF_32: Final = _ELF + b"\x01"
+_ELF_64: Final = _ELF + b"\x02"
+_E_MACHINE: Final = slice(18, 20)
 
 
 def base_of(root: Path, driver_root: Path) -> Path:
@@ -127,12 +130,14 @@ def _list_folder(base: Path, place: Path, patterns: Iterable[str]) -> Iterator[H
     for name in files:
         path = place / name
         names = tuple(sorted(links.get(name, ())))
+        start = _read_start(path)
         yield HostFile(
             path=inside(base, path),
             host_path=str(path),
-            kind="library32" if _is_32_bit(path) else "library",
+            kind="library32" if start.startswith(_ELF_32) else "library",
             soname=_soname(names),
             links=names,
+            machine=_machine(start),
         )
 
 
@@ -143,7 +148,7 @@ def _list_explicit(base: Path, folder: Path) -> Iterator[HostFile]:
         if not path.exists():
             continue
         real = path.resolve()
-        if real.parent == folder.resolve() and real.is_file() and not _is_32_bit(real):
+        if real.parent == folder.resolve() and real.is_file() and not _read_start(real).startswith(_ELF_32):
             yield HostFile(path=inside(base, path), host_path=str(folder / real.name), kind="explicit")
 
 
@@ -170,9 +175,19 @@ def _soname(links: tuple[str, ...]) -> str | None:
     return next((name for name in links if name.rpartition(".so.")[2].isdigit()), None)
 
 
-def _is_32_bit(path: Path) -> bool:
+def is_elf(path: Path) -> bool:
+    """Return whether a file is a program or library, and no script around one."""
+    return _read_start(path).startswith(_ELF)
+
+
+def _machine(start: bytes) -> str:
+    """Return what a 64-bit library runs on; empty: not known."""
+    return MACHINES.get(int.from_bytes(start[_E_MACHINE], "little"), "") if start.startswith(_ELF_64) else ""
+
+
+def _read_start(path: Path) -> bytes:
     with path.open("rb") as file:
-        return file.read(5) == _ELF_32
+        return file.read(_E_MACHINE.stop)
 
 
 def find_nvml(base: Path, more: Iterable[Path] = ()) -> Path | None:

@@ -79,8 +79,10 @@ def list_others(base: Path, root: Path, version: str | None, configs: Iterable[P
 
 
 def _binaries(base: Path) -> Iterator[HostFile]:
+    """Yield each program: the first that is none of the scripts that machines put around a driver in another folder."""
     for name in BINARIES:
-        path = next((base / f / name for f in BINARY_FOLDERS if (base / f / name).is_file()), None)
+        here = [base / f / name for f in BINARY_FOLDERS if (base / f / name).is_file()]
+        path = next((one for one in here if library.is_elf(one)), next(iter(here), None))
         if path is not None:
             yield HostFile(path=library.inside(base, path), host_path=str(path), kind="binary")
 

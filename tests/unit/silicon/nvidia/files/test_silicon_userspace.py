@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.model.driver import HostFile
 from fairlead.silicon.nvidia.files import driver, library, userspace
+from fairlead.silicon.sim import elf
 from tests.unit.silicon.nvidia.files import moderoot
 
 VERSION = moderoot.VERSION
@@ -115,3 +116,32 @@ def test_capabilities_of_instances_are_read_where_the_list_of_all_is_missing(tmp
     assert driver.list_mig_minors(tmp_path) == [("gpu0/gi1/access", 12), ("gpu0/gi1/ci0/access", 13)]
     moderoot.write(tmp_path / "proc/driver/nvidia-caps/mig-minors", "gpu0/gi1/access 22\n")
     assert driver.list_mig_minors(tmp_path) == [("gpu0/gi1/access", 22)]
+
+
+def test_a_program_goes_before_a_script_that_was_put_around_it(tmp_path: Path) -> None:
+    script = moderoot.write(tmp_path / "usr/bin/nvidia-smi", '#!/bin/sh\nexec /usr/local/nvidia/bin/nvidia-smi "$@"\n')
+    assert found(tmp_path, "binary") == {"/usr/bin/nvidia-smi": "/usr/bin/nvidia-smi"}
+    program = tmp_path / "usr/local/nvidia/bin/nvidia-smi"
+    program.parent.mkdir(parents=True)
+    program.write_bytes(elf.library("none.so"))
+    assert script.exists()
+    assert found(tmp_path, "binary") == {"/usr/local/nvidia/bin/nvidia-smi": "/usr/local/nvidia/bin/nvidia-smi"}
+
+
+@pytest.mark.parametrize(
+    ("start", "kind", "machine"),
+    [
+        (b"\x7fELF\x02\x01" + bytes(12) + b"\x3e\x00", "library", "x86_64"),
+        (b"\x7fELF\x02\x01" + bytes(12) + b"\xb7\x00", "library", "aarch64"),
+        (b"\x7fELF\x02\x01" + bytes(12) + b"\xf3\x00", "library", ""),  # RISC-V: no table of ours has it
+        (b"\x7fELF\x01\x01" + bytes(12) + b"\x3e\x00", "library32", ""),  # x32
+        (b"\x7fELF\x02", "library", ""),
+        (b"", "library", ""),
+    ],
+)
+def test_a_library_says_what_it_runs_on(start: bytes, kind: str, machine: str, tmp_path: Path) -> None:
+    path = tmp_path / "usr/lib64" / f"libcuda.so.{VERSION}"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(start)
+    (one,) = library.list_libraries(tmp_path, [path.parent], VERSION)
+    assert (one.kind, one.machine) == (kind, machine)
