@@ -80,6 +80,8 @@ class Part:
     memory_clock_mhz: int
     brand: int = _BRAND_NVIDIA
     """NVML_BRAND_*."""
+    has_memory_sensor: bool = False
+    """Whether the memory has a thermometer of its own, as stacked memory has."""
     mig: tuple[MIGRow, ...] = ()
     """Empty: the part cannot be partitioned."""
 
@@ -217,6 +219,7 @@ def _part(key: str, row: Mapping[str, Any], shapes: Mapping[str, Any]) -> Part:
         sm_clock_mhz=_count(row.get("sm_clock_mhz", 1500)),
         memory_clock_mhz=_count(row.get("memory_clock_mhz", 1500)),
         brand=_count(row.get("brand", _BRAND_NVIDIA), 0xFF),
+        has_memory_sensor=bool(row.get("memory_sensor", False)),
         mig=_mig(row["mig"], shapes) if "mig" in row else (),
     )
 

@@ -7,9 +7,12 @@ from typing import Any, Final
 from fairlead.silicon.sim import load, machine, profile
 from fairlead.silicon.sim.nvml import abi, scope
 
+_FIELD_MEMORY_TEMPERATURE: Final = 82
 _FIELD_LINK_COUNT: Final = 91
 _FIELD_RECOVERY_ACTION: Final = 230
 _VALUE_UINT: Final = 1
+_MEMORY_WARMER_C: Final = 5
+"""Between the memory of an H100 and its processor, as one at rest said."""
 _TEMPERATURE_V1: Final = 0x100000C
 _MEMORY_V2: Final = 0x2000028
 _MIB: Final = 1 << 20
@@ -175,6 +178,8 @@ def nvmlDeviceGetFieldValues(host: machine.Machine, device: Any, count: Any, val
     fields = {_FIELD_LINK_COUNT: gpu.board.part.nvlinks if gpu.board.nvlink != "none" else 0}
     if gpu.board.part.compute_capability >= (8, 0):
         fields[_FIELD_RECOVERY_ACTION] = gpu.recovery_action
+    if gpu.board.part.has_memory_sensor:
+        fields[_FIELD_MEMORY_TEMPERATURE] = host.read(gpu).temperature_c + _MEMORY_WARMER_C
     for value in abi.target(values)[: abi.number(count)]:
         known = value.fieldId in fields
         value.nvmlReturn = abi.SUCCESS if known else abi.NOT_SUPPORTED
