@@ -91,6 +91,8 @@ class LeasePart:
             holdings.read,
             known=self._pods,
             find_openers=gpuholders.openers_below(facts.root),
+            list_programs=_list_programs(settings, facts),
+            root=gpuholders.host_root(facts.root),
         )
         specs.hide()
         made = _verifier(settings, seen, facts)
@@ -131,10 +133,9 @@ class LeasePart:
             return self.gate.problems.value
         return {gpu: (asked.REASON, why) for gpu, why in self._quarantines.value.items() if why}
 
-    def states(self) -> dict[str, str]:
-        """Return the state of each GPU in the ledger, by UUID; empty: there is none."""
-        rows = self.gate.rows.value if self.gate is not None else {}
-        return {key: row.state.value for key, row in rows.items()}
+    def states(self) -> dict[str, str] | None:
+        """Return the state of each GPU in the ledger, by UUID, as far as it has been looked at; None: no ledger."""
+        return {key: row.state.value for key, row in self.gate.rows.value.items()} if self.gate is not None else None
 
     def unverified(self, namespace: str) -> tuple[str, ...]:
         """Return the GPUs that containers of a namespace have or had, neither clean nor kept back since."""
@@ -163,6 +164,13 @@ class LeasePart:
                 # A first list without pods calls no listener; a round is due all the same, for what it lets go of.
                 await self._pods.listed.wait()
                 gate.poke()
+
+
+def _list_programs(settings: LeaseSettings, facts: NodeFacts) -> gpuholders.ListPrograms | None:
+    """Return who tells of programs on GPUs; None: neighbours do not matter, or no driver here tells."""
+    if settings.neighbours == "refuse" and isinstance(facts.silicon, port.Watchable):
+        return facts.silicon.list_programs
+    return None
 
 
 def _verifier(settings: LeaseSettings, seen: gpuholders.GPUHolders, facts: NodeFacts) -> verifier.Verifier | None:

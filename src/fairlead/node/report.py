@@ -34,8 +34,8 @@ class AgentReport:
     """Resources that a kubelet has taken in since the agent began."""
     cdi_names: frozenset[str]
     """Qualified names in the specs on disk when the agent became ready."""
-    leases: Callable[[], Mapping[str, str]]
-    """Gives the state of each GPU in the node's ledger, by UUID; empty: there is none."""
+    leases: Callable[[], Mapping[str, str] | None]
+    """Gives the state of each GPU in the node's ledger, by UUID; None: there is no ledger."""
     unverified: Callable[[str], tuple[str, ...]]
     """Gives the GPUs that containers of a namespace have or had, and that the ledger is not done with."""
     holders_problem: Callable[[], str]

@@ -258,6 +258,12 @@ class LeaseSettings:
         "force may share its GPU with the next one",
         choices=("off", "on"),
     )
+    neighbours: str = row(
+        "refuse",
+        text="programs on a GPU that no pod has (a person's own, another engine's container), as the driver tells: "
+        "refuse keeps the GPU back until they have ended, ignore gives it away beside them",
+        choices=("refuse", "ignore"),
+    )
     reuse: str = row(
         "look",
         text="what a GPU goes through before the next tenant gets it, each with all before it: look (nobody has it, "

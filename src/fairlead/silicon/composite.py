@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from fairlead import errors, telemetry
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory
+from fairlead.model.ids import GPUUUID
 from fairlead.model.sample import Sample
 from fairlead.silicon import port, vendors
 
@@ -72,6 +73,12 @@ class CompositeSilicon:
         """Return the first that is installed: only NVIDIA's driver has one."""
         able = [part.mps_program() for part in self._parts if isinstance(part, port.MPSSilicon)]
         return next((one for one in able if one is not None), None)
+
+    async def list_programs(self, gpus: Collection[GPUUUID]) -> Mapping[GPUUUID, tuple[int, ...]]:
+        """Return what each vendor's driver tells; see the port."""
+        able = [part for part in self._parts if isinstance(part, port.Watchable)]
+        answers = await asyncio.gather(*(part.list_programs(gpus) for part in able))
+        return {gpu: pids for answer in answers for gpu, pids in answer.items()}
 
     def inspector(self) -> port.Inspector | None:
         """Return the first vendor's that has one: only NVIDIA's GPUs are verified so far."""

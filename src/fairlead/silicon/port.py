@@ -7,7 +7,7 @@ hanging service.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -155,6 +155,18 @@ class MPSSilicon(Protocol):
 
     def mps_program(self) -> MPSProgram | None:
         """Return the driver's MPS control program; None: it is not installed."""
+        ...
+
+
+@runtime_checkable
+class Watchable(Protocol):
+    """Silicon whose driver tells which programs calculate on a GPU."""
+
+    async def list_programs(self, gpus: Collection[GPUUUID]) -> Mapping[GPUUUID, tuple[int, ...]]:
+        """Return the pids of the programs that have memory on these GPUs, of those that have any.
+
+        A GPU that does not answer in time has none: whether it is well, its health says.
+        """
         ...
 
 

@@ -59,6 +59,7 @@ RETRY_S: Final = 1.0
 _MOST_ROUNDS: Final = 4
 """Most looks in a row at one GPU: released, closed, cleaned, and one more."""
 STILL_OPEN: Final = "DeviceStillOpen"
+USED: Final = "UsedByNeighbour"
 _KEPT_BACK: Final = frozenset({State.QUARANTINED, State.MAINTENANCE, State.GONE})
 _CLEANED: Final = frozenset({State.DIRTY, State.SCRUBBING, State.VERIFYING})
 NOT_OPEN: Final = "LedgerNotOpen"
@@ -137,6 +138,7 @@ class Gate:
 
     async def _hold(self, asks: tuple[change.Ask, ...], limit: asyncio.Timeout) -> None:
         facts = Facts(at=self._clock(), boot_id=self._boot_id)
+        await self._doubt_used([ask.key for ask in asks])
         try:
             await self._act(lambda rows: change.plan_hold(rows, asks, facts=facts))
         except errors.FairleadError as error:
@@ -157,6 +159,16 @@ class Gate:
         # Only the embedded kubelet asks again: a real one lists no init containers, and asks once for each container.
         again = frozenset[str]() if self._is_kubelet_foreign else ids
         await self._act(lambda rows: change.plan_hold(rows, asks, facts=facts, listed=again))
+
+    async def _doubt_used(self, keys: Sequence[str]) -> None:
+        """Take free GPUs out of what can be given away where a program that no pod has is on them now."""
+        known = self._opened().rows.value
+        free = [row for key in keys if (row := known.get(key)) is not None and row.state is State.FREE]
+        used = await self._holders.find_neighbours(free)
+        if used:
+            async with self._settling:
+                await self._settle(list(used), await self._holders.list_holdings())
+            self._tell_problems()
 
     async def _until_let_go(
         self, keys: Sequence[str], listed: gpuholders.Listed, limit: asyncio.Timeout, *, asked: frozenset[str]
@@ -201,10 +213,13 @@ class Gate:
 
     def _tell_problems(self) -> None:
         found: dict[str, tuple[str, str]] = {}
-        for key, row in self.rows.value.items():
+        unseen = {str(uuid): Row(key=str(uuid), boot_id=self._boot_id) for uuid in self._holders.snapshot.known}
+        for key, row in {**unseen, **self.rows.value}.items():
             openers = self._holders.openers.of(row)
             if row.state in _KEPT_BACK:
                 found[key] = (f"Lease{row.state.value}", row.message or row.reason or row.state.value)
+            elif neighbours := self._holders.openers.neighbours(row):
+                found[key] = (USED, f"used by {', '.join(neighbours)}, which no pod has")
             elif self._holders.openers.is_ending(row):
                 continue
             elif openers:

@@ -23,7 +23,9 @@ from typing import Final
 from fairlead.kernel import openfiles
 from fairlead.model import cdikind, replica
 from fairlead.model.gpu import GPU
+from fairlead.model.ids import GPUUUID
 from fairlead.node.inventory import pods
+from fairlead.node.lease import neighbours
 from fairlead.node.lease import openers as gpuopeners
 from fairlead.plan.gpu import deviceids
 from fairlead.plan.gpu.attribution import Holding
@@ -34,11 +36,17 @@ from fairlead.wire.kubernetes import core
 
 _POD_UID: Final = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
+_SERVES: Final = "nvidia-cuda-mps"
+"""An MPS server is there for its clients, and the driver tells of those too."""
+_UNHELD: Final = frozenset({State.UNKNOWN, State.DIRTY, State.FREE})
+"""States in which a program on the GPU is nobody's that the ledger knows."""
 _CLOSING: Final = frozenset({State.UNKNOWN, State.RELEASING, State.DIRTY, State.SCRUBBING, State.VERIFYING})
 
 Listed = tuple[Holding, ...]
 ListHoldings = Callable[[], Awaitable[Listed]]
 """Asks the kubelet now. Raises: Unavailable."""
+ListPrograms = Callable[[Collection[GPUUUID]], Awaitable[Mapping[GPUUUID, tuple[int, ...]]]]
+"""Asks the driver which programs are on GPUs, by pid, as `port.Watchable.list_programs` does."""
 FindOpeners = Callable[[frozenset[openfiles.Number], frozenset[str]], tuple[openfiles.Opener, ...]]
 """Looks through the host's processes, as `openfiles.find_openers` does; called in a thread."""
 
@@ -52,16 +60,20 @@ class GPUHolders:
         *,
         known: pods.Pods | None,
         find_openers: FindOpeners,
+        list_programs: ListPrograms | None = None,
+        root: Path = Path("/"),
         patience_s: float = gpuopeners.PATIENCE_S,
     ) -> None:
         """Take the sources.
 
         Args: known: this node's pods; None: the agent has no store.
+              list_programs: finds neighbours; None: they do not matter.   root: where /proc of the host is.
               patience_s: seconds for which a GPU stays offered that was given back and is open still.
         """
         self.openers: Final = gpuopeners.Openers(patience_s=patience_s)
         """What `look` saw last."""
         self._list, self._pods, self._find_openers = list_holdings, known, find_openers
+        self._list_programs, self._root = list_programs, root
         self._snapshot = Snapshot()
         self._numbers: Mapping[str, frozenset[openfiles.Number]] = {}
         self._table: deviceids.Table = {}
@@ -125,20 +137,39 @@ class GPUHolders:
         uids = frozenset(claim.uid for row in rows if row.state in _CLOSING for claim in row.claims if claim.uid)
         groups = frozenset(f"pod{form}" for uid in uids for form in (uid, uid.replace("-", "_")))
         openers = await asyncio.to_thread(self._find_openers, numbers, groups) if numbers or groups else ()
-        alive = self._alive()
+        alive, neighbours = self._alive(), await self.find_neighbours(rows)
         seen = {
             row.key: Seen(
                 claims=claims.get(row.key, ()),
                 openers=tuple(found for one in openers if (found := self._in_words(row, one, listed))),
                 doubts=tuple(f"{one.name} (pid {one.pid}, {one.doubt})" for one in self._doubts(row, openers, listed)),
+                neighbours=neighbours.get(row.key, ()),
                 asked=asked,
                 living=self._living(row.claims, alive),
             )
             for row in rows
         }
         for row in rows:
-            self.openers.saw(row, seen[row.key].processes)
+            self.openers.saw(row, seen[row.key].processes, seen[row.key].neighbours)
         return seen
+
+    async def find_neighbours(self, rows: Collection[Row]) -> dict[str, tuple[str, ...]]:
+        """Return in words the programs that no living pod has, by GPU, of GPUs that the ledger gave nobody."""
+        asked = {GPUUUID(row.key) for row in rows if row.state in _UNHELD}
+        if self._list_programs is None or not asked:
+            return {}
+        told = await self._list_programs(asked)
+        found = {str(gpu): tuple(filter(None, map(self._neighbour, pids))) for gpu, pids in told.items()}
+        return {key: words for key, words in found.items() if words}
+
+    def _neighbour(self, pid: int) -> str:
+        """Return a program in words; "": it has ended meanwhile, serves MPS, or is of a pod that lives (a monitor)."""
+        one = neighbours.read(self._root, pid)
+        if one is None or one.name.startswith(_SERVES):
+            return ""
+        uid = _first_uid(one.cgroups)
+        pod = self._pods.find(uid) if uid and self._pods is not None else None
+        return "" if pod is not None and not self._has_ended(uid) else one.words
 
     def _in_words(self, row: Row, one: openfiles.Opener, listed: Listed) -> str:
         """Return which process has a GPU, or could still take it; "": it has nothing to do with it."""
@@ -251,8 +282,12 @@ class GPUHolders:
 
 def _pod_uid(one: openfiles.Opener) -> str:
     """Return the uid of the pod that a process is of; "": its cgroups name none, or several."""
+    return _first_uid(one.cgroups)
+
+
+def _first_uid(cgroups: Iterable[str]) -> str:
     # The first in a path is the pod's own; below it a container may name cgroups as it likes.
-    uids = {uid.group(1).replace("_", "-") for path in one.cgroups if (uid := _POD_UID.search(path))}
+    uids = {uid.group(1).replace("_", "-") for path in cgroups if (uid := _POD_UID.search(path))}
     return uids.pop() if len(uids) == 1 else ""
 
 
@@ -266,7 +301,11 @@ def openers_below(root: Path) -> FindOpeners:
     """Return what looks through the processes of the host whose /proc is below a root."""
 
     def find(numbers: frozenset[openfiles.Number], groups: frozenset[str]) -> tuple[openfiles.Opener, ...]:
-        there = root if (root / "proc/1").exists() else Path("/")
-        return openfiles.find_openers(numbers, groups=groups, root=there)
+        return openfiles.find_openers(numbers, groups=groups, root=host_root(root))
 
     return find
+
+
+def host_root(root: Path) -> Path:
+    """Return where /proc of the host is: below this root, or our own where nothing is there."""
+    return root if (root / "proc/1").exists() else Path("/")

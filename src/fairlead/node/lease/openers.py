@@ -27,12 +27,13 @@ class Openers:
         """Know none yet.   Args: patience_s: seconds.   clock: monotonic, in seconds."""
         self._patience_s, self._clock = patience_s, clock
         self._processes: dict[str, tuple[str, ...]] = {}
+        self._neighbours: dict[str, tuple[str, ...]] = {}
         self._since: dict[str, float] = {}
 
-    def saw(self, row: Row, processes: tuple[str, ...]) -> None:
-        """Take in a look at a GPU whose row was this one."""
-        self._processes[row.key] = processes
-        if row.state in _GIVEN_BACK and processes:
+    def saw(self, row: Row, processes: tuple[str, ...], neighbours: tuple[str, ...] = ()) -> None:
+        """Take in a look at a GPU whose row was this one. Args: neighbours: those of its programs that no pod has."""
+        self._processes[row.key], self._neighbours[row.key] = processes, neighbours
+        if row.state in _GIVEN_BACK and set(processes) - set(neighbours):
             self._since.setdefault(row.key, self._clock())
         else:
             self._since.pop(row.key, None)
@@ -40,6 +41,10 @@ class Openers:
     def of(self, row: Row) -> tuple[str, ...]:
         """Return the processes that keep a GPU from its next tenant; none where the ledger does not wait for them."""
         return self._processes.get(row.key, ()) if row.state in _WAITING else ()
+
+    def neighbours(self, row: Row) -> tuple[str, ...]:
+        """Return the programs on a GPU that no pod has; none where a pod has the GPU."""
+        return self._neighbours.get(row.key, ()) if row.state in _WAITING else ()
 
     def is_ending(self, row: Row) -> bool:
         """Return whether a GPU is kept by processes that have not had the time yet to end."""

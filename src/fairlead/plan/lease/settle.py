@@ -32,6 +32,8 @@ class Seen:
     """Processes that have it open, or of ended pods that could open it, in words."""
     doubts: tuple[str, ...] = ()
     """Processes with files that may be it: no release goes past them, and none of them is a reason for quarantine."""
+    neighbours: tuple[str, ...] = ()
+    """Programs on it that no pod has, as the driver tells: nobody gets it beside them, and it may take them hours."""
     asked: frozenset[str] = frozenset()
     """Devices that the kubelet asks for at this moment: it has forgotten who had them."""
     living: frozenset[str] = frozenset()
@@ -39,8 +41,8 @@ class Seen:
 
     @property
     def processes(self) -> tuple[str, ...]:
-        """Return what a release must wait for."""
-        return self.openers + self.doubts
+        """Return what the next tenant must wait for."""
+        return self.openers + self.doubts + self.neighbours
 
 
 def plan_steps(

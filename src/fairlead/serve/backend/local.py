@@ -18,6 +18,7 @@ from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPU, Inventory
 from fairlead.model.sample import Sample
 from fairlead.plan.gpu.offer import advertise
+from fairlead.plan.lease.row import State
 from fairlead.plan.metering.price import Pricing
 from fairlead.plan.pod import machine, podstate
 from fairlead.serve.backend import hardware, port, vgpus, volumes
@@ -70,8 +71,8 @@ class Readings:
     scan: Callable[[], Inventory]
     """Returns the latest scan."""
     drivers: Callable[[], tuple[DriverFiles, ...]]
-    leases: Callable[[], Mapping[str, str]] = dict
-    """Returns the state of each GPU in the node's ledger, by UUID; empty: there is none."""
+    leases: Callable[[], Mapping[str, str] | None] = lambda: None
+    """Returns the state of each GPU that the node's ledger has looked at, by UUID; None: there is no ledger."""
     advertised: Callable[[], tuple[advertise.Advertisement, ...]] = tuple
     """Returns what the device plugin offers."""
     sampler: Sampler | None = None
@@ -194,7 +195,7 @@ class LocalHardware:
     def _shown(
         self, gpu: GPU, holders: dict[str, list[hardware.Holder]], verdicts: dict[str, GPUDevice]
     ) -> hardware.GPUView:
-        verdict = verdicts.get(gpu.uuid)
+        verdict, states = verdicts.get(gpu.uuid), self.readings.leases()
         return hardware.GPUView(
             gpu=gpu,
             node=self.node,
@@ -206,7 +207,7 @@ class LocalHardware:
             resource=verdict.spec.resource if verdict else "",
             sharing=verdict.spec.sharing if verdict else "",
             replicas=verdict.spec.replicas if verdict else 0,
-            lease=self.readings.leases().get(gpu.uuid, ""),
+            lease="" if states is None else states.get(gpu.uuid, State.UNKNOWN.value),
         )
 
     async def _verdicts(self) -> dict[str, GPUDevice]:

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
 from fairlead import errors
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory
+from fairlead.model.ids import GPUUUID
 from fairlead.model.sample import Sample
 from fairlead.silicon import eventbus, knowngpus, port
-from fairlead.silicon.nvidia import asynccalls, computemode, inspector, partitioner, scanner, watcher
+from fairlead.silicon.nvidia import asynccalls, computemode, inspector, partitioner, programs, scanner, watcher
 from fairlead.silicon.nvidia.counters import profiler, sampler
 from fairlead.silicon.nvidia.files import driver, modefiles
 
@@ -57,7 +58,7 @@ class NVMLSilicon:
         self._root, self._driver_root, self._search = root, driver_root, search
         self._call_timeout_s = call_timeout_s
         self._scanning = asyncio.Lock()
-        self._partitioning, self._moding = asyncio.Lock(), asyncio.Lock()
+        self._partitioning, self._moding, self._asking = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
         self._profiler = profiler.Profiler()
         self._threads = asynccalls.AsyncCallThreads("nvml")
         self._events = eventbus.EventBus()
@@ -107,6 +108,15 @@ class NVMLSilicon:
         }
         answers = await self._threads.run_all(calls, timeout_s=within_s)
         return tuple(sample for answer in answers.values() if isinstance(answer, tuple) for sample in answer)
+
+    async def list_programs(self, gpus: Collection[GPUUUID]) -> Mapping[GPUUUID, tuple[int, ...]]:
+        """Return the pids of the programs that calculate on GPUs now; see the port."""
+        read = functools.partial(programs.read, self._scanner.open, tuple(gpus))
+        try:
+            async with self._asking:
+                return await self._threads.run("programs", read, timeout_s=programs.LIMIT_S)
+        except errors.FairleadError:
+            return {}
 
     def partitioner(self) -> partitioner.NVMLPartitioner:
         """Return who partitions these GPUs; see the port's Partitioner."""

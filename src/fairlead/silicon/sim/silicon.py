@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ import fairlead
 from fairlead import errors
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory
+from fairlead.model.ids import GPUUUID
 from fairlead.model.sample import Sample
 from fairlead.silicon import port
 from fairlead.silicon.nvidia import nvml
@@ -24,6 +25,8 @@ from fairlead.silicon.sim import host
 _PROBE_S: Final = 0.2
 _MPS_CONTROL: Final = Path(fairlead.__file__).parent / "kernel/programs/mpscontrol.py"
 """Run as a program, never imported: it starts processes of its own."""
+_PROGRAM: Final = 1
+"""The pid of what a fault puts on a GPU, as the simulated library tells it."""
 
 
 class SimulatedSilicon(host.SimulatedHost):
@@ -93,6 +96,13 @@ class SimulatedSilicon(host.SimulatedHost):
                 raise errors.Conflict(message, reason="MIGInUse", hint="stop what runs on it first")
             found.reset_hardware()
             self.machine.layout_changed(found)
+
+    async def list_programs(self, gpus: Collection[GPUUUID]) -> Mapping[GPUUUID, tuple[int, ...]]:
+        """Return those that a fault has put on GPUs; programs of containers have no pid here."""
+        with self.machine.lock:
+            self.machine.take_up()
+            busy = (GPUUUID(one.board.uuid) for one in self.machine.gpus if one.processes)
+            return {uuid: (_PROGRAM,) for uuid in busy if uuid in gpus}
 
     def inspector(self) -> port.Inspector:
         """Return who reads and cleans the GPUs, by the real calls over the simulated library."""

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -84,6 +84,8 @@ class Node:
     """Pod by device id, as the kubelet lists them."""
     openers: dict[int, str] = field(default_factory=dict)
     """Name of the process that has a GPU open, by the GPU's number."""
+    programs: dict[int, int] = field(default_factory=dict)
+    """Pid of the program that the driver tells of on a GPU, by the GPU's number."""
     outliving: list[openfiles.Opener] = field(default_factory=list)
     """Processes of pods, which have nothing open."""
     is_kubelet_there: bool = True
@@ -123,12 +125,19 @@ class Node:
         )
         return (*opened, *left)
 
+    async def list_programs(self, gpus: Collection[GPUUUID]) -> dict[GPUUUID, tuple[int, ...]]:
+        return {device(number).gpu: (pid,) for number, pid in self.programs.items() if device(number).gpu in gpus}
+
     @contextlib.asynccontextmanager
     async def agent(self, found: Snapshot | None = None) -> AsyncIterator[gates.Gate]:
         """Run the part of the agent that keeps the ledger."""
         known = found or snapshot()
         seen = gpuholders.GPUHolders(
-            self.list_holdings, known=self.pods, find_openers=self.find_openers, patience_s=self.patience_s
+            self.list_holdings,
+            known=self.pods,
+            find_openers=self.find_openers,
+            list_programs=self.list_programs,
+            patience_s=self.patience_s,
         )
         recipe = specfile.allocation_recipe_of(NodeSettings())
         self.specs = specfiles.SpecFiles(self.folder / "cdi", recipe=recipe, stamping="none")
