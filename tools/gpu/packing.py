@@ -42,9 +42,15 @@ def main(arguments: Sequence[str]) -> int:
     """Make the pack; returns 1 where it is too large."""
     parser = argparse.ArgumentParser(prog="tools/gpu/pack", description="pack the GPU check for another machine")
     parser.add_argument("--python", default="3.12", metavar="VERSION", help="the Python there  [default: 3.12]")
+    parser.add_argument(
+        "--with", action="append", default=[], type=Path, metavar="FILE", dest="more", help="a further program"
+    )
     given = parser.parse_args(arguments)
     if not re.fullmatch(r"3\.\d{1,2}", given.python):
         print(f'"{given.python}" is no version of Python, such as 3.12', file=sys.stderr)
+        return 2
+    if missing := [str(path) for path in given.more if not path.is_file()]:
+        print(f"{', '.join(missing)}: no such program", file=sys.stderr)
         return 2
     _TARGET.mkdir(parents=True, exist_ok=True)
     archive = _TARGET / "pack.tar.xz"
@@ -52,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         stage = Path(name)
         (stage / "python-version").write_text(given.python)
         _site(stage / "site", given.python)
-        programs = _programs(stage)
+        programs = _programs(stage, given.more)
         _files(stage / "tree")
         _compress(stage, archive)
         sizes = {part.name: _size(part) for part in sorted(stage.iterdir())}
@@ -122,15 +128,15 @@ def _closure(names: set[str]) -> set[str]:
     return found
 
 
-def _programs(stage: Path) -> list[str]:
-    """Copy programs and what they are linked to; returns those that are here."""
+def _programs(stage: Path, more: Sequence[Path]) -> list[str]:
+    """Copy programs and what they are linked to; returns those that are here. Args: more: beside the usual ones."""
     for part in ("bin", "lib", "etc/containers"):
         (stage / part).mkdir(parents=True)
     for name, text in _ENGINE_FILES.items():
         (stage / "etc/containers" / name).write_text(text)
     found = []
-    for name in _PROGRAMS:
-        path = shutil.which(name)
+    usual = [(name, shutil.which(name)) for name in _PROGRAMS]
+    for name, path in (*usual, *((one.name, str(one)) for one in more)):
         if path is None:
             continue
         found.append(name)

@@ -25,7 +25,7 @@ from tools.gpu import outcome
 
 _SUBREAPER: Final = 36
 _GRACE_S: Final = 5.0
-_TOTAL_S: Final = 360.0
+_TOTAL_S: Final = 540.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +43,11 @@ PARTS: Final = (
     Part(name="contract", title="the silicon contract on this driver", limit_s=60),
     Part(name="specs", title="CDI specs and the driver's files", limit_s=40),
     Part(name="containers", title="containers by runc and crun", limit_s=90),
-    Part(name="service", title="agent, embedded kubelet, metrics, trace", limit_s=90),
+    Part(name="service", title="agent, embedded kubelet, metrics, trace", limit_s=120),
+    Part(name="lifecycle", title="attach, a killed service, replicas, verification", limit_s=120),
     Part(name="holders", title="who has a GPU open", limit_s=25),
     Part(name="timings", title="time and memory", limit_s=40, is_required=False),
+    Part(name="peer", title="CDI specs beside nvidia-ctk", limit_s=30, is_required=False),
     Part(name="sharing", title="MPS, and MIG as it is", limit_s=40, is_required=False),
 )
 """In this order; what is not required is a figure or an extra of the machine."""

@@ -3,6 +3,7 @@
 //   workload check          allocates, runs a kernel, compares every number
 //   workload burn SECONDS   keeps the GPU busy
 //   workload hold SECONDS   keeps 1 GiB and does nothing
+//   workload take MIB       allocates that much in one piece, and says whether it got it
 // Memory is taken by cudaMalloc alone.
 #include <cstdio>
 #include <cstdlib>
@@ -90,11 +91,26 @@ static int hold(int seconds) {
   return 0;
 }
 
+static int take(size_t mib) {
+  void *on_gpu = nullptr;
+  cudaError_t code = cudaMalloc(&on_gpu, mib << 20);
+  if (code == cudaErrorMemoryAllocation) {
+    printf("refused %zu\n", mib);
+    return 0;
+  }
+  CHECK(code);
+  CHECK(cudaMemset(on_gpu, 1, mib << 20));
+  CHECK(cudaDeviceSynchronize());
+  printf("took %zu\n", mib);
+  return 0;
+}
+
 int main(int count, char **words) {
   const char *what = count > 1 ? words[1] : "check";
   int seconds = count > 2 ? atoi(words[2]) : 10;
   if (!strcmp(what, "query")) return query();
   if (!strcmp(what, "burn")) return burn(seconds);
   if (!strcmp(what, "hold")) return hold(seconds);
+  if (!strcmp(what, "take")) return take((size_t)seconds);
   return check();
 }

@@ -39,6 +39,7 @@ _TORCH: Final = (
     "print('right', int((a * 2).sum().item()) == 1047552)"
 )
 _MAJOR: Final = 195
+_DRIVER: Final = "/driver"
 _LISTED: Final = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt", "/etc")
 
 
@@ -87,14 +88,12 @@ def _run_bench(bench: bundles.Bench, inventory: Inventory, log: Log) -> None:
     edits = list(_parts_of(document, device))
     mounts = [mount["containerPath"] for one in edits for mount in one.get("mounts", [])]
     nodes = [node["path"] for one in edits for node in one.get("deviceNodes", [])]
-    folders = sorted({str(Path(path).parent) for path in mounts if ".so" in path})
-    linker = [] if bench.way == "shim" else [f"LD_LIBRARY_PATH={':'.join(folders)}"]
     root = workload.make_root(bench.context, bench.folder / "root")
 
     smi = next((path for path in mounts if path.endswith("/nvidia-smi")), "")
     if smi:
         with log.timed(f"first start, {bench.name}"):
-            done = bench.run(bench.bundle("smi", root, (smi, "-L"), device=device, env=linker))
+            done = bench.run(bench.bundle("smi", root, (smi, "-L"), device=device))
         lines = [line for line in done.stdout.splitlines() if line.startswith("GPU ")]
         is_one = len(lines) == 1 and str(gpu.uuid) in lines[0]
         log.judge(f"{bench.name}: nvidia-smi -L shows one GPU, the granted one", is_one, _said(done))
@@ -104,7 +103,7 @@ def _run_bench(bench: bundles.Bench, inventory: Inventory, log: Log) -> None:
     _ask_kernel(bench, root, gpu, inventory, nodes, log)
     if (root / "bin/workload").exists():
         for what, wanted in (("query", "devices 1"), ("check", "right 1048576")):
-            done = bench.run(bench.bundle(what, root, ("workload", what), device=device, env=linker))
+            done = bench.run(bench.bundle(what, root, ("workload", what), device=device))
             log.judge(f"{bench.name}: CUDA {what}", wanted in done.stdout, _said(done))
     if bench.way == "shim":
         _ask_linker(bench, root, log)
@@ -184,7 +183,7 @@ def _torch(context: contexts.Context, gpu: GPU, log: Log) -> None:
     ]
     for mount in mounts:
         (root / str(mount["destination"]).lstrip("/")).mkdir(parents=True, exist_ok=True)
-    for part in ("dev", "proc", "sys", "tmp", "root"):
+    for part in ("dev", "proc", "sys", "tmp", "root", "driver"):
         (root / part).mkdir(parents=True, exist_ok=True)
     try:
         made = bench.bundle("torch", root, (python, "-c", _TORCH), device=str(gpu.index))
@@ -195,11 +194,14 @@ def _torch(context: contexts.Context, gpu: GPU, log: Log) -> None:
             for mount in edits
             if mount["destination"] in ("/proc", "/sys", "/dev") or mount["destination"].startswith(("/dev/", "/sys/"))
         ]
-        own = [mount for mount in edits if mount not in system]
-        # What the edits bring lies inside folders that are mounted whole: it must come after them.
-        document["mounts"] = [*system, *mounts, *[one for one in own if not Path(one["destination"]).exists()]]
-        folders = sorted({str(Path(one["destination"]).parent) for one in own if ".so" in one["destination"]})
-        document["process"]["env"] += [f"LD_LIBRARY_PATH={':'.join(folders)}", "HOME=/tmp"]
+        # The machine's folders are mounted whole and read-only: what the edits bring gets a place of its own.
+        own = {
+            f"{_DRIVER}/{Path(mount['destination']).name}": mount
+            for mount in edits
+            if mount not in system and ".so" in mount["destination"]
+        }
+        document["mounts"] = [*system, *mounts, *({**mount, "destination": place} for place, mount in own.items())]
+        document["process"]["env"] += [f"LD_LIBRARY_PATH={_DRIVER}", "HOME=/tmp"]
         (made / "config.json").write_text(json.dumps(document))
         done = bench.run(made, timeout_s=40)
     except (OSError, subprocess.SubprocessError, cdi_errors.CDIError) as error:

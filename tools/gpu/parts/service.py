@@ -17,7 +17,7 @@ from tools.gpu import smi, workload
 from tools.gpu.outcome import Log
 
 _READY_S: Final = 30.0
-_IMAGE: Final = "localhost/fairlead-gpu-check"
+IMAGE: Final = "localhost/fairlead-gpu-check"
 _LINE: Final = re.compile(r"^(DCGM_FI_\w+)\{([^}]*)\} (\S+)$")
 _GPU_NODE: Final = re.compile(r"^/dev/nvidia\d+$")
 _BURN_S: Final = 20
@@ -39,6 +39,16 @@ _BESIDE: Final = (
     ("DCGM_FI_DEV_FB_USED", "fb", 1, 512),
 )
 
+# Metrics of nvidia-smi's --gpm-metrics by number, with DCGM's fields: shares of time in percent there, of 1 here.
+_GPM: Final = {
+    "1": "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
+    "2": "DCGM_FI_PROF_SM_ACTIVE",
+    "3": "DCGM_FI_PROF_SM_OCCUPANCY",
+    "5": "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+    "10": "DCGM_FI_PROF_DRAM_ACTIVE",
+    "12": "DCGM_FI_PROF_PIPE_FP32_ACTIVE",
+}
+
 
 def run(context: contexts.Context, log: Log) -> None:
     """Start the service, use it as a person would, end it."""
@@ -46,15 +56,17 @@ def run(context: contexts.Context, log: Log) -> None:
         log.skip("service", "podman is not on this machine, nor in the pack: `fairlead up` cannot run containers")
         return
     port = _free_port()
-    with _up(context, log, port) as is_up:
-        if not is_up:
+    with up(context, log, "--node-metrics", f"127.0.0.1:{port}") as service:
+        if service is None:
             return
         listing = _view(context, log)
         root = workload.make_root(context, context.folder / "image-root")
-        made = context.fairlead("image", "import", str(root), _IMAGE, timeout_s=60)
+        made = context.fairlead("image", "import", str(root), IMAGE, timeout_s=60)
         if not log.judge("image", made.returncode == 0, (made.stderr or made.stdout).strip()[-400:]):
             return
         _first_container(context, log, listing)
+        _cuda(context, log)
+        _tenants_container(context, log)
         _under_load(context, log, port)
         context.fairlead("rm", "-f", "check", timeout_s=30)
 
@@ -66,14 +78,16 @@ def _free_port() -> int:
 
 
 @contextlib.contextmanager
-def _up(context: contexts.Context, log: Log, port: int) -> Iterator[bool]:
-    """Run `fairlead up` for the length of a block; gives whether it came up."""
+def up(context: contexts.Context, log: Log, *options: str) -> Iterator[subprocess.Popen[bytes] | None]:
+    """Run `fairlead up` for the length of a block; gives its process, None where it did not come up.
+
+    Args: options: further ones.
+    """
     said = context.folder / "up.log"
-    options = ("--engine-network", "none", "--node-metrics", f"127.0.0.1:{port}")
-    began = time.perf_counter()
-    with said.open("wb") as out:
+    began, start = time.perf_counter(), said.stat().st_size if said.exists() else 0
+    with said.open("ab") as out:
         service = subprocess.Popen(
-            (*contexts.fairlead_command(), "up", *options),
+            (*contexts.fairlead_command(), "up", "--engine-network", "none", *options),
             env=context.env,
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -81,14 +95,14 @@ def _up(context: contexts.Context, log: Log, port: int) -> Iterator[bool]:
         )
     try:
         while service.poll() is None and time.perf_counter() - began < _READY_S:
-            if b" is up on " in said.read_bytes():
+            if b" is up on " in said.read_bytes()[start:]:
                 log.fact("up until ready_ms", round((time.perf_counter() - began) * 1000))
                 log.ok("service", "up")
-                yield True
+                yield service
                 return
             time.sleep(0.05)
         log.fail("service", f"not up: {said.read_text(errors='replace').strip()[-800:]}")
-        yield False
+        yield None
     finally:
         done = context.fairlead("down", timeout_s=25)
         if done.returncode:
@@ -125,7 +139,7 @@ def _view(context: contexts.Context, log: Log) -> list[dict[str, Any]]:
 def _first_container(context: contexts.Context, log: Log, listing: list[dict[str, Any]]) -> None:
     """Allocate, start, trace: one GPU, and what the kernel and the process say of it."""
     with log.timed("submit until ended, first container"):
-        done = context.fairlead("run", "--name", "first", "-g", "1", _IMAGE, "--", "nvidia-smi", "-L", timeout_s=60)
+        done = context.fairlead("run", "--name", "first", "-g", "1", IMAGE, "--", "nvidia-smi", "-L", timeout_s=60)
     lines = [line for line in done.stdout.splitlines() if line.startswith("GPU ")]
     known = [str(one["gpu"]["uuid"]) for one in listing]
     is_one = len(lines) == 1 and any(uuid in lines[0] for uuid in known)
@@ -149,6 +163,39 @@ def _first_container(context: contexts.Context, log: Log, listing: list[dict[str
         log.judge("the other GPUs are denied", bool(denied) and set(denied) == {"EPERM"}, f"{denied}")
 
 
+def _cuda(context: contexts.Context, log: Log) -> None:
+    """Calculate in a container of the service, whose image brings nothing of the driver."""
+    if context.simulate or workload.build(context) is None:
+        log.skip("CUDA in a container", "no real GPU" if context.simulate else workload.build_problem(context))
+        return
+    done = context.fairlead("run", "--rm", "-g", "1", IMAGE, "--", "workload", "check", timeout_s=60)
+    log.judge("CUDA in a container", "right 1048576" in done.stdout, f"exit code {done.returncode}: {end_of(done)}")
+
+
+def _tenants_container(context: contexts.Context, log: Log) -> None:
+    """The same for a tenancy: there the container has a user namespace, in which root is nobody on the machine."""
+    made = context.fairlead("tenancy", "create", "check", "--network", "none", timeout_s=40)
+    if made.returncode:
+        log.fail("a tenancy", end_of(made), required=False)
+        return
+    has_cuda = not context.simulate and workload.build(context) is not None
+    asked = "cat /proc/self/uid_map; " + ("workload check" if has_cuda else "nvidia-smi -L")
+    done = context.fairlead("run", "-T", "check", "--rm", "-g", "1", IMAGE, "--", "sh", "-c", asked, timeout_s=60)
+    said = done.stdout.split()
+    is_mapped = len(said) > 2 and said[0] == "0" and said[1] != "0"
+    log.judge("a tenancy's container has a user namespace", is_mapped, end_of(done))
+    wanted = "right 1048576" if has_cuda else "GPU 0"
+    log.judge(
+        "a tenancy's container works on its GPU", wanted in done.stdout, f"exit code {done.returncode}: {end_of(done)}"
+    )
+    context.fairlead("tenancy", "delete", "check", timeout_s=40)
+
+
+def end_of(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the end of what a command said."""
+    return (done.stdout + done.stderr).strip()[-500:]
+
+
 def _under_load(context: contexts.Context, log: Log, port: int) -> None:
     """Compare the exporter with `nvidia-smi dmon` while a kernel runs (on simulated silicon: while a GPU is held)."""
     program: tuple[str, ...] = ("sleep", str(_BURN_S))
@@ -157,10 +204,14 @@ def _under_load(context: contexts.Context, log: Log, port: int) -> None:
             log.skip("metrics under load", workload.build_problem(context))
             return
         program = ("workload", "burn", str(_BURN_S))
-    started = context.fairlead("run", "-d", "--name", "check", "-g", "1", _IMAGE, "--", *program, timeout_s=40)
+    started = context.fairlead("run", "-d", "--name", "check", "-g", "1", IMAGE, "--", *program, timeout_s=40)
     if not log.judge("container under load", started.returncode == 0, started.stderr.strip()[-300:]):
         return
     time.sleep(6)
+    said = context.fairlead("logs", "check", timeout_s=20)
+    shown = context.fairlead("ps", "-o", "name", timeout_s=20).stdout.split()
+    if not log.judge("it runs under load", any("check" in name for name in shown), f"{shown}: {end_of(said)}"):
+        return
     page = _metrics(port)
     log.fact("metrics", page)
     if not log.judge("exporter", "DCGM_FI_DEV_GPU_UTIL" in page, page[:200]):
@@ -172,6 +223,7 @@ def _under_load(context: contexts.Context, log: Log, port: int) -> None:
         log.skip("metrics beside dmon", "nvidia-smi was not found")
         return
     _beside_dmon(context, log, ours, held)
+    _beside_gpm(context, log, ours, held)
     busy = [ours.get(("DCGM_FI_DEV_GPU_UTIL", one), 0) for one in held]
     log.judge("the GPU under load is busy", any(value > 50 for value in busy), f"{busy} percent", required=False)
 
@@ -193,6 +245,24 @@ def _beside_dmon(context: contexts.Context, log: Log, ours: dict[tuple[str, str]
                 log.note(f"gpu {index}: {name}", f"ours {mine}, dmon's {column} {theirs}")
                 continue
             log.compare(f"gpu {index}: {name}", mine * factor, float(theirs), within=within)
+
+
+def _beside_gpm(context: contexts.Context, log: Log, ours: dict[tuple[str, str], float], held: list[str]) -> None:
+    """Compare the profiling figures of the held GPU with those that nvidia-smi reads by the same interface."""
+    done = contexts.run((context.smi, "dmon", "--gpm-metrics", ",".join(_GPM), "-c", "2"), timeout_s=20)
+    log.fact("nvidia-smi dmon --gpm-metrics", done.stdout + done.stderr)
+    rows = [line.split() for line in done.stdout.splitlines() if line.strip() and not line.startswith("#")]
+    last = {row[0]: row[-len(_GPM) :] for row in rows}
+    if context.simulate or not any(index in last for index in held):
+        log.skip("profiling beside nvidia-smi", done.stderr.strip()[-200:] or "it told none of the held GPU")
+        return
+    for index in held:
+        for name, theirs in zip(_GPM.values(), last.get(index, ()), strict=False):
+            mine = ours.get((name, index))
+            if mine is None or not theirs.replace(".", "").isdigit():
+                log.note(f"gpu {index}: {name}", f"ours {mine}, nvidia-smi's {theirs}")
+                continue
+            log.compare(f"gpu {index}: {name} in percent", round(mine * 100, 1), float(theirs), within=10)
 
 
 def _metrics(port: int) -> str:

@@ -103,10 +103,21 @@ def _clients(context: contexts.Context, gpu: GPU, folders: mpsdaemon.Folders, lo
         log.skip("clients of MPS", "no driver answers here" if context.simulate else workload.build_problem(context))
         return
     env = {"PATH": contexts.PATH, mps.PIPE_VARIABLE: str(folders.pipe), "CUDA_VISIBLE_DEVICES": str(gpu.uuid)}
+    most = _units(contexts.run((str(program), "query"), env={"PATH": contexts.PATH}, timeout_s=15).stdout)
     for number in range(2):
         done = contexts.run((str(program), "query"), env=env, timeout_s=15)
-        words = done.stdout.split()
-        seen = int(words[words.index("memory") + 1]) >> 20 if "memory" in words else None
-        units = words[-1] if words else None
-        message = f"memory {seen} MiB of {gpu.memory_bytes >> 20}, multiprocessors {units}: {done.stderr.strip()}"
-        log.judge(f"client {number} runs below its limit", seen is not None and seen <= _LIMIT_MIB, message)
+        units = _units(done.stdout)
+        is_below = bool(units) and bool(most) and units <= -(-most * _PERCENT // 100)
+        log.judge(
+            f"client {number} has its share of the threads", is_below, f"{units} of {most}: {done.stderr.strip()}"
+        )
+        for mib, wanted in ((_LIMIT_MIB // 2, "took"), (_LIMIT_MIB + 1024, "refused")):
+            done = contexts.run((str(program), "take", str(mib)), env=env, timeout_s=15)
+            said = f"{done.stdout.strip()} {done.stderr.strip()}; wanted: {wanted}"
+            log.judge(f"client {number} and {mib} MiB below a limit of {_LIMIT_MIB}", wanted in done.stdout, said)
+
+
+def _units(said: str) -> int:
+    """Return the multiprocessors of the first device of `workload query`; 0: it did not say."""
+    words = said.split()
+    return int(words[words.index("multiprocessors") + 1]) if "multiprocessors" in words else 0
