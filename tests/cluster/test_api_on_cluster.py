@@ -22,7 +22,7 @@ import yaml
 
 from fairlead.store.kubernetes import rights
 from fairlead_cdi import yamltext
-from tests.cluster import charts, node
+from tests.cluster import charts, denials, node
 from tests.cluster.verb import Verb, running
 from tests.unit.cli.admin import access
 from tools.cluster import api, home, image
@@ -152,7 +152,7 @@ def _until(found: Any, what: str, timeout_s: float = 90) -> None:
 
 
 def test_people_with_keys_run_enter_and_see_their_own_tenancy_alone(
-    agent: node.Agent, service: Service, server: api.API
+    agent: node.Agent, service: Service, server: api.API, denied: denials.Denials
 ) -> None:
     there = json.loads(service.root.ok("status", "-o", "json"))
     assert there["address"].startswith("https://gpus.example:")
@@ -181,7 +181,7 @@ def test_people_with_keys_run_enter_and_see_their_own_tenancy_alone(
     assert ben.run("ps", "-A", "-o", "name").stdout == ""
     assert json.loads(ann.ok("ps", "-o", "json"))[0]["name"] == "train"
     _assert_the_console_shows_the_cluster(service)
-    _assert_the_policy_keeps_the_api_out(service)
+    _assert_the_policy_keeps_the_api_out(service, denied)
     assert "would be accepted, asking for 7 x nvidia.com/gpu" in ann.ok("run", "--dry-run", "-g", "7", image.BUSYBOX)
     refused = ann.run("run", "--dry-run", "--name", "train", "-g", "1", image.BUSYBOX)
     assert (refused.returncode, 'container "train" already exists' in refused.stderr) == (4, True), refused.stderr
@@ -251,12 +251,14 @@ def _assert_the_console_shows_the_cluster(service: Service) -> None:
             assert browser.get(f"/console{page}").status_code == 200, page
 
 
-def _assert_the_policy_keeps_the_api_out(service: Service) -> None:
+def _assert_the_policy_keeps_the_api_out(service: Service, denied: denials.Denials) -> None:
     """The API's own account makes and enters nothing where no tenancy is, for an administrator too."""
     op = service.log_in("op")
     refused = op.run("run", "-d", "-n", "default", "--name", "stray", image.BUSYBOX)
     assert refused.returncode == 3, refused.stderr
     assert "in namespaces of tenancies only" in refused.stderr
+    # The policy's answer is the point here, and no right that the role lacks.
+    assert [one for one in denied.take() if '"stray"' not in one or "ValidatingAdmissionPolicy" not in one] == []
 
 
 def test_the_role_is_exactly_what_the_page_and_the_table_say() -> None:
