@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(200)]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[home.Cluster]:
+def control_plane() -> Iterator[home.Cluster]:
     if why := plane.missing():
         pytest.skip(why)
     home.sweep()
@@ -33,8 +33,8 @@ def cluster() -> Iterator[home.Cluster]:
 
 
 @pytest.fixture(scope="module")
-def server(cluster: home.Cluster) -> Iterator[api.API]:
-    with cluster.api() as connection:
+def server(control_plane: home.Cluster) -> Iterator[api.API]:
+    with control_plane.api() as connection:
         connection.create("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
         for number in range(4):
             paper.add_node(connection, f"n{number}", gpus=8)
@@ -46,23 +46,23 @@ def server(cluster: home.Cluster) -> Iterator[api.API]:
 
 
 @pytest.fixture(scope="module")
-def extended(cluster: home.Cluster, server: api.API, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def extended(control_plane: home.Cluster, server: api.API, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Our extender in the cluster's machine, kube-scheduler beside it; gives the extender's log."""
     log = tmp_path_factory.mktemp("extender") / "log"
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = cluster.host.command(
+    command = control_plane.host.command(
         sys.executable,
         "-m",
         "fairlead.cli.main",
         "scheduler",
-        f"--cluster-kubeconfig={cluster.kubeconfig}",
+        f"--cluster-kubeconfig={control_plane.kubeconfig}",
         f"--control-extender=127.0.0.1:{port}",
         "--control-policy=packed",
         "--log-level=debug",
     )
     with log.open("wb") as output:
-        process = subprocess.Popen(command, env=cluster.host.environment, stdout=output, stderr=output)
+        process = subprocess.Popen(command, env=control_plane.host.environment, stdout=output, stderr=output)
     extender = {
         "urlPrefix": f"http://127.0.0.1:{port}",
         "filterVerb": "filter",
@@ -74,7 +74,7 @@ def extended(cluster: home.Cluster, server: api.API, tmp_path_factory: pytest.Te
         "managedResources": [{"name": pods.RESOURCE}],
     }
     try:
-        with plane.kube_scheduler(cluster, extenders=[extender]):
+        with plane.kube_scheduler(control_plane, extenders=[extender]):
             yield log
     finally:
         process.terminate()
@@ -116,8 +116,14 @@ def test_evictions_are_agreed_to_where_they_make_room(space: paper.Space, extend
     assert there == ["urgent"]
 
 
-def test_nothing_listens_for_other_machines(cluster: home.Cluster, server: api.API) -> None:
-    command = [sys.executable, "-m", "fairlead.cli.main", "scheduler", f"--cluster-kubeconfig={cluster.kubeconfig}"]
+def test_nothing_listens_for_other_machines(control_plane: home.Cluster, server: api.API) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "fairlead.cli.main",
+        "scheduler",
+        f"--cluster-kubeconfig={control_plane.kubeconfig}",
+    ]
     done = subprocess.run([*command, "--control-extender=:0"], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     assert "is not a loopback address" in done.stderr
