@@ -1,6 +1,5 @@
 """Reads through NVML which programs calculate on a GPU, Fairlead's and any other.
 
-A server of MPS is left out: it is there for its clients, who are told of as well.
 Source: NVML API reference, nvmlDeviceGetComputeRunningProcesses_v3.
 """
 
