@@ -91,7 +91,7 @@ class LeasePart:
             holdings.read,
             known=self._pods,
             find_openers=gpuholders.openers_below(facts.root),
-            list_programs=_list_programs(settings, facts),
+            list_compute_processes=_list_compute_processes(settings, facts),
             root=gpuholders.host_root(facts.root),
         )
         specs.hide()
@@ -166,10 +166,10 @@ class LeasePart:
                 gate.poke()
 
 
-def _list_programs(settings: LeaseSettings, facts: NodeFacts) -> gpuholders.ListPrograms | None:
+def _list_compute_processes(settings: LeaseSettings, facts: NodeFacts) -> gpuholders.ListComputeProcesses | None:
     """Return who tells of programs on GPUs; None: neighbours do not matter, or no driver here tells."""
-    if settings.neighbours == "refuse" and isinstance(facts.silicon, port.Watchable):
-        return facts.silicon.list_programs
+    if settings.neighbours == "refuse" and isinstance(facts.silicon, port.ComputeProcesses):
+        return facts.silicon.list_compute_processes
     return None
 
 

@@ -74,10 +74,10 @@ class CompositeSilicon:
         able = [part.mps_program() for part in self._parts if isinstance(part, port.MPSSilicon)]
         return next((one for one in able if one is not None), None)
 
-    async def list_programs(self, gpus: Collection[GPUUUID]) -> Mapping[GPUUUID, tuple[int, ...]]:
+    async def list_compute_processes(self, gpus: Collection[GPUUUID]) -> Mapping[GPUUUID, tuple[int, ...]]:
         """Return what each vendor's driver tells; see the port."""
-        able = [part for part in self._parts if isinstance(part, port.Watchable)]
-        answers = await asyncio.gather(*(part.list_programs(gpus) for part in able))
+        able = [part for part in self._parts if isinstance(part, port.ComputeProcesses)]
+        answers = await asyncio.gather(*(part.list_compute_processes(gpus) for part in able))
         return {gpu: pids for answer in answers for gpu, pids in answer.items()}
 
     def inspector(self) -> port.Inspector | None:

@@ -159,10 +159,10 @@ class MPSSilicon(Protocol):
 
 
 @runtime_checkable
-class Watchable(Protocol):
+class ComputeProcesses(Protocol):
     """Silicon whose driver tells which programs calculate on a GPU."""
 
-    async def list_programs(self, gpus: Collection[GPUUUID]) -> Mapping[GPUUUID, tuple[int, ...]]:
+    async def list_compute_processes(self, gpus: Collection[GPUUUID]) -> Mapping[GPUUUID, tuple[int, ...]]:
         """Return the pids of the programs that have memory on these GPUs, of those that have any.
 
         A GPU that does not answer in time has none: whether it is well, its health says.

@@ -213,8 +213,9 @@ class Gate:
 
     def _tell_problems(self) -> None:
         found: dict[str, tuple[str, str]] = {}
-        unseen = {str(uuid): Row(key=str(uuid), boot_id=self._boot_id) for uuid in self._holders.snapshot.known}
-        for key, row in {**unseen, **self.rows.value}.items():
+        rows = self.rows.value
+        for key in {*map(str, self._holders.snapshot.known), *rows}:
+            row = self._row(rows, key)
             openers = self._holders.openers.of(row)
             if row.state in _KEPT_BACK:
                 found[key] = (f"Lease{row.state.value}", row.message or row.reason or row.state.value)
@@ -326,6 +327,10 @@ class Gate:
         for one in await ledger.act(decide):
             _log(one)
 
+    def _row(self, rows: Mapping[str, Row], key: str) -> Row:
+        """Return the row of a GPU; of one that the ledger has not met yet, what it will begin as."""
+        return rows.get(key) or Row(key=key, boot_id=self._boot_id)
+
     def _is_verified(self, row: Row) -> bool:
         return self._cleaning is None or verifiers.is_enough(row, self._cleaning.verifier.reuse)
 
@@ -346,7 +351,8 @@ class Gate:
         for _ in range(_MOST_ROUNDS):
             if not due:
                 break
-            rows = {key: self._opened().rows.value.get(key) or Row(key=key, boot_id=self._boot_id) for key in due}
+            known = self._opened().rows.value
+            rows = {key: self._row(known, key) for key in due}
             seen = await self._holders.look(tuple(rows.values()), listed, asked=asked)
             steps = {key: self._plan(row, seen[key]) for key, row in rows.items()}
             due = [key for key, found in steps.items() if found]
@@ -392,7 +398,7 @@ class Gate:
         """Return which processes have a GPU open now, or may have."""
         row = self._opened().rows.value.get(key) or Row(key=key)
         seen = await self._holders.look((row,), await self._holders.list_holdings(), asked=frozenset())
-        return seen[key].processes
+        return seen[key].users
 
     async def _act(self, decide: ledgers.Decision) -> tuple[Change, ...]:
         ledger = self._opened()

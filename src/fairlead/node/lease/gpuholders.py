@@ -45,8 +45,8 @@ _CLOSING: Final = frozenset({State.UNKNOWN, State.RELEASING, State.DIRTY, State.
 Listed = tuple[Holding, ...]
 ListHoldings = Callable[[], Awaitable[Listed]]
 """Asks the kubelet now. Raises: Unavailable."""
-ListPrograms = Callable[[Collection[GPUUUID]], Awaitable[Mapping[GPUUUID, tuple[int, ...]]]]
-"""Asks the driver which programs are on GPUs, by pid, as `port.Watchable.list_programs` does."""
+ListComputeProcesses = Callable[[Collection[GPUUUID]], Awaitable[Mapping[GPUUUID, tuple[int, ...]]]]
+"""Asks the driver which programs are on GPUs, by pid, as `port.ComputeProcesses.list_compute_processes` does."""
 FindOpeners = Callable[[frozenset[openfiles.Number], frozenset[str]], tuple[openfiles.Opener, ...]]
 """Looks through the host's processes, as `openfiles.find_openers` does; called in a thread."""
 
@@ -60,20 +60,20 @@ class GPUHolders:
         *,
         known: pods.Pods | None,
         find_openers: FindOpeners,
-        list_programs: ListPrograms | None = None,
+        list_compute_processes: ListComputeProcesses | None = None,
         root: Path = Path("/"),
         patience_s: float = gpuopeners.PATIENCE_S,
     ) -> None:
         """Take the sources.
 
         Args: known: this node's pods; None: the agent has no store.
-              list_programs: finds neighbours; None: they do not matter.   root: where /proc of the host is.
+              list_compute_processes: finds neighbours; None: they do not matter.   root: where /proc of the host is.
               patience_s: seconds for which a GPU stays offered that was given back and is open still.
         """
         self.openers: Final = gpuopeners.Openers(patience_s=patience_s)
         """What `look` saw last."""
         self._list, self._pods, self._find_openers = list_holdings, known, find_openers
-        self._list_programs, self._root = list_programs, root
+        self._list_compute_processes, self._root = list_compute_processes, root
         self._snapshot = Snapshot()
         self._numbers: Mapping[str, frozenset[openfiles.Number]] = {}
         self._table: deviceids.Table = {}
@@ -137,13 +137,13 @@ class GPUHolders:
         uids = frozenset(claim.uid for row in rows if row.state in _CLOSING for claim in row.claims if claim.uid)
         groups = frozenset(f"pod{form}" for uid in uids for form in (uid, uid.replace("-", "_")))
         openers = await asyncio.to_thread(self._find_openers, numbers, groups) if numbers or groups else ()
-        alive, neighbours = self._alive(), await self.find_neighbours(rows)
+        alive, used = self._alive(), await self.find_neighbours(rows)
         seen = {
             row.key: Seen(
                 claims=claims.get(row.key, ()),
                 openers=tuple(found for one in openers if (found := self._in_words(row, one, listed))),
                 doubts=tuple(f"{one.name} (pid {one.pid}, {one.doubt})" for one in self._doubts(row, openers, listed)),
-                neighbours=neighbours.get(row.key, ()),
+                neighbours=used.get(row.key, ()),
                 asked=asked,
                 living=self._living(row.claims, alive),
             )
@@ -156,9 +156,9 @@ class GPUHolders:
     async def find_neighbours(self, rows: Collection[Row]) -> dict[str, tuple[str, ...]]:
         """Return in words the programs that no living pod has, by GPU, of GPUs that the ledger gave nobody."""
         asked = {GPUUUID(row.key) for row in rows if row.state in _UNHELD}
-        if self._list_programs is None or not asked:
+        if self._list_compute_processes is None or not asked:
             return {}
-        told = await self._list_programs(asked)
+        told = await self._list_compute_processes(asked)
         found = {str(gpu): tuple(filter(None, map(self._neighbour, pids))) for gpu, pids in told.items()}
         return {key: words for key, words in found.items() if words}
 
@@ -167,7 +167,7 @@ class GPUHolders:
         one = neighbours.read(self._root, pid)
         if one is None or one.name.startswith(_SERVES):
             return ""
-        uid = _first_uid(one.cgroups)
+        uid = _pod_uid(one.cgroups)
         pod = self._pods.find(uid) if uid and self._pods is not None else None
         return "" if pod is not None and not self._has_ended(uid) else one.words
 
@@ -176,7 +176,7 @@ class GPUHolders:
         numbers = self._numbers.get(row.key, frozenset())
         if numbers & set(one.devices) and not self._is_monitor(row, one, listed):
             return f"{one.name} (pid {one.pid})"
-        uid = _pod_uid(one)
+        uid = _pod_uid(one.cgroups)
         if uid in {claim.uid for claim in row.claims} or numbers & set(one.reachable):
             return f"{one.name} (pid {one.pid}, of a pod that has ended)" if self._has_ended(uid) else ""
         return ""
@@ -192,7 +192,7 @@ class GPUHolders:
         """Return whether a process could have been given a GPU that has not been found open in it."""
         if self._numbers.get(row.key, frozenset()) & set(one.reachable):
             return not self._is_monitor(row, one, listed)
-        uid = _pod_uid(one)
+        uid = _pod_uid(one.cgroups)
         if not uid:
             return False
         if self._pods is None or not self._pods.is_listed:
@@ -264,7 +264,7 @@ class GPUHolders:
 
     def _is_monitor(self, row: Row, one: openfiles.Opener, listed: Listed) -> bool:
         """Return whether a process was given the GPU's node beside the kubelet: it did not need a tenant for it."""
-        uid = _pod_uid(one)
+        uid = _pod_uid(one.cgroups)
         wanted = self._numbers.get(row.key, frozenset()) & {*one.devices, *one.reachable}
         if self._pods is None or not uid or not wanted <= set(one.granted):
             return False
@@ -280,12 +280,8 @@ class GPUHolders:
         return name not in holders and not pod_asks(pod)
 
 
-def _pod_uid(one: openfiles.Opener) -> str:
+def _pod_uid(cgroups: Iterable[str]) -> str:
     """Return the uid of the pod that a process is of; "": its cgroups name none, or several."""
-    return _first_uid(one.cgroups)
-
-
-def _first_uid(cgroups: Iterable[str]) -> str:
     # The first in a path is the pod's own; below it a container may name cgroups as it likes.
     uids = {uid.group(1).replace("_", "-") for path in cgroups if (uid := _POD_UID.search(path))}
     return uids.pop() if len(uids) == 1 else ""

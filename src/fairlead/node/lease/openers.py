@@ -31,9 +31,9 @@ class Openers:
         self._since: dict[str, float] = {}
 
     def saw(self, row: Row, processes: tuple[str, ...], neighbours: tuple[str, ...] = ()) -> None:
-        """Take in a look at a GPU whose row was this one. Args: neighbours: those of its programs that no pod has."""
+        """Take in a look at a GPU whose row was this one. Args: neighbours: programs on it of no pod, beside them."""
         self._processes[row.key], self._neighbours[row.key] = processes, neighbours
-        if row.state in _GIVEN_BACK and set(processes) - set(neighbours):
+        if row.state in _GIVEN_BACK and processes:
             self._since.setdefault(row.key, self._clock())
         else:
             self._since.pop(row.key, None)

@@ -41,8 +41,13 @@ class Seen:
 
     @property
     def processes(self) -> tuple[str, ...]:
+        """Return what a release must wait for."""
+        return self.openers + self.doubts
+
+    @property
+    def users(self) -> tuple[str, ...]:
         """Return what the next tenant must wait for."""
-        return self.openers + self.doubts + self.neighbours
+        return self.processes + self.neighbours
 
 
 def plan_steps(
@@ -59,7 +64,7 @@ def plan_steps(
     Args: finding: what the checks say of its newest reading. A GPU that must wait for it stays dirty.
           is_instant: whether that is all there is to verify; else a verifier takes over where cleaning begins.
     """
-    facts = Facts(at=at, boot_id=boot_id, is_listed=bool(seen.claims), openers=seen.processes)
+    facts = Facts(at=at, boot_id=boot_id, is_listed=bool(seen.claims), openers=seen.users)
     found: list[Change] = []
 
     def take(event: Event, **more: object) -> bool:

@@ -10,10 +10,12 @@ import platform
 import struct
 from typing import Final
 
+from fairlead.model.driver import MACHINES
+
 _HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT: Final = struct.Struct("<IIQQQQQQ")
 _DYNAMIC: Final = struct.Struct("<QQ")
-_MACHINES: Final = {"x86_64": 62, "aarch64": 183}
+_MACHINES: Final = {name: number for number, name in MACHINES.items()}
 _SHARED_OBJECT: Final = 3
 _LOAD, _DYN, _STACK = 1, 2, 0x6474E551
 _HASH, _STRTAB, _SYMTAB, _STRSZ, _SYMENT, _SONAME = 4, 5, 6, 10, 11, 14

@@ -97,7 +97,7 @@ class SimulatedSilicon(host.SimulatedHost):
             found.reset_hardware()
             self.machine.layout_changed(found)
 
-    async def list_programs(self, gpus: Collection[GPUUUID]) -> Mapping[GPUUUID, tuple[int, ...]]:
+    async def list_compute_processes(self, gpus: Collection[GPUUUID]) -> Mapping[GPUUUID, tuple[int, ...]]:
         """Return those that a fault has put on GPUs; programs of containers have no pid here."""
         with self.machine.lock:
             self.machine.take_up()

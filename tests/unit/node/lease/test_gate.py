@@ -125,7 +125,7 @@ class Node:
         )
         return (*opened, *left)
 
-    async def list_programs(self, gpus: Collection[GPUUUID]) -> dict[GPUUUID, tuple[int, ...]]:
+    async def list_compute_processes(self, gpus: Collection[GPUUUID]) -> dict[GPUUUID, tuple[int, ...]]:
         return {device(number).gpu: (pid,) for number, pid in self.programs.items() if device(number).gpu in gpus}
 
     @contextlib.asynccontextmanager
@@ -136,7 +136,7 @@ class Node:
             self.list_holdings,
             known=self.pods,
             find_openers=self.find_openers,
-            list_programs=self.list_programs,
+            list_compute_processes=self.list_compute_processes,
             patience_s=self.patience_s,
         )
         recipe = specfile.allocation_recipe_of(NodeSettings())

@@ -13,7 +13,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.node.lease import gate as gates
-from fairlead.node.lease import gpuholders, neighbours
+from fairlead.node.lease import gpuholders, neighbours, openers
 from fairlead.plan.lease import settle
 from fairlead.plan.lease.row import Row, State
 from tests.unit.node.lease import test_gate
@@ -102,6 +102,15 @@ def test_a_programs_name_obeys_no_terminal() -> None:
         found = neighbours.read(Path("/"), child.pid)
     assert found is not None
     assert found.words == f"a?[2Jb? (pid {child.pid}, of uid 0)"
+
+
+def test_allocate_waits_for_no_neighbour_as_for_a_pods_last_process() -> None:
+    row, seen = Row(key=GPU, state=State.DIRTY), openers.Openers()
+    seen.saw(row, (), neighbours=("python3 (pid 7, of uid 1000)",))
+    assert seen.neighbours(row) == ("python3 (pid 7, of uid 1000)",)
+    assert not seen.is_ending(row)
+    seen.saw(row, ("sleep (pid 8)",), neighbours=("python3 (pid 7, of uid 1000)",))
+    assert seen.is_ending(row)
 
 
 @pytest.mark.parametrize("state", [State.UNKNOWN, State.DIRTY])
