@@ -20,25 +20,42 @@ _APPLETS: Final = ("sh", "cat", "ls", "mknod", "true", "sleep", "mkdir", "env")
 
 
 def build(context: contexts.Context) -> Path | None:
-    """Return the compiled program; None: no nvcc, or it does not compile (see `build_problem`)."""
+    """Return the compiled program; None: no driver, no nvcc, or it does not compile (see `build_problem`)."""
     target = context.folder / "workload"
     if target.exists():
         return target
-    if not context.nvcc:
+    if context.simulate or not context.nvcc or _log(context).exists():
         return None
     source = Path(__file__).with_name("workload.cu")
     argv = (context.nvcc, "-O2", "-cudart", "static", "-o", str(target), str(source))
     done = contexts.run(argv, timeout_s=60)
-    (context.folder / "nvcc.log").write_text(done.stdout + done.stderr)
+    _log(context).write_text(done.stdout + done.stderr)
     return target if done.returncode == 0 else None
 
 
 def build_problem(context: contexts.Context) -> str:
     """Return why there is no program."""
+    if context.simulate:
+        return "no driver answers behind simulated nodes, so no CUDA program was run"
     if not context.nvcc:
         return "nvcc is not on this machine, so no CUDA program was run"
-    said = (context.folder / "nvcc.log").read_text().strip()
+    said = _log(context).read_text().strip()
     return f"nvcc did not compile the program: {said[-400:]}"
+
+
+def _log(context: contexts.Context) -> Path:
+    """Return where the compiler's words are kept: it is called once."""
+    return context.folder / "nvcc.log"
+
+
+def proof(context: contexts.Context) -> tuple[tuple[str, ...], str]:
+    """Return a command that works on a container's GPU, and what it says where it does."""
+    return (("workload", "check"), "right 1048576") if build(context) else (("nvidia-smi", "-L"), "GPU 0")
+
+
+def busy(context: contexts.Context, seconds: int) -> tuple[str, ...]:
+    """Return a command that keeps a container's GPU busy; where no CUDA program is, one that keeps it."""
+    return ("workload", "burn", str(seconds)) if build(context) else ("sleep", str(seconds))
 
 
 def make_root(context: contexts.Context, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""What happens to a GPU over time: attached, kept over a killed service, shared, verified, used by a neighbour."""
+"""Takes a GPU through time: attached, kept over a killed service, shared, verified, used by a neighbour."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from tools.gpu import context as contexts
@@ -19,19 +19,15 @@ _SETTLED_S: Final = 15.0
 
 
 def run(context: contexts.Context, log: Log) -> None:
-    """Run the service three times: as it is by default, with replicas, with verification."""
-    if not contexts.find("podman", {}):
-        log.skip("service", "podman is not on this machine, nor in the pack: `fairlead up` cannot run containers")
+    """Run the service as it is by default, again after it was killed, with replicas, and with verification."""
+    if not service.has_engine(log):
         return
-    workload.build(context)
-    root = workload.make_root(context, context.folder / "image-of-lifecycle")
     with service.up(context, log) as running:
-        if running is None:
+        if running is None or not service.import_image(context, log, context.folder / "image-of-lifecycle"):
             return
-        context.fairlead("image", "import", str(root), service.IMAGE, timeout_s=60)
         _attach(context, log)
         _neighbour(context, log)
-        _start(context, "survivor", *_busy(context, 60))
+        _start(context, "survivor", *workload.busy(context, 60))
         running.send_signal(signal.SIGKILL)
         running.wait()
     with service.up(context, log) as running:
@@ -45,19 +41,6 @@ def run(context: contexts.Context, log: Log) -> None:
     with service.up(context, log, "--lease-reuse", "verify", "--lease-approvals", "1") as running:
         if running is not None:
             _verification(context, log)
-
-
-def _has_cuda(context: contexts.Context) -> bool:
-    return not context.simulate and workload.build(context) is not None
-
-
-def _busy(context: contexts.Context, seconds: int) -> Sequence[str]:
-    return ("workload", "burn", str(seconds)) if _has_cuda(context) else ("sleep", str(seconds))
-
-
-def _proof(context: contexts.Context) -> tuple[Sequence[str], str]:
-    """Return a command that works on a container's GPU, and what it says where it does."""
-    return (("workload", "check"), "right 1048576") if _has_cuda(context) else (("nvidia-smi", "-L"), "GPU 0")
 
 
 def _start(context: contexts.Context, name: str, *command: str, gpus: int = 1) -> None:
@@ -82,30 +65,24 @@ def _until(is_so: Callable[[], bool]) -> bool:
 
 def _attach(context: contexts.Context, log: Log) -> None:
     """Give a running container a GPU, and take it back."""
-    command, wanted = _proof(context)
     _start(context, "plain", "sleep", "300", gpus=0)
+    node = next(iter(_gpus(context)[0]["gpu"]["device_nodes"]))
     done = context.fairlead("attach", "plain", "0", timeout_s=30)
     if log.judge("attached to a running container", done.returncode == 0, service.end_of(done)):
         audit = context.fairlead("isolate", "audit", "plain", timeout_s=30)
         log.judge("audit of it", audit.returncode == 0, service.end_of(audit))
-        if _has_cuda(context):
-            # The driver's files came to containers at their start; this one brings them by a folder of its own.
-            used = context.fairlead("exec", "plain", "--", *command, timeout_s=30)
-            log.note("CUDA in it", service.end_of(used))
         back = context.fairlead("detach", "plain", "0", timeout_s=30)
         log.judge("and taken back", back.returncode == 0, service.end_of(back))
-        opened = context.fairlead("exec", "plain", "--", "sh", "-c", ": < /dev/nvidia0", timeout_s=30)
-        log.judge("it is closed then", opened.returncode != 0, f"opened: {wanted}" if not opened.returncode else "")
+        opened = context.fairlead("exec", "plain", "--", "sh", "-c", f": < {node}", timeout_s=30)
+        log.judge("it is closed then", opened.returncode != 0, f"{node}: {service.end_of(opened)}")
     context.fairlead("rm", "-f", "plain", timeout_s=30)
 
 
 def _neighbour(context: contexts.Context, log: Log) -> None:
-    """A program of the machine, which Fairlead did not start, works on a GPU: the GPU must be nobody else's."""
-    program = None if context.simulate else workload.build(context)
+    """Work on a GPU by a program that Fairlead did not start: no container may get that GPU."""
+    program = workload.build(context)
     if program is None:
-        log.skip(
-            "a neighbour on the GPU", "no driver answers here" if context.simulate else workload.build_problem(context)
-        )
+        log.skip("a neighbour on the GPU", workload.build_problem(context))
         return
     child = subprocess.Popen((program, "hold", "60"), stdout=subprocess.PIPE, text=True)
     try:
@@ -126,7 +103,7 @@ def _neighbour(context: contexts.Context, log: Log) -> None:
 
 
 def _survivor(context: contexts.Context, log: Log) -> None:
-    """The service was killed and began again: the container ran on, has its GPU, and nobody else gets it."""
+    """Look at a container whose service was killed and began again: it ran on, and has its GPU."""
     shown = context.fairlead("ps", "-o", "json", timeout_s=30).stdout
     log.judge("a container outlives a killed service", "survivor" in shown, shown[-300:])
     held = [one for one in _gpus(context) if one["holders"]]
@@ -137,19 +114,19 @@ def _survivor(context: contexts.Context, log: Log) -> None:
 
 
 def _replicas(context: contexts.Context, log: Log) -> None:
-    """Two containers work on one GPU at a time."""
+    """Run two containers on replicas; where one GPU is, they share it."""
     for name in ("one", "two"):
-        _start(context, name, *_busy(context, 30))
+        _start(context, name, *workload.busy(context, 30))
     held = {holder["container"]: one["gpu"]["index"] for one in _gpus(context) for holder in one["holders"]}
     log.judge("two containers have replicas", {"one", "two"} <= held.keys(), str(held))
     time.sleep(3)
-    shown = [context.fairlead("ps", "-o", "name", timeout_s=20).stdout]
-    log.judge("and both work", "one" in shown[0] and "two" in shown[0], shown[0])
+    shown = context.fairlead("ps", "-o", "name", timeout_s=20).stdout
+    log.judge("and both work", "one" in shown and "two" in shown, shown)
     context.fairlead("rm", "-f", "one", "two", timeout_s=30)
 
 
 def _verification(context: contexts.Context, log: Log) -> None:
-    """A GPU waits for its board's firmware to be approved, is verified, and its report is signed."""
+    """Approve the firmware of a board that waits for it, use its GPU, and check the chain of its reports."""
     waits = _until(lambda: any(one["reason"] == "VerifyBaselineMissing" for one in _gpus(context)))
     listed = context.fairlead("lease", "baseline", "list", timeout_s=20)
     log.fact("lease baseline list", listed.stdout)
@@ -160,7 +137,7 @@ def _verification(context: contexts.Context, log: Log) -> None:
         log.judge("its firmware is approved", done.returncode == 0, service.end_of(done))
     well = _until(lambda: bool(_gpus(context)) and all(one["health"] == "Healthy" for one in _gpus(context)))
     log.judge("every GPU passes verification", well, str([(one["health"], one["reason"]) for one in _gpus(context)]))
-    command, wanted = _proof(context)
+    command, wanted = workload.proof(context)
     done = context.fairlead("run", "--rm", "-g", "1", service.IMAGE, "--", *command, timeout_s=60)
     log.judge("and is used", wanted in done.stdout, service.end_of(done))
     _until(lambda: not any(one["holders"] for one in _gpus(context)))

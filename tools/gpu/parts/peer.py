@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,26 +44,30 @@ def run(context: contexts.Context, log: Log) -> None:
 
 
 def _compare(log: Log, what: str, ours: set[str], theirs: set[str]) -> None:
-    """Nothing that the peer gives may be missing in ours; what we give beside it is told."""
+    """Judge whether ours has all that the peer gives, and tell what only ours has."""
     log.judge(
         f"{what} that nvidia-ctk gives", theirs <= ours, f"missing: {sorted(theirs - ours) or 'none'}", required=False
     )
     log.note(f"{what} that only we give", ", ".join(sorted(ours - theirs)) or "none")
 
 
-def _edits(documents: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for document in documents:
-        yield document.get("containerEdits", {})
-        yield from (device.get("containerEdits", {}) for device in document.get("devices", []))
-
-
 def _nodes(documents: list[dict[str, Any]]) -> set[str]:
-    return {node["path"] for one in _edits(documents) for node in one.get("deviceNodes", [])}
+    return {
+        node["path"]
+        for document in documents
+        for one in specs.edits_of(document)
+        for node in one.get("deviceNodes", [])
+    }
 
 
 def _files(documents: list[dict[str, Any]]) -> set[str]:
     """Return the names of what is mounted; its folder may be another, as where a script stands for a program."""
-    found = (mount["hostPath"] for one in _edits(documents) for mount in one.get("mounts", []))
+    found = (
+        mount["hostPath"]
+        for document in documents
+        for one in specs.edits_of(document)
+        for mount in one.get("mounts", [])
+    )
     return {Path(path).resolve().name for path in found}
 
 

@@ -10,6 +10,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from tools.gpu import context as contexts
@@ -52,23 +53,35 @@ _GPM: Final = {
 
 def run(context: contexts.Context, log: Log) -> None:
     """Start the service, use it as a person would, end it."""
-    if not contexts.find("podman", {}):
-        log.skip("service", "podman is not on this machine, nor in the pack: `fairlead up` cannot run containers")
+    if not has_engine(log):
         return
     port = _free_port()
     with up(context, log, "--node-metrics", f"127.0.0.1:{port}") as service:
         if service is None:
             return
         listing = _view(context, log)
-        root = workload.make_root(context, context.folder / "image-root")
-        made = context.fairlead("image", "import", str(root), IMAGE, timeout_s=60)
-        if not log.judge("image", made.returncode == 0, (made.stderr or made.stdout).strip()[-400:]):
+        if not import_image(context, log, context.folder / "image-root"):
             return
         _first_container(context, log, listing)
         _cuda(context, log)
         _tenants_container(context, log)
         _under_load(context, log, port)
         context.fairlead("rm", "-f", "check", timeout_s=30)
+
+
+def has_engine(log: Log) -> bool:
+    """Return whether containers can be run here; what is missing is written as skipped."""
+    if contexts.find("podman", {}):
+        return True
+    log.skip("service", "podman is not on this machine, nor in the pack: `fairlead up` cannot run containers")
+    return False
+
+
+def import_image(context: contexts.Context, log: Log, root: Path) -> bool:
+    """Make the check's image of a new root file system; returns whether the service has it."""
+    workload.make_root(context, root)
+    made = context.fairlead("image", "import", str(root), IMAGE, timeout_s=60)
+    return log.judge("image", made.returncode == 0, end_of(made))
 
 
 def _free_port() -> int:
@@ -165,26 +178,26 @@ def _first_container(context: contexts.Context, log: Log, listing: list[dict[str
 
 def _cuda(context: contexts.Context, log: Log) -> None:
     """Calculate in a container of the service, whose image brings nothing of the driver."""
-    if context.simulate or workload.build(context) is None:
-        log.skip("CUDA in a container", "no real GPU" if context.simulate else workload.build_problem(context))
+    if workload.build(context) is None:
+        log.skip("CUDA in a container", workload.build_problem(context))
         return
-    done = context.fairlead("run", "--rm", "-g", "1", IMAGE, "--", "workload", "check", timeout_s=60)
-    log.judge("CUDA in a container", "right 1048576" in done.stdout, f"exit code {done.returncode}: {end_of(done)}")
+    command, wanted = workload.proof(context)
+    done = context.fairlead("run", "--rm", "-g", "1", IMAGE, "--", *command, timeout_s=60)
+    log.judge("CUDA in a container", wanted in done.stdout, f"exit code {done.returncode}: {end_of(done)}")
 
 
 def _tenants_container(context: contexts.Context, log: Log) -> None:
-    """The same for a tenancy: there the container has a user namespace, in which root is nobody on the machine."""
+    """Use the GPU in a tenancy's container, which has a user namespace: root in it is nobody on the machine."""
     made = context.fairlead("tenancy", "create", "check", "--network", "none", timeout_s=40)
     if made.returncode:
         log.fail("a tenancy", end_of(made), required=False)
         return
-    has_cuda = not context.simulate and workload.build(context) is not None
-    asked = "cat /proc/self/uid_map; " + ("workload check" if has_cuda else "nvidia-smi -L")
+    command, wanted = workload.proof(context)
+    asked = f"cat /proc/self/uid_map; {' '.join(command)}"
     done = context.fairlead("run", "-T", "check", "--rm", "-g", "1", IMAGE, "--", "sh", "-c", asked, timeout_s=60)
     said = done.stdout.split()
     is_mapped = len(said) > 2 and said[0] == "0" and said[1] != "0"
     log.judge("a tenancy's container has a user namespace", is_mapped, end_of(done))
-    wanted = "right 1048576" if has_cuda else "GPU 0"
     log.judge(
         "a tenancy's container works on its GPU", wanted in done.stdout, f"exit code {done.returncode}: {end_of(done)}"
     )
@@ -198,12 +211,10 @@ def end_of(done: subprocess.CompletedProcess[str]) -> str:
 
 def _under_load(context: contexts.Context, log: Log, port: int) -> None:
     """Compare the exporter with `nvidia-smi dmon` while a kernel runs (on simulated silicon: while a GPU is held)."""
-    program: tuple[str, ...] = ("sleep", str(_BURN_S))
-    if not context.simulate:
-        if workload.build(context) is None:
-            log.skip("metrics under load", workload.build_problem(context))
-            return
-        program = ("workload", "burn", str(_BURN_S))
+    if not context.simulate and workload.build(context) is None:
+        log.skip("metrics under load", workload.build_problem(context))
+        return
+    program = workload.busy(context, _BURN_S)
     started = context.fairlead("run", "-d", "--name", "check", "-g", "1", IMAGE, "--", *program, timeout_s=40)
     if not log.judge("container under load", started.returncode == 0, started.stderr.strip()[-300:]):
         return
@@ -241,10 +252,15 @@ def _beside_dmon(context: contexts.Context, log: Log, ours: dict[tuple[str, str]
             continue
         for name, column, factor, within in _BESIDE:
             mine, theirs = ours.get((name, index)), row.get(column, "-")
-            if mine is None or not theirs.replace(".", "").isdigit():
-                log.note(f"gpu {index}: {name}", f"ours {mine}, dmon's {column} {theirs}")
-                continue
-            log.compare(f"gpu {index}: {name}", mine * factor, float(theirs), within=within)
+            _compare(log, f"gpu {index}: {name}", None if mine is None else mine * factor, theirs, within=within)
+
+
+def _compare(log: Log, name: str, ours: float | None, theirs: str, *, within: float) -> None:
+    """Compare a figure with nvidia-smi's; one that either does not tell is a note."""
+    if ours is None or not theirs.replace(".", "").isdigit():
+        log.note(name, f"ours {ours}, nvidia-smi's {theirs}")
+    else:
+        log.compare(name, ours, float(theirs), within=within)
 
 
 def _beside_gpm(context: contexts.Context, log: Log, ours: dict[tuple[str, str], float], held: list[str]) -> None:
@@ -259,10 +275,8 @@ def _beside_gpm(context: contexts.Context, log: Log, ours: dict[tuple[str, str],
     for index in held:
         for name, theirs in zip(_GPM.values(), last.get(index, ()), strict=False):
             mine = ours.get((name, index))
-            if mine is None or not theirs.replace(".", "").isdigit():
-                log.note(f"gpu {index}: {name}", f"ours {mine}, nvidia-smi's {theirs}")
-                continue
-            log.compare(f"gpu {index}: {name} in percent", round(mine * 100, 1), float(theirs), within=10)
+            percent = None if mine is None else round(mine * 100, 1)
+            _compare(log, f"gpu {index}: {name} in percent", percent, theirs, within=10)
 
 
 def _metrics(port: int) -> str:

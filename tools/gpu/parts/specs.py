@@ -67,7 +67,8 @@ def _validate(context: contexts.Context, log: Log, profile: str, folder: Path) -
         log.judge(f"{profile}: cdi {verb}", done.returncode == 0, (done.stdout + done.stderr).strip()[-600:])
 
 
-def _edits(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def edits_of(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the edits of every container of a spec, then those of each device."""
     yield document.get("containerEdits", {})
     for device in document.get("devices", []):
         yield device.get("containerEdits", {})
@@ -76,7 +77,7 @@ def _edits(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _hold_against_disk(log: Log, profile: str, name: str, document: dict[str, Any]) -> None:
     """Every file of a spec is there, every node has the numbers that it says."""
     missing, wrong, count = [], [], 0
-    for edits in _edits(document):
+    for edits in edits_of(document):
         for mount in edits.get("mounts", []):
             count += 1
             if not Path(mount["hostPath"]).exists():
@@ -101,7 +102,7 @@ def _hold_against_linker(log: Log, documents: list[dict[str, Any]]) -> None:
     mounted = {
         Path(mount["containerPath"]).name
         for document in documents
-        for edits in _edits(document)
+        for edits in edits_of(document)
         for mount in edits.get("mounts", [])
     }
     done = contexts.run(("ldconfig", "-p"), timeout_s=10)
