@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
 import re
@@ -213,3 +214,23 @@ def test_every_statement_of_messages_has_been_generated(root: Path, folder: str)
     statements = {path.stem for path in (root / folder).glob("*.proto")}
     assert statements
     assert {path.stem.removesuffix("_pb2") for path in (root / folder).glob("*_pb2.py")} == statements
+
+
+def test_only_a_callers_part_of_the_machine_mints_places(root: Path) -> None:
+    """A `Place` says whose a pod is and by which rules it is judged: neither a route nor a backend makes one up."""
+    minting, mints = root / "src/fairlead/serve/backend/place.py", {"Place", "Submission"}
+    found = []
+    for path in _python(root, "src"):
+        tree = ast.parse(path.read_text())
+        imported = {
+            f"{prefix}{name}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for one in node.names
+            for module, prefix in ((f"{node.module}.{one.name}", f"{one.asname or one.name}."), (node.module, ""))
+            if module == "fairlead.serve.backend.place"
+            for name in (mints if prefix else mints & {one.name})
+        }
+        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and path != minting)
+        found += [f"{path.relative_to(root)}:{one.lineno}" for one in calls if ast.unparse(one.func) in imported]
+    assert found == []

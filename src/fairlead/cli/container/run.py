@@ -25,8 +25,8 @@ from fairlead.cli.core import invocation, options, output, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.terminal import replay, streams
 from fairlead.client import calls
+from fairlead.serve.admission.request import ContainerRequest
 from fairlead.serve.v1.containers import view
-from fairlead.serve.v1.containers.submission import ContainerRequest
 from fairlead.serve.v1.containers.view import ContainerList, ContainerView
 
 _INTERRUPTED: Final = 130

@@ -20,8 +20,7 @@ from fairlead.cli.core import options, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.plan.mig import table
 from fairlead.plan.pod import machine
-from fairlead.serve.backend.hardware import GPUListing
-from fairlead.serve.v1.containers.submission import (
+from fairlead.serve.admission.request import (
     SECRETS_FOLDER,
     BindRequest,
     LimitRequest,
@@ -30,6 +29,7 @@ from fairlead.serve.v1.containers.submission import (
     SecretGrant,
     VolumeMount,
 )
+from fairlead.serve.backend.hardware import GPUListing
 from fairlead.wire.kubernetes import names, quantity
 from fairlead.wire.oci import imageref
 

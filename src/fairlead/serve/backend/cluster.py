@@ -16,7 +16,7 @@ from fairlead.model import replica
 from fairlead.model.gpu import GPU, Driver, MIGDevice, Vendor
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.plan.metering.price import Pricing
-from fairlead.serve.backend import hardware, idempotency, port, volumes
+from fairlead.serve.backend import hardware, idempotency, place, port, volumes
 from fairlead.serve.backend.containers import lifecycle, podaccess
 from fairlead.serve.backend.faults import AgentFaults
 from fairlead.serve.backend.tenancy import clustersecrets, credentials, trial
@@ -61,6 +61,7 @@ def backend(*, store: Store, server: Server, pods: Pods, pricing: Pricing) -> po
 
     living = lifecycle.ClusterLifecycle(store=store, placement=pods, trial=pods, recreation=pods)
     return port.Backend(
+        places=place.Everywhere(),
         hardware=ClusterHardware(store=store, server=server),
         lifecycle=living,
         logs=pods,

@@ -21,7 +21,7 @@ from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.lease.row import State
 from fairlead.plan.metering.price import Pricing
 from fairlead.plan.pod import machine, podstate
-from fairlead.serve.backend import hardware, port, vgpus, volumes
+from fairlead.serve.backend import hardware, place, port, vgpus, volumes
 from fairlead.serve.backend.containers import devicechange, enginepods, lifecycle, podaccess
 from fairlead.serve.backend.faults import LocalFaults
 from fairlead.serve.backend.tenancy import localsecrets
@@ -98,6 +98,7 @@ def backend(
     living = living or lifecycle.LocalLifecycle(store=store, here=machine.Here(node=node))
     images = LocalImages(engine=engine, kept=engine)
     return port.Backend(
+        places=place.Everywhere(),
         hardware=LocalHardware(
             store=store,
             images=engine,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from fairlead import errors
 from fairlead.engine.access import Usage
@@ -22,6 +22,7 @@ from fairlead.plan.tenancy.matrix import Matrix
 from fairlead.serve.backend import hardware, idempotency
 from fairlead.serve.backend.deviceview import DeviceChanged
 from fairlead.serve.backend.faults import FaultInjection
+from fairlead.serve.backend.place import Place, Places, Submission
 from fairlead.serve.metering.port import Metering
 from fairlead.store import subresource
 from fairlead.wire.fairlead.tenancy import Tenancy
@@ -76,39 +77,19 @@ class Hardware(Protocol):
 class Lifecycle(Protocol):
     """Pods made, stopped and removed."""
 
-    async def submit(
-        self,
-        pod: core.Pod,
-        *,
-        makes_namespace: bool = False,
-        written: Mapping[str, Any] | None = None,
-        most_devices: int = 0,
-        once: idempotency.Once | None = None,
-    ) -> core.Pod:
+    async def submit(self, asked: Submission, *, once: idempotency.Once | None = None) -> core.Pod:
         """Store a pod.
 
-        Args:    makes_namespace: its namespace is made where there is none, a tenant's, if that is ours to do.
-                 written: the manifest, with the fields that are not carried out; None: the pod says everything.
-                 most_devices: of each resource in the namespace, where no quota there counts it; 0: no limit.
-                 once: the request, which is stored in the same step; `Requests.find` knows it from then on.
+        Args:    once: the request, which is stored in the same step; `Requests.find` knows it from then on.
         Raises:  Invalid: a rule is broken.   Denied: a quota of its namespace, or a rule for tenants' pods.
                  Conflict (`AlreadyExists`): its name.
         """
         ...
 
-    async def judge(
-        self,
-        pods: Sequence[core.Pod],
-        *,
-        makes_namespace: bool = False,
-        written: Sequence[Mapping[str, Any]] | None = None,
-        most_devices: int = 0,
-        claims: Sequence[str] = (),
-    ) -> tuple[core.Pod, ...]:
+    async def judge(self, asked: Sequence[Submission], *, claims: Sequence[str] = ()) -> tuple[core.Pod, ...]:
         """Return pods as `submit` would store each now, if it were the only one, and store nothing.
 
-        Args:    written: each pod's manifest.   claims: names of volumes that would be made beside them.
-                 Others: as `submit`.
+        Args:    claims: names of volumes that would be made beside them.
         Raises:  as `submit`.
         """
         ...
@@ -135,13 +116,10 @@ class ManifestLifecycle(Lifecycle, Protocol):
         """
         ...
 
-    async def replace(
-        self, old: core.Pod, pod: core.Pod, *, grace_s: int | None, is_tenants: bool = False, most_devices: int = 0
-    ) -> core.Pod:
+    async def replace(self, old: core.Pod, asked: Submission, *, grace_s: int | None) -> core.Pod:
         """Stop and remove a pod, then store another one of its name; returns the new one.
 
         What `submit` would refuse is refused first, and the old pod left as it is.
-        Args:   is_tenants: it is a tenant's, in whatever namespace.   most_devices: as `submit`.
         Raises: as `submit` and `remove`.
         """
         ...
@@ -184,12 +162,11 @@ class Volumes(Protocol):
         ...
 
     async def create(
-        self, name: str, namespace: str, *, labels: Mapping[str, str], size: str, is_tenants: bool = False
+        self, name: str, place: Place, *, labels: Mapping[str, str], size: str
     ) -> core.PersistentVolumeClaim:
         """Make one; one of that name is returned as it is.
 
-        Args:    size: a quantity of bytes; empty: as much as there is.   is_tenants: a namespace that has to be made
-                 for it is a tenant's.
+        Args:    size: a quantity of bytes; empty: as much as there is.
         Raises:  Invalid: its name, or a size where there is none, or none where there must be; Denied: a quota.
         """
         ...
@@ -281,14 +258,8 @@ class Secrets(Protocol):
         """Return one. Raises: NotFound (`SecretNotFound`)."""
         ...
 
-    async def create(
-        self, name: str, namespace: str, values: Mapping[str, bytes], *, is_tenants: bool = False
-    ) -> secret.Described:
-        """Keep a new one.
-
-        Args:    is_tenants: a namespace that has to be made for it is a tenant's.
-        Raises:  Invalid (`SecretInvalid`); Conflict (`AlreadyExists`); Denied: a quota.
-        """
+    async def create(self, name: str, place: Place, values: Mapping[str, bytes]) -> secret.Described:
+        """Keep a new one. Raises: Invalid (`SecretInvalid`); Conflict (`AlreadyExists`); Denied: a quota."""
         ...
 
     async def replace(self, name: str, namespace: str, values: Mapping[str, bytes]) -> secret.Described:
@@ -342,6 +313,8 @@ class Backend:
     One whose default is an `Absent` is closed wherever a backend does not fill it, to users and accounts above all.
     """
 
+    places: Places
+    """Where the caller may make something."""
     hardware: Hardware
     lifecycle: Lifecycle
     logs: subresource.Logs

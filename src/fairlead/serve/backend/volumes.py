@@ -20,8 +20,9 @@ from typing import Final
 import msgspec
 
 from fairlead import errors, telemetry
-from fairlead.plan.pod import admission, quota, tenantrule, userrule, volume
+from fairlead.plan.pod import admission, quota, volume
 from fairlead.plan.tenancy import baseline, exportvolume
+from fairlead.serve.backend.place import Place
 from fairlead.serve.backend.tenancy import namespaces
 from fairlead.store.port import AdmittingStore, Reader, Selector, Store
 from fairlead.wire.kubernetes import core, meta
@@ -50,7 +51,7 @@ class LocalVolumes:
         return await _find(self.store, name, namespace)
 
     async def create(
-        self, name: str, namespace: str, *, labels: Mapping[str, str], size: str, is_tenants: bool = False
+        self, name: str, place: Place, *, labels: Mapping[str, str], size: str
     ) -> core.PersistentVolumeClaim:
         """See `port.Volumes.create`."""
         volume.check_name(name)
@@ -58,14 +59,12 @@ class LocalVolumes:
             message = f'volume "{name}" would be a folder of this machine, whose size is not limited'
             raise errors.Invalid(message, reason="VolumeSizeInvalid", hint="leave the size out")
         await self._sweep()
-        claim = _claim(name, namespace, labels, finalizers=(_PROTECTION,))
-        is_tenants = is_tenants or userrule.uid_of(namespace) is not None
-        own = {tenantrule.TENANCY: namespace} if is_tenants else {}
-        await namespaces.ensure(self.store, namespace, labels=own)
+        claim = _claim(name, place.namespace, labels, finalizers=(_PROTECTION,))
+        await namespaces.ensure(self.store, place.namespace, labels=place.labels)
         try:
             return await self.store.create_checked(claim, lambda seen: _check_quota(seen, claim))
         except errors.Conflict:
-            return await self.find(name, namespace)
+            return await self.find(name, place.namespace)
 
     async def remove(self, name: str, namespace: str) -> None:
         """See `port.Volumes.remove`."""
@@ -122,16 +121,11 @@ class ClusterVolumes:
         return await _find(self.store, name, namespace)
 
     async def create(
-        self,
-        name: str,
-        namespace: str,
-        *,
-        labels: Mapping[str, str],
-        size: str,
-        is_tenants: bool = False,  # noqa: ARG002 namespaces are the administrator's
+        self, name: str, place: Place, *, labels: Mapping[str, str], size: str
     ) -> core.PersistentVolumeClaim:
-        """See `port.Volumes.create`; a cluster makes no volume without a size."""
+        """See `port.Volumes.create`; a cluster makes no volume without a size, and namespaces are not made for it."""
         volume.check_name(name)
+        namespace = place.namespace
         claim = _claim(name, namespace, labels)
         with contextlib.suppress(errors.NotFound):
             return await self.find(name, namespace)

@@ -25,7 +25,9 @@ from fairlead.serve.accounts import roles
 from fairlead.serve.accounts.audit import Place
 from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.accounts.recording import Recording
+from fairlead.serve.admission.context import Context
 from fairlead.serve.api.resultcache import ResultCache
+from fairlead.serve.backend.place import Part
 from fairlead.serve.backend.port import Absent, Backend
 from fairlead.serve.backend.tenancy import member, own
 from fairlead.serve.v1 import permissions
@@ -102,7 +104,7 @@ class Services:
     """None: each caller may do everything, since it runs in the caller's own process."""
     whole: Store | None = None
     """All objects, for sums that name no user; None: `store` has them all."""
-    part: own.Part | None = None
+    part: Part | None = None
     """What the caller has of the machine; None: all of it."""
     accounts: Accounts | Absent = NO_ACCOUNTS
     principal: roles.Principal | None = None
@@ -119,6 +121,18 @@ class Services:
     """What containers look like, by their pods."""
     censuses: ResultCache[Any] = field(default_factory=lambda: ResultCache(1))
     """What is read out of all nodes and pods, by their listings."""
+
+    @property
+    def admission(self) -> Context:
+        """What a submission is judged with."""
+        return Context(
+            store=self.store,
+            backend=self.backend,
+            accounts=self.accounts,
+            refuse_writing=self.refuse_writing,
+            resource=self.info.resource,
+            scheduler_name=self.info.scheduler_name,
+        )
 
     @property
     def census(self) -> Store:

@@ -13,8 +13,8 @@ from fairlead.cli.core.client import Client
 from fairlead.model.gpu import GPU
 from fairlead.model.ids import GPUUUID
 from fairlead.plan.sharing import fraction
+from fairlead.serve.admission.request import BindRequest, LimitRequest, MemoryMount, PortRequest, VolumeMount
 from fairlead.serve.backend.hardware import GPUListing, GPUView
-from fairlead.serve.v1.containers.submission import BindRequest, LimitRequest, MemoryMount, PortRequest, VolumeMount
 from fairlead.serve.v1.nodes.view import NodeView
 from fairlead.serve.v1.status.view import Status
 

@@ -9,6 +9,7 @@ from fairlead import errors
 from fairlead.control.tenancy import cluster
 from fairlead.control.tenancy.tenancy import Tenancies
 from fairlead.plan.tenancy import baseline, exportvolume
+from fairlead.serve.backend.place import Everywhere
 from fairlead.serve.backend.volumes import ClusterVolumes
 from fairlead.settings import ControlSettings
 from fairlead.store.embedded.memory import MemoryStore
@@ -149,6 +150,6 @@ async def test_a_member_cannot_remove_the_export_and_is_told_how_to_mount_it() -
         await volumes.remove("export", space)
     assert await volumes.prune(space) == ()
     with pytest.raises(errors.Invalid) as refused:
-        await volumes.create("data", space, labels={}, size="")
+        await volumes.create("data", Everywhere().new(space), labels={}, size="")
     assert "-v export:/PATH" in (refused.value.hint or "")
-    assert (await volumes.create("export", space, labels={}, size="")).metadata.uid
+    assert (await volumes.create("export", Everywhere().new(space), labels={}, size="")).metadata.uid

@@ -9,6 +9,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.plan.tenancy import baseline
+from fairlead.serve.backend.place import Everywhere
 from fairlead.serve.backend.port import Secrets
 from fairlead.serve.backend.tenancy.clustersecrets import ClusterSecrets
 from fairlead.serve.backend.tenancy.localsecrets import LocalSecrets
@@ -30,7 +31,7 @@ async def _ended(kept: Secrets, store: MemoryStore, place: str) -> None:
             await store.get(core.Secret, name, place)
     assert await kept.list_secrets(None) == ()
     with pytest.raises(errors.FairleadError):
-        await kept.create("late", place, _VALUES, is_tenants=True)
+        await kept.create("late", Everywhere().new(place, for_tenancy=True), _VALUES)
     assert (await store.list(core.Secret)).items == ()
 
 
@@ -40,7 +41,7 @@ async def test_on_one_machine(tmp_path: Path) -> None:
     async with machine._running(store, place):
         await machine._make(store)
         old = baseline.namespace_name(await machine._until(store, kind.READY))
-        await kept.create("db", old, _VALUES)
+        await kept.create("db", Everywhere().new(old), _VALUES)
         await store.delete(Tenancy, "alpha")
         await machine._until_gone(store)
         await _ended(kept, store, old)
@@ -59,7 +60,7 @@ async def test_what_comes_while_it_ends_goes_with_it(tmp_path: Path) -> None:
         place.unverified = ("GPU-0",)
         await store.delete(Tenancy, "alpha")
         await machine._until(store, kind.TERMINATING)
-        await kept.create("late", namespace, _VALUES)
+        await kept.create("late", Everywhere().new(namespace), _VALUES)
         place.unverified = ()
         await machine._until_gone(store)
         await _ended(kept, store, namespace)
@@ -72,7 +73,7 @@ async def test_on_a_cluster() -> None:
     keeper, place = cluster.keeper(store), baseline.namespace_name(item)
     await keeper.reconcile("red")
     kept = ClusterSecrets(store=store)
-    await kept.create("db", place, _VALUES)
+    await kept.create("db", Everywhere().new(place), _VALUES)
     await store.delete(Tenancy, "red")
     for _ in range(5):
         if (await store.list(Tenancy)).items:

@@ -13,7 +13,7 @@ from fairlead import errors
 from fairlead.engine.port import Bind, ContainerSpec, NetworkMode, Port
 from fairlead.node.kubelet import spec
 from fairlead.node.kubelet.checkpoint import Grant
-from fairlead.serve.v1.containers import submission
+from fairlead.serve.admission import request as submission
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, meta, names
 from fairlead.wire.proto import deviceplugin_pb2 as pb

@@ -7,33 +7,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.model.step import TraceStep
 from fairlead.plan.gpu.allocation import foreignrequest
-from fairlead.plan.pod import admission, machine, podstate, priority, quota, tenantrule, userrule, volume
-from fairlead.plan.schedule.fairshare import ledger, tree
+from fairlead.plan.pod import admission, machine, podstate
 from fairlead.plan.tenancy import baseline, secret
 from fairlead.serve.backend import idempotency
-from fairlead.serve.backend.containers import pods
+from fairlead.serve.backend.containers import checks, pods
 from fairlead.serve.backend.containers.replacement import Replacements
+from fairlead.serve.backend.place import Submission
 from fairlead.serve.backend.tenancy import namespaces
 from fairlead.store import retry, subresource, tracerecorder
-from fairlead.store.port import AdmittingStore, Reader, Selector, Store
+from fairlead.store.port import AdmittingStore, Selector, Store
 from fairlead.wire.fairlead import tenancy as tenancies
-from fairlead.wire.fairlead.tenancy import Tenancy
-from fairlead.wire.kubernetes import core, meta, names
+from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.coordination import PriorityClass
 from fairlead.wire.kubernetes.devicechange import PodReplacementSpec
 from fairlead.wire.kubernetes.meta import Object
-from fairlead.wire.kubernetes.scheduling.queue import Queue
 
 T = TypeVar("T", bound=Object)
 _ANYWHERE: Final = machine.Here()
@@ -58,63 +55,40 @@ class LocalLifecycle:
             tasks.create_task(self.replacements.carry_on(), name="restarts")
             tasks.create_task(self.requests.keep(), name="old requests")
 
-    async def submit(
-        self,
-        pod: core.Pod,
-        *,
-        makes_namespace: bool = False,
-        written: Mapping[str, Any] | None = None,
-        most_devices: int = 0,
-        once: idempotency.Once | None = None,
-    ) -> core.Pod:
+    async def submit(self, asked: Submission, *, once: idempotency.Once | None = None) -> core.Pod:
         """See `port.Lifecycle.submit`; records that the pod was accepted."""
-        if makes_namespace:
-            name = pod.metadata.namespace
-            await namespaces.ensure(self.store, name, labels={tenantrule.TENANCY: name})
+        if asked.place.makes_namespace:
+            await namespaces.ensure(self.store, asked.place.namespace, labels=asked.place.labels)
         telemetry.crash_point("submission.before-store")
         started = time.monotonic()
-        admitted, rules = await self._admitted(pod, written, is_tenants=makes_namespace, most_devices=most_devices)
+        admitted = await self._admitted(asked)
         # Taken before the pod is visible: the scheduler may have bound it before `create` returns.
         accepted_at = time.time()
         try:
             created = await self.store.create_checked(
-                admitted, lambda seen: _check(seen, admitted, rules), beside=once.record if once else None
+                admitted.pod, lambda seen: checks.check(seen, admitted), beside=once.record if once else None
             )
         except errors.Conflict as error:
-            raise _taken(pod, error) from error
+            raise _taken(asked.pod, error) from error
         telemetry.crash_point("submission.after-store")
-        devices = podstate.asked_devices(created)
-        asked = ", ".join(f"{count} x {name}" for name, count in devices.items()) or "no devices"
-        step = TraceStep(
-            layer="api",
-            reason="Accepted",
-            message=f"accepted, asking for {asked}",
-            at=accepted_at,
-            duration_s=time.monotonic() - started,
-            facts={
-                "images": [item.image for item in created.spec.containers],
-                "resources": devices,
-                "scheduler": created.spec.scheduler_name,
-            },
-        )
+        step = _accepted(created, at=accepted_at, duration_s=time.monotonic() - started)
         await tracerecorder.record(self.store, tracerecorder.reference(created), step)
         telemetry.crash_point("submission.after-record")
         return created
 
-    async def replace(
-        self, old: core.Pod, pod: core.Pod, *, grace_s: int | None, is_tenants: bool = False, most_devices: int = 0
-    ) -> core.Pod:
+    async def replace(self, old: core.Pod, asked: Submission, *, grace_s: int | None) -> core.Pod:
         """See `port.ManifestLifecycle.replace`; a service that ends meanwhile leaves the rest to the next one."""
-        admitted, rules = await self._admitted(pod, None, is_tenants=is_tenants, most_devices=most_devices)
+        admitted = await self._admitted(asked)
         present = await self._present(old.metadata.namespace)
-        _check(_Listed(tuple(item for item in present if item.metadata.uid != old.metadata.uid)), admitted, rules)
+        others = tuple(item for item in present if item.metadata.uid != old.metadata.uid)
+        checks.check(checks.Listed(others), admitted)
 
         spec = PodReplacementSpec(
             pod_uid=old.metadata.uid,
-            pod=pod,
+            pod=asked.pod,
             grace_period_seconds=grace_s,
-            is_tenants=is_tenants,
-            most_devices=most_devices,
+            is_tenants=asked.place.is_tenants,
+            most_devices=asked.place.most_devices,
         )
         return await self.replacements.replace(old, spec)
 
@@ -127,40 +101,28 @@ class LocalLifecycle:
             raise refused
         return tuple(f"{path} is not carried out on one machine" for path in fields)
 
-    async def judge(
-        self,
-        pods: Sequence[core.Pod],
-        *,
-        makes_namespace: bool = False,
-        written: Sequence[Mapping[str, Any]] | None = None,
-        most_devices: int = 0,
-        claims: Sequence[str] = (),
-    ) -> tuple[core.Pod, ...]:
+    async def judge(self, asked: Sequence[Submission], *, claims: Sequence[str] = ()) -> tuple[core.Pod, ...]:
         """See `port.Lifecycle.judge`; what is there is listed once for all of them."""
-        places = dict.fromkeys(pod.metadata.namespace for pod in pods)
-        present = await self._present(*places)
-        _check_claims(_Listed(present), claims, places)
-        seen = _Listed((*present, *_claims(claims, places)))
+        spaces = dict.fromkeys(one.place.namespace for one in asked)
+        present = await self._present(*spaces)
+        checks.check_claims(checks.Listed(present), claims, spaces)
+        seen = checks.Listed((*present, *checks.claims_named(claims, spaces)))
         classes, judged = (await self.store.list(PriorityClass)).items, []
-        manifests: list[Mapping[str, Any] | None] = [None] * len(pods) if written is None else [*written]
-        for pod, manifest in zip(pods, manifests, strict=True):
+        for one in asked:
             await asyncio.sleep(0)  # a manifest has hundreds, and others ask meanwhile
-            wanted = self._taken_up(pod)
-            admitted, rules = _admitted(
-                wanted, manifest, classes, is_tenants=makes_namespace, most_devices=most_devices
-            )
-            name = admitted.metadata.name
-            if name and any(one.metadata.name == name for one in seen.list(core.Pod, admitted.metadata.namespace)):
-                raise _taken(admitted, errors.Conflict(name, reason="AlreadyExists"))
-            _check(seen, admitted, self._with_foreign(pod, rules))
-            judged.append(admitted)
+            admitted = checks.admit(one, classes, self.here)
+            about = admitted.pod.metadata
+            if about.name and any(here.metadata.name == about.name for here in seen.list(core.Pod, about.namespace)):
+                raise _taken(admitted.pod, errors.Conflict(about.name, reason="AlreadyExists"))
+            checks.check(seen, admitted)
+            judged.append(admitted.pod)
         return tuple(judged)
 
-    async def _present(self, *places: str) -> tuple[Object, ...]:
-        """Return what `_check` reads of namespaces."""
-        here = [Selector(namespace=name) for name in places]
-        within = [item for kind in _READ for one in here for item in (await self.store.list(kind, one)).items]
-        everywhere = [item for kind in _READ_ALL for item in (await self.store.list(kind)).items]
+    async def _present(self, *spaces: str) -> tuple[Object, ...]:
+        """Return what the checks read of namespaces."""
+        here = [Selector(namespace=name) for name in spaces]
+        within = [item for kind in checks.READ for one in here for item in (await self.store.list(kind, one)).items]
+        everywhere = [item for kind in checks.READ_ALL for item in (await self.store.list(kind)).items]
         return (*everywhere, *within)
 
     async def end(self, pod: core.Pod, *, grace_s: int | None) -> None:
@@ -171,23 +133,9 @@ class LocalLifecycle:
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await _delete(self.store, pod, grace_s)
 
-    async def _admitted(
-        self, pod: core.Pod, written: Mapping[str, Any] | None, *, is_tenants: bool, most_devices: int
-    ) -> tuple[core.Pod, _Rules]:
-        """Return the pod as it is stored, and what the transaction that stores it checks."""
-        classes = (await self.store.list(PriorityClass)).items
-        admitted, rules = _admitted(
-            self._taken_up(pod), written, classes, is_tenants=is_tenants, most_devices=most_devices
-        )
-        return admitted, self._with_foreign(pod, rules)
-
-    def _with_foreign(self, pod: core.Pod, rules: _Rules) -> _Rules:
-        """Return the rules of a pod with what it asks of GPUs by means that are not read here."""
-        return dataclasses.replace(rules, foreign=foreignrequest.refusal(pod, resource=self.here.resource))
-
-    def _taken_up(self, pod: core.Pod) -> core.Pod:
-        """Return a pod as this machine takes it up. Raises: Invalid: it would never be placed or run."""
-        return machine.placed(pod, self.here)
+    async def _admitted(self, asked: Submission) -> checks.Admitted:
+        """Return the pod as it is stored, for the checks of the transaction that stores it."""
+        return checks.admit(asked, (await self.store.list(PriorityClass)).items, self.here)
 
     async def stop(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
         """See `port.Lifecycle.stop`: the object stays. A pod that no node has yet ends at once.
@@ -229,20 +177,12 @@ class ClusterLifecycle:
     trial: subresource.Trial
     recreation: subresource.Recreation
 
-    async def submit(
-        self,
-        pod: core.Pod,
-        *,
-        makes_namespace: bool = False,  # noqa: ARG002 namespaces are the administrator's
-        written: Mapping[str, Any] | None = None,  # noqa: ARG002 its own policies judge
-        most_devices: int = 0,  # noqa: ARG002 a ResourceQuota says it
-        once: idempotency.Once | None = None,
-    ) -> core.Pod:
-        """See `port.Lifecycle.submit`; the server says where the namespace is missing.
+    async def submit(self, asked: Submission, *, once: idempotency.Once | None = None) -> core.Pod:
+        """See `port.Lifecycle.submit`; namespaces, quotas and policies are the server's, which says what it lacks.
 
         Raises: as there; RequestError (`NotOnCluster`): it asks for what only one machine's engine can do.
         """
-        pod = await self._with_users(_for_cluster(pod))
+        pod = await self._with_users(_for_cluster(asked.pod))
         try:
             return await self.store.create(idempotency.carrying(pod, once) if once else pod)
         except errors.Conflict as error:
@@ -250,15 +190,12 @@ class ClusterLifecycle:
 
     async def judge(
         self,
-        pods: Sequence[core.Pod],
+        asked: Sequence[Submission],
         *,
-        makes_namespace: bool = False,  # noqa: ARG002 as `submit`
-        written: Sequence[Mapping[str, Any]] | None = None,  # noqa: ARG002 as `submit`
-        most_devices: int = 0,  # noqa: ARG002 as `submit`
         claims: Sequence[str] = (),  # noqa: ARG002 a server asks for a pod's claims when it is placed
     ) -> tuple[core.Pod, ...]:
         """See `port.Lifecycle.judge`: the server's own dry run of each, with its quotas and policies."""
-        return tuple([await self._judged(await self._with_users(_for_cluster(pod))) for pod in pods])
+        return tuple([await self._judged(await self._with_users(_for_cluster(one.pod))) for one in asked])
 
     async def _judged(self, pod: core.Pod) -> core.Pod:
         try:
@@ -289,11 +226,9 @@ class ClusterLifecycle:
     async def replace(
         self,
         old: core.Pod,
-        pod: core.Pod,  # noqa: ARG002 the server's own manifest says more
+        asked: Submission,  # noqa: ARG002 the server's own manifest says more
         *,
         grace_s: int | None,
-        is_tenants: bool = False,  # noqa: ARG002 its namespace says it
-        most_devices: int = 0,  # noqa: ARG002 a ResourceQuota says it
     ) -> core.Pod:
         """See `port.ManifestLifecycle.replace`; a process killed between removal and creation does not carry it on."""
         return await self.recreation.recreate(old, grace_s=grace_s)
@@ -351,136 +286,13 @@ def _taken(pod: core.Pod, error: errors.Conflict) -> errors.Conflict:
     return errors.Conflict(message, reason=error.reason, hint=hint)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rules:
-    """A pod as it was written, whether the rules for tenants' pods bind it anywhere, and a limit of its namespace."""
-
-    pod: Mapping[str, Any]
-    bind: bool
-    most_devices: int
-    foreign: errors.Invalid | None = None
-    """Why it is refused: it asks for GPUs by means that are not read here."""
-
-
-_READ: Final[tuple[type[Object], ...]] = (core.PersistentVolumeClaim, core.ResourceQuota, core.Pod)
-"""Kinds of the pod's namespace that `_check` reads."""
-_READ_ALL: Final[tuple[type[Object], ...]] = (core.Namespace, Queue, Tenancy)
-"""Kinds of no namespace that `_check` reads."""
-
-
-class _Listed:
-    """A `Reader` of objects that were listed beforehand: namespaces, and what is in some of them."""
-
-    def __init__(self, items: Iterable[Object]) -> None:
-        self._found: dict[tuple[type[Object], str], list[Object]] = {}
-        for one in items:
-            self._found.setdefault((type(one), one.metadata.namespace), []).append(one)
-
-    def list(self, kind: type[T], namespace: str) -> tuple[T, ...]:
-        """See `Reader.list`."""
-        return tuple(one for one in self._found.get((kind, namespace), ()) if isinstance(one, kind))
-
-
-def _check(seen: Reader, pod: core.Pod, rules: _Rules) -> None:
-    """Refuse a pod from inside the transaction that stores it: a tenant's that breaks a rule, or one beyond a quota."""
-    namespace = pod.metadata.namespace
-    place = _find_namespace(seen, namespace)
-    tenancy = baseline.find_owner(place, seen.list(Tenancy, "") if baseline.UID in place.labels else ())
-    if tenancy is not None and (refused := baseline.refusal(tenancy)):
-        raise refused
-    is_tenants = rules.bind or tenantrule.TENANCY in place.labels
-    # On one machine folders are root's to mount: users and accounts are refused them by `userrule`.
-    listed = {tenantrule.ALLOWED_PATHS: "/", **place.annotations}
-    problems = tenantrule.problems(rules.pod, listed) if is_tenants else ()
-    if problems:
-        name = pod.metadata.name or pod.metadata.generate_name
-        raise errors.Denied(
-            f'Pod "{name}" is forbidden in the tenant\'s namespace "{namespace}": {"; ".join(problems)}',
-            reason="TenantPodForbidden",
-            hint="leave it out, or have the administrator run it in a namespace that is not a tenant's",
-        )
-    if rules.foreign is not None:
-        raise rules.foreign
-    _check_queue(seen, pod)
-    if problem := volume.missing(pod.spec, seen.list(core.PersistentVolumeClaim, namespace)):
-        hint = "`fairlead volume create NAME` makes it; `run -v NAME:/PATH` does as well"
-        raise errors.Invalid(f'{problem} in namespace "{namespace}"', reason="VolumeNotFound", hint=hint)
-    quotas = seen.list(core.ResourceQuota, namespace)
-    standing = userrule.quota(pod, rules.most_devices, quotas)
-    if counted := [*quotas, *([standing] if standing else [])]:
-        quota.check(pod, counted, seen.list(core.Pod, namespace))
-
-
-def _check_queue(seen: Reader, pod: core.Pod) -> None:
-    """Refuse a pod of a queue that it may not be in: it would wait until one is made. Raises: Invalid."""
-    if not (named := ledger.named_queue(pod)):
-        return
-    found, namespace = list[tree.Spec](), pod.metadata.namespace
-    for item in seen.list(Queue, ""):
-        with contextlib.suppress(errors.Invalid):  # that queue's own fault, which its status says
-            found.append(tree.spec_of(item))
-    if (problem := tree.Tree(found).find(namespace, named)[1]) and named not in {one.name for one in found}:
-        problem = f'queue "{errors.readable(named)}" is not there'
-    if problem:
-        usable = [one.name for one in found if not one.namespaces or namespace in one.namespaces]
-        hint = f"its namespace may use {', '.join(usable)}" if usable else "leave it out: no queue is kept here"
-        raise errors.Invalid(problem, reason="QueueUnknown", hint=hint)
-
-
-def _admitted(
-    pod: core.Pod,
-    written: Mapping[str, Any] | None,
-    classes: Sequence[PriorityClass],
-    *,
-    is_tenants: bool,
-    most_devices: int,
-) -> tuple[core.Pod, _Rules]:
-    """Return the pod as it is stored, and what is checked of it. Args: classes: all that there are."""
-    admitted = admission.admit(priority.resolve(_with_local_claims(pod), classes))
-    rules = _Rules(
-        pod=msgspec.to_builtins(pod) if written is None else written,
-        # A request by tenancy comes from a tenant, also in a namespace that a quota made before.
-        bind=is_tenants,
-        most_devices=most_devices,
-    )
-    return _marked(admitted) if is_tenants else admitted, rules
-
-
-def _check_claims(seen: _Listed, made: Sequence[str], places: Iterable[str]) -> None:
-    """Refuse volumes that would be made beside pods as the store would. Raises: Denied (`Forbidden`)."""
-    for place in places:
-        here = {one.metadata.name for one in seen.list(core.PersistentVolumeClaim, place)}
-        quotas = seen.list(core.ResourceQuota, place)
-        for name in made:
-            if name not in here:
-                quota.check_claims(name, quotas, len(here))
-                here.add(name)
-
-
-def _claims(made: Sequence[str], places: Iterable[str]) -> Iterator[core.PersistentVolumeClaim]:
-    """Yield volumes of these names in each namespace, as if they were there."""
-    for place in places:
-        for name in made:
-            yield core.PersistentVolumeClaim(metadata=meta.ObjectMeta(name=name, namespace=place))
-
-
-def _with_local_claims(pod: core.Pod) -> core.Pod:
-    """Return a pod whose claims the scheduler knows as folders of this machine."""
-    options = pod.spec.machine or core.MachineOptions()
-    if options.has_local_claims == bool(volume.claims(pod.spec)):
-        return pod
-    here = msgspec.structs.replace(options, has_local_claims=not options.has_local_claims)
-    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, machine=here))
-
-
-def _marked(pod: core.Pod) -> core.Pod:
-    """Return a pod that its node's kubelet knows as a tenant's."""
-    about = pod.metadata
-    annotations = {**about.annotations, names.TENANT: about.namespace}
-    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(about, annotations=annotations))
-
-
-def _find_namespace(seen: Reader, name: str) -> meta.ObjectMeta:
-    """Return the namespace's metadata; its name alone where there is none."""
-    found = (item.metadata for item in seen.list(core.Namespace, "") if item.metadata.name == name)
-    return next(found, meta.ObjectMeta(name=name))
+def _accepted(pod: core.Pod, *, at: float, duration_s: float) -> TraceStep:
+    devices = podstate.asked_devices(pod)
+    asked = ", ".join(f"{count} x {name}" for name, count in devices.items()) or "no devices"
+    facts = {
+        "images": [item.image for item in pod.spec.containers],
+        "resources": devices,
+        "scheduler": pod.spec.scheduler_name,
+    }
+    message = f"accepted, asking for {asked}"
+    return TraceStep(layer="api", reason="Accepted", message=message, at=at, duration_s=duration_s, facts=facts)

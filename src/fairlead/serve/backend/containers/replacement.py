@@ -18,7 +18,9 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.model.step import TraceStep
+from fairlead.serve.backend import place
 from fairlead.serve.backend.containers import pods
+from fairlead.serve.backend.place import Submission
 from fairlead.serve.closing import closing
 from fairlead.store import retry, tracerecorder
 from fairlead.store.port import Store
@@ -29,7 +31,7 @@ from fairlead.wire.kubernetes.devicechange import PodReplacement, PodReplacement
 class Submitter(Protocol):
     """What stores the new pod."""
 
-    async def submit(self, pod: core.Pod, *, makes_namespace: bool = False, most_devices: int = 0) -> core.Pod:
+    async def submit(self, asked: Submission) -> core.Pod:
         """Store a pod. Raises: as `port.Lifecycle.submit`."""
         ...
 
@@ -141,9 +143,7 @@ class Replacements:
                 message = f'container "{about.name}" was removed while it was restarted'
                 raise errors.Conflict(message, reason="ContainerGone", hint="`fairlead run` makes a new one")
             telemetry.crash_point("replacement.before-submit")
-            created = await self.submitter.submit(
-                spec.pod, makes_namespace=spec.is_tenants, most_devices=spec.most_devices
-            )
+            created = await self.submitter.submit(place.recorded(spec))
             telemetry.crash_point("replacement.after-submit")
         except errors.Unavailable:
             raise  # the next service tries again

@@ -18,6 +18,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.plan.tenancy import baseline, secret
+from fairlead.serve.backend.place import Place
 from fairlead.store import retry
 from fairlead.store.port import Store
 from fairlead.wire.fairlead.tenancy import Tenancy
@@ -51,16 +52,10 @@ class ClusterSecrets:
             raise secret.not_found(name, namespace)
         return secret.Described(name=name, namespace=namespace, note=note)
 
-    async def create(
-        self,
-        name: str,
-        namespace: str,
-        values: Mapping[str, bytes],
-        *,
-        is_tenants: bool = False,  # noqa: ARG002 namespaces are the tenancy controller's
-    ) -> secret.Described:
+    async def create(self, name: str, place: Place, values: Mapping[str, bytes]) -> secret.Described:
         """See `port.Secrets.create`. Raises: as there; Invalid (`NotTenancys`)."""
         secret.check(name, values)
+        namespace = place.namespace
         item = await self._tenancy(namespace)
         present = _notes(item)
         if name in present:

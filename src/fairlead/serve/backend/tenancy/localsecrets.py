@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import msgspec
 
 from fairlead import errors
-from fairlead.plan.pod import tenantrule, userrule
 from fairlead.plan.tenancy import secret
+from fairlead.serve.backend.place import Place
 from fairlead.serve.backend.tenancy import namespaces
 from fairlead.store import retry
 from fairlead.store.port import AdmittingStore, Reader, Selector
@@ -42,14 +42,11 @@ class LocalSecrets:
         except errors.NotFound as error:
             raise secret.not_found(name, namespace) from error
 
-    async def create(
-        self, name: str, namespace: str, values: Mapping[str, bytes], *, is_tenants: bool = False
-    ) -> secret.Described:
+    async def create(self, name: str, place: Place, values: Mapping[str, bytes]) -> secret.Described:
         """See `port.Secrets.create`."""
         secret.check(name, values)
-        is_tenants = is_tenants or userrule.uid_of(namespace) is not None
-        own = {tenantrule.TENANCY: namespace} if is_tenants else {}
-        await namespaces.ensure(self.store, namespace, labels=own)
+        namespace = place.namespace
+        await namespaces.ensure(self.store, namespace, labels=place.labels)
         now, salt = timestamp.emit(time.time()), secrets.token_hex()
         note = secret.noted(secret.Note(salt=salt, created_at=now), values, now)
         item = core.Secret(

@@ -29,7 +29,7 @@ T = TypeVar("T", bound=Object)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """An `own.Part`: the tenancies of an account, as one request may use them."""
+    """A `place.Part`: the tenancies of an account, as one request may use them."""
 
     allowed: Mapping[str, Tenancy]
     """By namespace: those in which its role allows what is asked."""
@@ -38,34 +38,34 @@ class Member:
     noted: Callable[[str], None] = lambda _namespace: None
     """Told where the request has its effect."""
     mounts: tuple[str, ...] = ()
-    """See `own.Part.mounts`."""
+    """See `place.Part.mounts`."""
 
     @property
     def most_devices(self) -> int:
-        """See `own.Part.most_devices`: a tenancy's quota says it."""
+        """See `place.Part.most_devices`: a tenancy's quota says it."""
         return 0
 
     @property
     def makes_namespace(self) -> bool:
-        """See `own.Part.makes_namespace`: the tenancy's controller does."""
+        """See `place.Part.makes_namespace`: the tenancy's controller does."""
         return False
 
     @property
     def names_others(self) -> bool:
-        """See `own.Part.names_others`: which tenancies there are is for administrators to know."""
+        """See `place.Part.names_others`: which tenancies there are is for administrators to know."""
         return False
 
     @property
     def sees_any(self) -> bool:
-        """See `own.Part.sees_any`."""
+        """See `place.Part.sees_any`."""
         return bool(self.allowed or self.forbidden)
 
     def sees(self, namespace: str) -> bool:
-        """See `own.Part.sees`."""
+        """See `place.Part.sees`."""
         return namespace in self.allowed or namespace in self.forbidden
 
     def place(self, namespace: str | None) -> str:
-        """See `own.Part.place`. Raises: NotFound; Denied; Invalid (`NamespaceAmbiguous`): there are several."""
+        """See `place.Part.place`. Raises: NotFound; Denied; Invalid (`NamespaceAmbiguous`): there are several."""
         if namespace is None or namespace in own.ALIASES:
             return self._only()
         if self.sees(namespace):
@@ -93,7 +93,7 @@ class Member:
         raise errors.Denied(message, reason="NoTenancy", hint=hint)
 
     def place_new(self, namespace: str | None) -> str:
-        """See `own.Part.place_new`. Raises: as `place`, and what `baseline.refusal` says."""
+        """See `place.Part.place_new`. Raises: as `place`, and what `baseline.refusal` says."""
         place = self.place(namespace)
         if problem := baseline.refusal(self.allowed[place]):
             raise problem

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NoReturn, Protocol, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 import msgspec
 
 from fairlead import errors
 from fairlead.plan.metering.price import Pricing
-from fairlead.plan.pod import mountable, userrule
+from fairlead.plan.pod import userrule
 from fairlead.plan.tenancy import secret
 from fairlead.serve.backend import hardware, idempotency, port
+from fairlead.serve.backend.place import ASK_ROOT, Part, Place, Submission, Within
 from fairlead.serve.metering import port as metering
 from fairlead.store.port import EVERYTHING, Change, Listing, Selector, Store
 from fairlead.wire.kubernetes import core
@@ -31,10 +32,9 @@ NAMESPACED: Final[frozenset[type[Object]]] = frozenset(
     {core.Pod, core.Event, core.ResourceQuota, core.PersistentVolumeClaim}
 )
 """Kinds of which a caller sees the objects of their own namespaces."""
-_ASK: Final = "ask root to do it"
 
 
-def _absent(what: str, hint: str = _ASK) -> port.Absent:
+def _absent(what: str, hint: str = ASK_ROOT) -> port.Absent:
     return port.Absent(kind=errors.Denied, message=f"{what} is root's", reason="RootOnly", hint=hint)
 
 
@@ -44,44 +44,8 @@ _TENANCIES: Final = _absent("keeping tenancies")
 _LEDGER: Final = _absent("reading the ledger of GPUs")
 _IMAGES: Final = _absent(
     "making or removing images, which reads the host's files and concerns every user,",
-    f"{_ASK}; `run` pulls an image that is missing",
+    f"{ASK_ROOT}; `run` pulls an image that is missing",
 )
-
-
-class Part(Protocol):
-    """What is left of a machine: one user's namespace, or the namespaces of an account's tenancies."""
-
-    @property
-    def most_devices(self) -> int:
-        """Of one resource at once, where no quota of the namespace says otherwise; 0: no limit."""
-        ...
-
-    @property
-    def mounts(self) -> tuple[str, ...]:
-        """Folders of the machine that its containers may mount read-only."""
-        ...
-
-    @property
-    def makes_namespace(self) -> bool:
-        """Whether a namespace that is not there is made with the first pod."""
-        ...
-
-    @property
-    def names_others(self) -> bool:
-        """Whether it may be known whose the containers are that may not be known by name."""
-        ...
-
-    def place(self, namespace: str | None) -> str:
-        """Return the namespace that is meant; raises what its refusal says."""
-        ...
-
-    def place_new(self, namespace: str | None) -> str:
-        """Return the namespace that is meant for something new. Raises: as `place`; why nothing is accepted there."""
-        ...
-
-    def sees(self, namespace: str) -> bool:
-        """Whether its containers may be known by name."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +56,11 @@ class User:
     most_devices: int
     """Of one resource at once, where no quota of their namespace says otherwise; 0: no limit."""
     mounts: tuple[str, ...] = ()
-    """See `Part.mounts`."""
+    """See `place.Part.mounts`."""
 
     @property
     def names_others(self) -> bool:
-        """See `Part.names_others`: who else uses the machine is known to its users."""
+        """See `place.Part.names_others`: who else uses the machine is known to its users."""
         return True
 
     @property
@@ -106,15 +70,15 @@ class User:
 
     @property
     def makes_namespace(self) -> bool:
-        """See `Part.makes_namespace`."""
+        """See `place.Part.makes_namespace`."""
         return True
 
     def sees(self, namespace: str) -> bool:
-        """See `Part.sees`."""
+        """See `place.Part.sees`."""
         return namespace == self.namespace
 
     def place_new(self, namespace: str | None) -> str:
-        """See `Part.place_new`."""
+        """See `place.Part.place_new`."""
         return self.place(namespace)
 
     def place(self, namespace: str | None) -> str:
@@ -132,6 +96,7 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
         manifests = OwnManifests(whole=manifests, user=user)
     # Each field by name, so that a new capability is not a user's by accident.
     return port.Backend(
+        places=Within(part=user),
         hardware=OwnHardware(whole=whole.hardware, user=user),
         lifecycle=living,
         logs=whole.logs,  # of pods that a user could find
@@ -178,43 +143,13 @@ class OwnLifecycle:
     whole: port.Lifecycle
     user: Part
 
-    async def submit(
-        self,
-        pod: core.Pod,
-        *,
-        makes_namespace: bool = False,  # noqa: ARG002 a user's own is always there, a tenancy's made by its controller
-        written: Mapping[str, Any] | None = None,
-        most_devices: int = 0,  # noqa: ARG002 it is the user's own
-        once: idempotency.Once | None = None,
-    ) -> core.Pod:
-        """See `port.Lifecycle.submit`. Raises: Denied: it asks for what only root may."""
-        own, makes = self.own(pod), self.user.makes_namespace
-        most = self.user.most_devices
-        return await self.whole.submit(own, makes_namespace=makes, written=written, most_devices=most, once=once)
+    async def submit(self, asked: Submission, *, once: idempotency.Once | None = None) -> core.Pod:
+        """See `port.Lifecycle.submit`."""
+        return await self.whole.submit(asked, once=once)
 
-    async def judge(
-        self,
-        pods: Sequence[core.Pod],
-        *,
-        makes_namespace: bool = False,  # noqa: ARG002 as `submit`
-        written: Sequence[Mapping[str, Any]] | None = None,
-        most_devices: int = 0,  # noqa: ARG002 as `submit`
-        claims: Sequence[str] = (),
-    ) -> tuple[core.Pod, ...]:
-        """See `port.Lifecycle.judge`. Raises: as `submit`."""
-        own, makes = [self.own(pod) for pod in pods], self.user.makes_namespace
-        most = self.user.most_devices
-        return await self.whole.judge(own, makes_namespace=makes, written=written, most_devices=most, claims=claims)
-
-    def own(self, pod: core.Pod) -> core.Pod:
-        """Return a pod in the user's namespace. Raises: Denied: it asks for what only root may."""
-        namespace = self.user.place_new(pod.metadata.namespace)
-        if problems := userrule.problems(pod, self.user.mounts):
-            name = pod.metadata.name or pod.metadata.generate_name
-            message = f'container "{name}" asks for what only root may: {"; ".join(problems)}'
-            raise errors.Denied(message, reason="UserPodForbidden", hint=f"leave it out, or {_ASK}")
-        placed = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, namespace=namespace))
-        return mountable.marked(placed)
+    async def judge(self, asked: Sequence[Submission], *, claims: Sequence[str] = ()) -> tuple[core.Pod, ...]:
+        """See `port.Lifecycle.judge`."""
+        return await self.whole.judge(asked, claims=claims)
 
     async def stop(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
         """See `port.Lifecycle.stop`."""
@@ -235,18 +170,9 @@ class OwnManifests(OwnLifecycle):
         """See `port.ManifestLifecycle.leave_out`."""
         return self.whole.leave_out(fields)
 
-    async def replace(
-        self,
-        old: core.Pod,
-        pod: core.Pod,
-        *,
-        grace_s: int | None,
-        is_tenants: bool = True,  # noqa: ARG002 a user's are
-        most_devices: int = 0,  # noqa: ARG002 it is the user's own
-    ) -> core.Pod:
-        """See `port.ManifestLifecycle.replace`. Raises: as `submit`."""
-        most = self.user.most_devices
-        return await self.whole.replace(old, self.own(pod), grace_s=grace_s, is_tenants=True, most_devices=most)
+    async def replace(self, old: core.Pod, asked: Submission, *, grace_s: int | None) -> core.Pod:
+        """See `port.ManifestLifecycle.replace`."""
+        return await self.whole.replace(old, asked, grace_s=grace_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,16 +187,10 @@ class OwnVolumes:
         return await self.whole.find(name, self.user.place(namespace))
 
     async def create(
-        self,
-        name: str,
-        namespace: str,
-        *,
-        labels: Mapping[str, str],
-        size: str,
-        is_tenants: bool = True,  # noqa: ARG002 a user's namespace is a tenant's
+        self, name: str, place: Place, *, labels: Mapping[str, str], size: str
     ) -> core.PersistentVolumeClaim:
         """See `port.Volumes.create`."""
-        return await self.whole.create(name, self.user.place_new(namespace), labels=labels, size=size, is_tenants=True)
+        return await self.whole.create(name, place, labels=labels, size=size)
 
     async def remove(self, name: str, namespace: str) -> None:
         """See `port.Volumes.remove`."""
@@ -308,16 +228,9 @@ class OwnSecrets:
         """See `port.Secrets.find`."""
         return await self.whole.find(name, self.user.place(namespace))
 
-    async def create(
-        self,
-        name: str,
-        namespace: str,
-        values: Mapping[str, bytes],
-        *,
-        is_tenants: bool = True,  # noqa: ARG002 a user's namespace is a tenant's
-    ) -> secret.Described:
+    async def create(self, name: str, place: Place, values: Mapping[str, bytes]) -> secret.Described:
         """See `port.Secrets.create`."""
-        return await self.whole.create(name, self.user.place_new(namespace), values, is_tenants=True)
+        return await self.whole.create(name, place, values)
 
     async def replace(self, name: str, namespace: str, values: Mapping[str, bytes]) -> secret.Described:
         """See `port.Secrets.replace`."""
@@ -444,4 +357,4 @@ class OwnStore(ReadOnly):
 
     def refuse(self, kind: type[Object]) -> NoReturn:
         """See `ReadOnly.refuse`."""
-        raise errors.Denied(f"objects of kind {kind.KIND} are root's", reason="RootOnly", hint=_ASK)
+        raise errors.Denied(f"objects of kind {kind.KIND} are root's", reason="RootOnly", hint=ASK_ROOT)

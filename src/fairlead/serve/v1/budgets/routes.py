@@ -1,4 +1,4 @@
-"""Serves the routes of budgets: what a tenancy may spend in a month; and the refusal of what goes beyond."""
+"""Serves the routes of budgets: what a tenancy may spend in a month."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import litestar
 from litestar import params, status_codes
 
 from fairlead import errors
-from fairlead.plan.metering import budget
-from fairlead.plan.tenancy import baseline
 from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.api import page as pages
 from fairlead.serve.api.failure import documented
-from fairlead.serve.backend.port import Absent, find, require
+from fairlead.serve.backend.port import Absent, require
 from fairlead.serve.metering.budgets import Budget, Budgets
 from fairlead.serve.v1.budgets import view
 from fairlead.serve.v1.budgets.view import BudgetList, BudgetRequest, BudgetView
@@ -81,27 +79,6 @@ async def list_budgets(services: Dependencies, page: pages.Paged) -> BudgetList:
 
 
 ROUTES: Final = (set_budget, show_budget, delete_budget, list_budgets)
-
-
-async def check(services: Services, namespace: str) -> None:
-    """Refuse a new container of a tenancy whose budget is used up and says so. Raises: Denied (`BudgetExceeded`).
-
-    Where the API on TLS is off there are no budgets.
-    """
-    if (accounts := find(services.accounts)) is None:
-        return
-    if (owner := baseline.find_by_namespace(namespace, (await services.store.list(Tenancy)).items)) is None:
-        return
-    found, now = await accounts.budgets.find(owner.metadata.uid), time.time()
-    if found is not None and budget.refuses(found.limit, found.standing, now=now):
-        raise _exceeded(found, services.backend.metering.pricing.currency)
-
-
-def _exceeded(found: Budget, currency: str) -> errors.Denied:
-    spent, of = f"{found.standing.spent:f}", f"{found.limit.amount:f} {currency} for {found.standing.period}"
-    message = f'tenancy "{found.tenancy}" has spent {spent} of its budget of {of}'
-    hint = f"the machine's administrator raises it: `fairlead budget set {found.tenancy} AMOUNT`; next month it is anew"
-    return errors.Denied(message, reason="BudgetExceeded", hint=hint)
 
 
 def _kept(services: Services) -> Budgets:

@@ -6,10 +6,10 @@ import litestar
 import msgspec
 from litestar import status_codes
 
+from fairlead.serve.admission import budget
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.containers.pods import find_pod
 from fairlead.serve.backend.port import require
-from fairlead.serve.v1.budgets import routes as budgets
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.parameters import Grace, Name, Namespace
 from fairlead.serve.v1.containers.view import ContainerView
@@ -34,11 +34,10 @@ async def restart_container(
     """
     lifecycle = require(services.backend.manifests)
     old = await find_pod(services.store, name, namespace)
-    await budgets.check(services, old.metadata.namespace)
+    await budget.check(services.admission, old.metadata.namespace)
     again = like(old, is_users=services.whole is not None)
-    # A tenant's pod stays one: the mark is read from the stored pod, because callers may not set it themselves.
-    is_tenants = names.TENANT in old.metadata.annotations
-    return view.container_view(await lifecycle.replace(old, again, grace_s=grace, is_tenants=is_tenants))
+    asked = services.backend.places.again(old).submission(again)
+    return view.container_view(await lifecycle.replace(old, asked, grace_s=grace))
 
 
 def like(pod: core.Pod, *, is_users: bool = False) -> core.Pod:

@@ -42,7 +42,8 @@ async def create_secret(services: Dependencies, data: params.JSONBody[view.Secre
     """Keep values that containers of its namespace may be given; one of that name is a conflict."""
     namespace, values = data.namespace or "default", view.values_of(data)
     services.noted(namespace)
-    return await _view(services, await services.backend.secrets.create(data.name, namespace, values))
+    place = services.backend.places.new(namespace)
+    return await _view(services, await services.backend.secrets.create(data.name, place, values))
 
 
 @litestar.put(

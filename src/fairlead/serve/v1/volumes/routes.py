@@ -41,9 +41,8 @@ async def show_volume(services: Dependencies, name: Name, namespace: Namespace =
 )
 async def create_volume(services: Dependencies, data: params.JSONBody[view.VolumeRequest]) -> view.VolumeView:
     """Make one; a volume of that name is returned as it is."""
-    made = await services.backend.volumes.create(
-        data.name, data.namespace or "default", labels=data.labels, size=str(data.size)
-    )
+    place = services.backend.places.new(data.namespace or "default")
+    made = await services.backend.volumes.create(data.name, place, labels=data.labels, size=str(data.size))
     return await _view(services, made)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from fairlead.plan.tenancy import baseline
 from fairlead.serve.backend.containers.lifecycle import ClusterLifecycle
+from fairlead.serve.backend.place import Everywhere
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.fairlead.tenancy import Tenancy, TenancySpec
 from fairlead.wire.kubernetes import core, meta
@@ -27,6 +28,6 @@ async def test_a_pod_has_what_its_tenancy_asks_for(asks: bool, given: bool | Non
     spec = core.PodSpec(containers=(core.Container(name="main", image="x"),), host_users=given)
     pod = core.Pod(metadata=meta.ObjectMeta(name="one", namespace=space.metadata.name), spec=spec)
     lifecycle = ClusterLifecycle(store=store, placement=absent, trial=absent, recreation=absent)  # type: ignore[arg-type]
-    stored = await lifecycle.submit(pod)
+    stored = await lifecycle.submit(Everywhere().new(space.metadata.name).submission(pod))
     assert stored.spec.host_users is made
     assert ("hostUsers" in msgspec.to_builtins(stored.spec)) is (made is not None)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fairlead import errors
 from fairlead.serve.backend.containers import lifecycle
+from fairlead.serve.backend.place import Everywhere
 from fairlead.store.sqlite import store as sqlite
 from fairlead.wire.kubernetes import core, meta
 
@@ -25,8 +26,9 @@ def _submit(path: Path, name: str, start: Barrier) -> None:
             for number in range(_EACH):
                 item = core.Container(name="main", image="a")
                 about = meta.ObjectMeta(name=f"{name}-{number}", namespace="default")
+                pod = core.Pod(metadata=about, spec=core.PodSpec(containers=(item,)))
                 try:
-                    await living.submit(core.Pod(metadata=about, spec=core.PodSpec(containers=(item,))))
+                    await living.submit(Everywhere().new("default").submission(pod))
                 except errors.Denied as error:
                     assert error.reason == "Forbidden"  # noqa: PT017 - most are refused, none must be
 

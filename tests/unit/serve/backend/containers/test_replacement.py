@@ -9,6 +9,7 @@ import pytest
 
 from fairlead import errors, telemetry
 from fairlead.serve.backend.containers.lifecycle import LocalLifecycle
+from fairlead.serve.backend.place import Everywhere, Submission
 from fairlead.serve.v1.containers import restart
 from fairlead.store.port import Selector
 from fairlead.wire.kubernetes import core, meta
@@ -35,7 +36,11 @@ def _wanted(name: str = "train") -> core.Pod:
 
 
 async def _running(world: World, living: LocalLifecycle) -> core.Pod:
-    return await living.submit(_wanted())
+    return await living.submit(Everywhere().new("default").submission(_wanted()))
+
+
+def _again(old: core.Pod) -> Submission:
+    return Everywhere().again(old).submission(restart.like(old))
 
 
 async def _left(world: World) -> int:
@@ -56,7 +61,7 @@ async def test_a_service_killed_at_any_step_leaves_the_restart_to_the_next_one(
     with monkeypatch.context() as armed:
         armed.setattr(telemetry, "crash_point", kill)
         with pytest.raises(_Killed):
-            await first.replace(old, restart.like(old), grace_s=0)
+            await first.replace(old, _again(old), grace_s=0)
 
     await LocalLifecycle(store=world.store).replacements.carry_on()
     new = await world.pod("train")
@@ -69,7 +74,7 @@ async def test_a_service_killed_at_any_step_leaves_the_restart_to_the_next_one(
 async def test_what_is_carried_on_twice_is_done_once(world: World) -> None:
     living = LocalLifecycle(store=world.store)
     old = await _running(world, living)
-    new = await living.replace(old, restart.like(old), grace_s=0)
+    new = await living.replace(old, _again(old), grace_s=0)
     await living.replacements.carry_on()
     assert (await world.pod("train")).metadata.uid == new.metadata.uid
 
@@ -90,7 +95,7 @@ async def test_a_container_removed_while_it_is_restarted_stays_away(world: World
 
 async def _refused(living: LocalLifecycle, old: core.Pod) -> errors.FairleadError:
     with pytest.raises(errors.Conflict) as refused:
-        await living.replace(old, restart.like(old), grace_s=0)
+        await living.replace(old, _again(old), grace_s=0)
     return refused.value
 
 
@@ -98,7 +103,7 @@ async def test_one_restart_of_a_container_at_a_time(world: World) -> None:
     living = LocalLifecycle(store=world.store)
     old = await _running(world, living)
     async with asyncio.TaskGroup() as group:
-        first = group.create_task(living.replace(old, restart.like(old), grace_s=0))
+        first = group.create_task(living.replace(old, _again(old), grace_s=0))
         await anext(world.store.watch(PodReplacement))
         assert (await _refused(living, old)).reason == "RestartPending"
         new = await first
@@ -118,7 +123,7 @@ async def test_a_restart_that_is_refused_when_carried_on_is_recorded_and_given_u
     with monkeypatch.context() as armed:
         armed.setattr(telemetry, "crash_point", kill)
         with pytest.raises(_Killed):
-            await first.replace(old, restart.like(old), grace_s=0)
+            await first.replace(old, _again(old), grace_s=0)
     [left] = (await world.store.list(PodReplacement)).items
     broken = msgspec.structs.replace(left.spec.pod, spec=msgspec.structs.replace(left.spec.pod.spec, containers=()))
     await world.store.update(msgspec.structs.replace(left, spec=msgspec.structs.replace(left.spec, pod=broken)))

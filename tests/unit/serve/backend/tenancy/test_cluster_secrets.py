@@ -9,6 +9,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.plan.tenancy import baseline
+from fairlead.serve.backend.place import Everywhere
 from fairlead.serve.backend.tenancy.clustersecrets import ClusterSecrets
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.port import EVERYTHING, Listing, Selector, T
@@ -47,7 +48,7 @@ async def test_values_are_written_replaced_as_a_whole_and_never_read() -> None:
     store = Unread()
     place, other = await _tenancy(store, "red"), await _tenancy(store, "blue")
     kept = ClusterSecrets(store=store)
-    made = await kept.create("db", place, {"password": b"rosebud", "user": b"red"})
+    made = await kept.create("db", Everywhere().new(place), {"password": b"rosebud", "user": b"red"})
     assert await _data(store, "db", place) == {"password": b"rosebud", "user": b"red"}
 
     changed = await kept.replace("db", place, {"password": b"sled"})
@@ -71,10 +72,10 @@ async def test_a_secret_that_somebody_else_made_is_left_alone() -> None:
     about = meta.ObjectMeta(name="db", namespace=place)
     await store.create(core.Secret(metadata=about, data={"a": "Yg=="}))
     with pytest.raises(errors.Conflict) as refused:
-        await kept.create("db", place, {"password": b"rosebud"})
+        await kept.create("db", Everywhere().new(place), {"password": b"rosebud"})
     assert (refused.value.reason, await _data(store, "db", place)) == ("SecretForeign", {"a": b"b"})
 
-    await kept.create("own", place, {"password": b"rosebud"})
+    await kept.create("own", Everywhere().new(place), {"password": b"rosebud"})
     await store.delete(core.Secret, "own", place)
     await store.create(core.Secret(metadata=meta.ObjectMeta(name="own", namespace=place), data={"a": "Yg=="}))
     with pytest.raises(errors.Conflict):
@@ -85,5 +86,5 @@ async def test_a_secret_that_somebody_else_made_is_left_alone() -> None:
 
 async def test_a_namespace_that_is_no_tenancys_has_none() -> None:
     with pytest.raises(errors.Invalid) as refused:
-        await ClusterSecrets(store=MemoryStore()).create("db", "default", {"password": b"rosebud"})
+        await ClusterSecrets(store=MemoryStore()).create("db", Everywhere().new("default"), {"password": b"rosebud"})
     assert refused.value.reason == "NotTenancys"

@@ -12,6 +12,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.plan.metering import price
+from fairlead.serve.admission import budget
 from fairlead.serve.metering.budgetkeeper import Keeper
 from fairlead.serve.metering.leases import StoreMetering
 from fairlead.serve.v1.budgets import routes
@@ -135,7 +136,7 @@ async def test_what_holds_gpus_is_stopped_after_the_grace_and_nothing_else(held:
 
 
 async def test_without_accounts_nothing_is_limited(world: World) -> None:
-    await routes.check(world.services, "default")
+    await budget.check(world.services.admission, "default")
     assert isinstance(world.services.accounts, object)
     with pytest.raises(errors.Unavailable):
         routes._kept(world.services)

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from fairlead.plan.pod import podstate
-from fairlead.serve.v1.containers import submission, view
+from fairlead.serve.admission import request as submission
+from fairlead.serve.v1.containers import view
 from fairlead.wire.kubernetes import core, meta, names
 
 

@@ -14,6 +14,7 @@ import pytest
 from fairlead import errors
 from fairlead.plan.tenancy import baseline, matrix
 from fairlead.plan.tenancy.matrix import Attempt, Matrix
+from fairlead.serve.backend.place import Everywhere
 from fairlead.serve.v1.dependencies import Services
 from fairlead.store.port import Selector
 from fairlead.wire.fairlead import tenancy as kind
@@ -128,12 +129,13 @@ async def test_a_container_that_was_on_its_way_to_a_tenancy_that_ended_is_refuse
 ) -> None:
     about = meta.ObjectMeta(name="train", namespace="t-alpha-0a1b2c")
     pod = core.Pod(metadata=about, spec=core.PodSpec(containers=(core.Container(name="main", image="demo"),)))
+    place = Everywhere().new(about.namespace, for_tenancy=is_tenants)
     with pytest.raises(errors.Denied) as caught:
-        await services.backend.lifecycle.submit(pod, makes_namespace=is_tenants)
+        await services.backend.lifecycle.submit(place.submission(pod))
     assert caught.value.reason == "TenancyGone"
     for made in (
-        services.backend.volumes.create("data", about.namespace, labels={}, size="", is_tenants=is_tenants),
-        services.backend.secrets.create("token", about.namespace, {"value": b"x"}, is_tenants=is_tenants),
+        services.backend.volumes.create("data", place, labels={}, size=""),
+        services.backend.secrets.create("token", place, {"value": b"x"}),
     ):
         with pytest.raises(errors.Denied) as caught:
             await made
