@@ -11,10 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from fairlead.kernel import processid
+
 _LISTENING: Final = {"tcp": "0A", "udp": "07"}
 """TCP_LISTEN, and TCP_CLOSE, which is the state of a bound datagram socket."""
 _ADDRESS, _STATE, _INODE = 1, 3, 9
 _MONITOR: Final = "conmon"
+_LONGEST, _LONGEST_NAME = 1 << 16, 255
+"""Bytes of a command line that are read, and of the name in it that are shown: any process may call itself conmon."""
 
 
 def find_listener(port: int, protocol: str = "TCP", *, proc: Path = Path("/proc")) -> str:
@@ -59,11 +63,17 @@ def _holds(process: Path, wanted: set[str]) -> bool:
 
 
 def _described(process: Path) -> str:
+    name = processid.read_name(process)
+    if name == _MONITOR and (container := _container_of(process)):
+        return f'podman\'s container "{container}"'
+    return f"process {process.name} ({name})" if name else f"process {process.name}"
+
+
+def _container_of(process: Path) -> str:
+    """Return the name of the container that a monitor is of; "": it says none."""
     try:
-        name = (process / "comm").read_text().strip()
-        words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        with (process / "cmdline").open("rb") as file:
+            words = file.read(_LONGEST).decode(errors="replace").split("\0")
     except OSError:
-        return f"process {process.name}"
-    if name == _MONITOR and "-n" in words[:-1]:
-        return f'podman\'s container "{words[words.index("-n") + 1]}"'
-    return f"process {process.name} ({name})"
+        return ""
+    return processid.plain(words[words.index("-n") + 1])[:_LONGEST_NAME] if "-n" in words[:-1] else ""

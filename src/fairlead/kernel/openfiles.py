@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
-from fairlead.kernel import cgroup
+from fairlead.kernel import cgroup, processid
 from fairlead.model.devicerule import Kind
 
 _END_S: Final = 5.0
@@ -91,7 +91,7 @@ def find_holders(pid: int, numbers: Iterable[Number], *, root: Path = Path("/"))
                 found.append(
                     Holder(
                         pid=member,
-                        name=_text(process / "comm").strip(),
+                        name=processid.read_name(process),
                         is_first=member == pid,
                         devices=tuple(sorted(held)),
                         doubt=files.doubt,
@@ -153,7 +153,7 @@ def find_openers(
                 found.append(
                     Opener(
                         pid=int(process.name),
-                        name=_text(process / "comm").strip(),
+                        name=processid.read_name(process),
                         cgroups=cgroups,
                         devices=tuple(sorted(held)),
                         reachable=tuple(sorted(reachable)),

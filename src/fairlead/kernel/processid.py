@@ -5,10 +5,33 @@ Source: proc(5), /proc/PID/stat field 22 (starttime); clone of a pid after its r
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from fairlead.kernel import readback
+
+_UNSHOWN: Final = re.compile(r"[^\x20-\x7e]")
+_LONGEST: Final = 15
+"""Bytes of a program's name that the kernel keeps. Source: proc(5), comm."""
+
+
+def read_name(process: Path) -> str:
+    """Return the name that a program gave itself, without what a terminal would obey; "": it is gone.
+
+    Args: process: its folder in /proc.
+    """
+    try:
+        name = (process / "comm").read_bytes()
+    except OSError:
+        return ""
+    return plain(name.removesuffix(b"\n")[:_LONGEST].decode(errors="replace"))
+
+
+def plain(text: str) -> str:
+    """Return a word that a process says of itself, each character that is not printable ASCII as `?`."""
+    return _UNSHOWN.sub("?", text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,26 @@ def put(proc: Path, *, started: int, container: str = _ID, name: str = "a) b (c"
     (folder / "cgroup").write_text(f"5:devices:/libpod_parent/libpod-{container}\n")
 
 
+@pytest.mark.parametrize(
+    ("comm", "shown"),
+    [
+        (b"python3\n", "python3"),
+        (b"\x1b]0;root\x07\n", "?]0;root?"),
+        (b"a\nb\n", "a?b"),
+        (b"\xff\xfe\n", "??"),
+        ("müll\n".encode(), "m?ll"),
+        (b" \n", " "),
+        (b"x" * 4096, "x" * 15),
+    ],
+)
+def test_a_programs_name_for_itself_is_shown_without_what_a_terminal_obeys(
+    tmp_path: Path, comm: bytes, shown: str
+) -> None:
+    (tmp_path / "comm").write_bytes(comm)
+    assert processid.read_name(tmp_path) == shown
+    assert processid.read_name(tmp_path / "gone") == ""
+
+
 def test_the_same_process_stays_the_same(tmp_path: Path) -> None:
     put(tmp_path, started=100)
     found = processid.find(7, container=_ID, proc=tmp_path)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
-_NAME: Final = re.compile(r"[^\x20-\x7e]")
-_LONGEST: Final = 15
-"""Bytes of a program's name that the kernel keeps. Source: proc(5), comm."""
+from fairlead.kernel import processid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +27,8 @@ def read(root: Path, pid: int) -> Program | None:
     """Return the program of a pid; None: there is none any more."""
     folder = root / "proc" / str(pid)
     try:
-        name = (folder / "comm").read_bytes()[:_LONGEST].decode(errors="replace").strip()
         uid = folder.stat().st_uid
         cgroups = tuple((folder / "cgroup").read_text().splitlines())
     except OSError:
         return None
-    # A program names itself: what a terminal would obey is not shown.
-    return Program(pid=pid, name=_NAME.sub("?", name), uid=uid, cgroups=cgroups)
+    return Program(pid=pid, name=processid.read_name(folder), uid=uid, cgroups=cgroups)
