@@ -22,9 +22,11 @@ import pytest
 from benchmarks import plane
 from fairlead import errors
 from fairlead.plan.schedule import reference
+from fairlead.plan.schedule.constraint import Refusal
 from fairlead.plan.schedule.engine.rankings import EngineRankings
 from fairlead.plan.schedule.summary import Summary
 from fairlead.plan.schedule.volume import claims
+from fairlead.plan.schedule.volume.volumes import NAME, Ask
 from fairlead.wire.kubernetes import api as wire
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.scheduling import storage
@@ -260,8 +262,8 @@ class Ours:
         attached = frozenset[tuple[str, str]]().union(*(self.claims.attached(pod) for pod in living))
         return dataclasses.replace(
             reference.node_info(node, living, self._spaces),
-            attached=attached,
-            volume_limits=self.claims.limits(node.metadata.name),
+            taken_for={NAME: attached},
+            limits={NAME: self.claims.limits(node.metadata.name)},
         )
 
     def place(self, pod: dict[str, Any]) -> Summary:
@@ -269,8 +271,8 @@ class Ours:
         decoded = wire.object_decoder(core.Pod).decode(json.dumps({**pod, "metadata": about}))
         need = reference.pod_info(decoded, self._spaces)
         volumes = self.claims.look_up(decoded)
-        assert not isinstance(volumes, claims.Refusal), volumes
-        need = dataclasses.replace(need, volumes=volumes, attached=self.claims.attached(decoded))
+        assert not isinstance(volumes, Refusal), volumes
+        need = dataclasses.replace(need, asks=(Ask(volumes=volumes, attached=self.claims.attached(decoded)),))
         slow = reference.place(need, self.views.values())
         row = self._engine.of(
             need.among(term for node in self.views.values() for one in node.pods for term in one.terms)
@@ -364,7 +366,7 @@ def test_a_claim_that_is_missing_or_unbound_is_said_alike(server: api.API, is_th
         json.dumps({**pod, "metadata": {**pod["metadata"], "namespace": "default"}})
     )
     found = Ours(server).claims.look_up(decoded)
-    assert isinstance(found, claims.Refusal)
+    assert isinstance(found, Refusal)
     assert found.why in _verdicts(server, [pod])["asked"]
 
 

@@ -1,4 +1,6 @@
-"""Follows what a scheduler's cache is made of: pods, nodes, namespaces, claims, GPUDevices, groups, queues, budgets.
+"""Follows what a scheduler's cache is made of: pods, nodes, namespaces, GPUDevices, groups, queues, budgets, and more.
+
+The objects that constraints read are among them (`Constraint.kinds`).
 
 GPUDevices describe the links between the GPUs of a node. They change the scores of nodes and free nothing, so a change
 of one has no waiting pod judged again.
@@ -6,6 +8,7 @@ of one has no waiting pod judged again.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +17,14 @@ from fairlead.control.manager import Watch
 from fairlead.control.scheduler.preemption import Preemptor
 from fairlead.control.scheduler.queuereport import QueueReport
 from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.constraint import Constraint
 from fairlead.plan.schedule.queue import SchedulingQueue
 from fairlead.plan.schedule.topology import defaultspread
-from fairlead.plan.schedule.volume import claims
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.store.port import Change, ChangeKind
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
+from fairlead.wire.kubernetes.meta import Object
 from fairlead.wire.kubernetes.scheduling import podgroup, policy, queue, selecting
 
 Changed = Callable[[], Iterable[str]]
@@ -34,7 +38,7 @@ def watches(cache: Cache, changed: Changed) -> tuple[Watch, ...]:
         Watch(kind=core.Node, keys=_keys(cache.note_node, changed), reset=cache.forget_nodes),
         Watch(kind=core.Namespace, keys=_keys(cache.note_namespace, changed), is_optional=True),
         devices(cache),
-        *(_claims(cache, kind, changed) for kind in claims.KINDS),
+        *(_read(cache, one, kind, changed) for one in cache.constraints.values() for kind in one.kinds),
     )
 
 
@@ -87,11 +91,9 @@ def selectors(cache: Cache) -> tuple[Watch, ...]:
     return tuple(watch(kind) for kind in selecting.KINDS)
 
 
-def _claims(cache: Cache, kind: type[claims.Object], changed: Changed) -> Watch:
-    def reset() -> None:
-        cache.claims.forget(kind)
-
-    return Watch(kind=kind, keys=_keys(cache.note_claim, changed), reset=reset, is_optional=True)
+def _read(cache: Cache, one: Constraint, kind: type[Object], changed: Changed) -> Watch:
+    keys = _keys(functools.partial(cache.note_for, one), changed)
+    return Watch(kind=kind, keys=keys, reset=functools.partial(one.forget, kind), is_optional=True)
 
 
 def devices(cache: Cache) -> Watch:

@@ -24,7 +24,8 @@ from typing import Any, Final
 
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
-from fairlead.control.scheduler import cachewatch, eventrecorder, holdback, volumebinding
+from fairlead.control.scheduler import cachewatch, eventrecorder, holdback
+from fairlead.control.scheduler.binding import binders
 from fairlead.control.scheduler.capacityreport import CapacityReport
 from fairlead.control.scheduler.defragment import Defragmenter
 from fairlead.control.scheduler.eventrecorder import EventRecorder
@@ -36,6 +37,7 @@ from fairlead.control.scheduler.watchdog import Watchdog
 from fairlead.model.step import TraceStep
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.cached.entry import Held
+from fairlead.plan.schedule.constraint import Reservation
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.gang import Gang
 from fairlead.plan.schedule.preempt import movable
@@ -45,6 +47,7 @@ from fairlead.plan.schedule.rankings import PlainRankings, Rankings
 from fairlead.plan.schedule.reference import PodInfo
 from fairlead.plan.schedule.shard.pool import Shard
 from fairlead.plan.schedule.summary import Summary
+from fairlead.plan.schedule.trial import Trial
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.settings import ControlSettings
 from fairlead.store.port import Store
@@ -282,10 +285,11 @@ class Scheduler:
         had = self._let_go((pod,))
         with telemetry.timed("pod placed", pod=pod.metadata.name) as timing:
             found, blockers = await self._judge(group.need)
-            if found.node is None and (lent := self._preemptor.lend(pod)):
-                found, blockers = await self._judge(group.need)
-                for one in lent:
-                    self._cache.hold_again(one)
+            if found.node is None and (room := self._preemptor.lendable(pod)):
+                with Trial(self._cache) as trial:
+                    for one in room:
+                        trial.lend(one.pod.metadata.uid)
+                    found, blockers = await self._judge(group.need)
         self._meter.observe(telemetry.DECISION, timing.duration_s)
         if found.node is None:
             self._queue.rest(group, found, blockers)
@@ -297,11 +301,11 @@ class Scheduler:
         if found.node is None:
             words = self._make_room((pod,), tasks, had)
             self._refuse(pod, "Unschedulable", f"{found.message}{words}", found, duration_s=timing.duration_s)
-        elif (waits := volumebinding.unbound(self._cache, group.need, pod, found.node)) is not None:
-            self._cache.hold(pod, found.node, for_s=volumebinding.BIND_S)
-            words = volumebinding.words(group.need, found.node)
-            self._refuse(pod, "WaitsForVolumes", words, found, duration_s=timing.duration_s)
-            self._start(tasks, self._have_made(pod, waits, found.node), f"has volumes made for {pod.metadata.name}")
+        elif reserved := self._cache.reserve(pod, group.need, found.node):
+            self._cache.hold(pod, found.node, for_s=binders.hold_s(reserved))
+            words = binders.words(group.need, found.node)
+            self._refuse(pod, binders.reason(reserved), words, found, duration_s=timing.duration_s)
+            self._start(tasks, self._have_made(pod, reserved), f"writes what {pod.metadata.name} needs")
         else:
             group.refusals = 0
             step = self._step("Scheduled", eventrecorder.assigned(pod, found), found, duration_s=timing.duration_s)
@@ -310,12 +314,14 @@ class Scheduler:
     async def _look_at_gang(self, gang: Gang, pods: tuple[core.Pod, ...], tasks: asyncio.TaskGroup) -> None:
         """Assume a place for each pod that the gang lacks, then bind them all; or take all of it back."""
         had = self._let_go(tuple(gang.waiting.values()))
-        with telemetry.timed("gang placed", pod=gang.name) as timing:
-            placed = await self._placer.place(gang, pods)
+        with telemetry.timed("gang placed", pod=gang.name) as timing, Trial(self._cache) as trial:
+            placed = await self._placer.place(gang, pods, trial)
+            if not placed.waits:
+                trial.commit()
         if placed.refusal is not None:
             self._refuse_gang(gang, pods, placed.refusal, tasks, had)
         if placed.waits:
-            await self._hold_gang(placed, tasks)
+            self._hold_gang(placed, tasks)
             return
         for pod, summary in placed.found:
             step = self._step("Scheduled", eventrecorder.assigned(pod, summary), summary, duration_s=timing.duration_s)
@@ -324,15 +330,19 @@ class Scheduler:
         for uid in whole.waiting if whole is not None else ():
             self._queue.recall(uid)  # those beyond the minimum may go now
 
-    async def _hold_gang(self, placed: Placed, tasks: asyncio.TaskGroup) -> None:
-        """Hold room for every pod of a gang until the claims of all have their volumes; none is bound before."""
-        self._placer.take_back(placed.found)
+    def _hold_gang(self, placed: Placed, tasks: asyncio.TaskGroup) -> None:
+        """Hold room for every pod of a gang until what all of them need is written; none is bound before."""
+        self._wakeups.absorb()
+        every = tuple(one for _, reserved in placed.waits for one in reserved)
+        with Trial(self._cache) as trial:
+            trial.reserve(every)  # until their tasks have said so to the store, no other pod takes the same
+            trial.commit()
         for pod, summary in placed.found:
-            words = volumebinding.words(self._cache.need(pod), summary.node or "")
-            self._cache.hold(pod, summary.node or "", for_s=volumebinding.BIND_S)
-            self._refuse(pod, "WaitsForVolumes", words, summary)
-        for pod, node, waits in placed.waits:
-            self._start(tasks, self._have_made(pod, waits, node), f"has volumes made for {pod.metadata.name}")
+            words = binders.words(self._cache.need(pod), summary.node or "")
+            self._cache.hold(pod, summary.node or "", for_s=binders.hold_s(every))
+            self._refuse(pod, binders.reason(every), words, summary)
+        for pod, reserved in placed.waits:
+            self._start(tasks, self._have_made(pod, reserved), f"writes what {pod.metadata.name} needs")
 
     def _refuse_gang(
         self, gang: Gang, pods: tuple[core.Pod, ...], why: Diagnosis, tasks: asyncio.TaskGroup, had: tuple[Held, ...]
@@ -419,9 +429,9 @@ class Scheduler:
                 return found, frozenset() if found.fitting else ranking.blockers
             self._wakeups.absorb()
 
-    async def _have_made(self, pod: core.Pod, waits: tuple[volumebinding.Choice, ...], node: str) -> None:
+    async def _have_made(self, pod: core.Pod, reserved: tuple[Reservation, ...]) -> None:
         try:
-            await volumebinding.choose(self._store, self._cache, waits, node)
+            await binders.bind(self._store, self._cache, reserved)
         except errors.FairleadError as error:
             self._queue.delay(pod)
             self._fail(error)

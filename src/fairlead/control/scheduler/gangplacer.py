@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.control.scheduler import volumebinding
 from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.constraint import Reservation
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.gang import Gang
 from fairlead.plan.schedule.queue import Group
 from fairlead.plan.schedule.reference import Domain, PodInfo
 from fairlead.plan.schedule.summary import Reason, Summary
-from fairlead.plan.schedule.volume import claims
+from fairlead.plan.schedule.trial import Trial
 from fairlead.wire.kubernetes import core
 
 Diagnosis = tuple[Summary, frozenset[str]]
@@ -27,8 +27,8 @@ Diagnosis = tuple[Summary, frozenset[str]]
 _DOMAIN: Final = frozenset({"TopologyDomain", "NodeResourcesFit"})
 
 
-Waits = tuple[core.Pod, str, tuple[volumebinding.Choice, ...]]
-"""A pod whose claims have no volumes yet, its node, and what is to be written for them."""
+Waits = tuple[core.Pod, tuple[Reservation, ...]]
+"""A pod, and what is to be written before it is bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +47,9 @@ class Placed:
     """Where a gang was placed, or why it was not."""
 
     found: tuple[tuple[core.Pod, Summary], ...] = ()
-    """Each pod with its node, assumed in the cache; empty: the gang was not placed."""
+    """Each pod with its node, assumed in the trial; empty: the gang was not placed."""
     waits: tuple[Waits, ...] = ()
-    """Of those, the pods whose claims have no volumes yet; volumes that are there count as given."""
+    """Of those, the pods for which something is to be written first; it counts as given."""
     refusal: Diagnosis | None = None
     """Why nodes refused it, with how many of its pods fit; None: it was placed, or changed meanwhile."""
 
@@ -72,11 +72,11 @@ class GangPlacer:
         """Take what is known of nodes, and the loop."""
         self._cache, self._loop = cache, loop
 
-    async def place(self, gang: Gang, pods: Sequence[core.Pod]) -> Placed:
-        """Assume a place for each pod, or for none of them."""
-        return await self._place(_Batch(gang, tuple(pods), self._cache.places.asked(pods[0], gang), ()))
+    async def place(self, gang: Gang, pods: Sequence[core.Pod], trial: Trial) -> Placed:
+        """Assume a place for each pod, or for none of them, as steps of a trial."""
+        return await self._place(_Batch(gang, tuple(pods), self._cache.places.asked(pods[0], gang), ()), trial)
 
-    async def _place(self, batch: _Batch) -> Placed:
+    async def _place(self, batch: _Batch, trial: Trial) -> Placed:
         """Try the ways in which they may be placed, the best first, in each of the domains that would take them."""
         placed = Placed()
         for of in domain.ways(batch.asked, self._cache.places.levels):
@@ -86,7 +86,7 @@ class GangPlacer:
                 placed = Placed(refusal=self._too_small(batch, found))
                 continue
             for one in found.fitting[: domain.MOST] if found is not None else ((),):
-                placed = await self._place_in(dataclasses.replace(batch, where=(*batch.where, *one)))
+                placed = await self._place_in(dataclasses.replace(batch, where=(*batch.where, *one)), trial)
                 if placed.found or placed.refusal is None:
                     return placed
         return placed
@@ -95,55 +95,50 @@ class GangPlacer:
         needs = [domain.within(one.need, batch.where) for one in self._loop.group(batch.pods, batch.gang.key)]
         return domain.candidates(needs, self._cache.views.values(), of)
 
-    async def _place_in(self, batch: _Batch) -> Placed:
+    async def _place_in(self, batch: _Batch, trial: Trial) -> Placed:
         """Place pods in one domain, those of each sub-group together, on top of the others."""
+        before = trial.checkpoint()
         found, waits = list[tuple[core.Pod, Summary]](), list[Waits]()
         for below, pods in batch.gang.apart(batch.pods):
             if below is None:
-                placed = await self._place_each(batch, pods)
+                placed = await self._place_each(batch, pods, trial)
             else:
                 asked = self._cache.places.asked(pods[0], below)
-                placed = await self._place(_Batch(below, pods, asked, batch.where))
+                placed = await self._place(_Batch(below, pods, asked, batch.where), trial)
             found += placed.found
             waits += placed.waits
             if not placed.found:
-                self._undo(found, waits)
+                self._undo(trial, before)
                 return Placed(refusal=placed.refusal and self._among(batch, len(found), below, placed.refusal))
         return Placed(found=tuple(found), waits=tuple(waits))
 
-    async def _place_each(self, batch: _Batch, pods: Sequence[core.Pod]) -> Placed:
+    async def _place_each(self, batch: _Batch, pods: Sequence[core.Pod], trial: Trial) -> Placed:
+        before = trial.checkpoint()
         # Forgetting an assumption queued the pod again without its group of equal needs: groups are looked up anew.
         groups, found, waits = self._loop.group(pods, batch.gang.key), list[tuple[core.Pod, Summary]](), list[Waits]()
         refusal: Diagnosis | None = None
         for pod, known in zip(pods, groups, strict=bool(groups)):
             group = known
-            if waits and claims.has_claims(pod):
-                (group,) = self._loop.group((pod,), batch.gang.key)  # without the volumes that the others took
+            if waits and self._cache.is_constrained(pod):
+                (group,) = self._loop.group((pod,), batch.gang.key)  # without what the others took
             summary, blockers = await self._loop.judge(domain.within(group.need, batch.where))
             if summary.node is None:
                 preface = _preface(batch.gang, len(found), len(pods))
                 refusal = (dataclasses.replace(summary, preface=preface), blockers)
             if summary.node is None or group.members.get(pod.metadata.uid) is not pod:
                 break
-            choices = volumebinding.unbound(self._cache, group.need, pod, summary.node)
-            if choices is not None:
-                volumebinding.give(self._cache, choices)
-                waits.append((pod, summary.node, choices))
-            self._cache.assume(pod, summary.node)
+            if reserved := self._cache.reserve(pod, group.need, summary.node):
+                trial.reserve(reserved)
+                waits.append((pod, reserved))
+            trial.assume(pod, summary.node)
             found.append((pod, dataclasses.replace(summary, domain=domain.shown(batch.where))))
         if len(found) == len(pods) and all(self._cache.is_assumed(pod.metadata.uid) for pod, _ in found):
             return Placed(found=tuple(found), waits=tuple(waits))
-        self._undo(found, waits)
+        self._undo(trial, before)
         return Placed(refusal=refusal)
 
-    def _undo(self, found: Iterable[tuple[core.Pod, Summary]], waits: Iterable[Waits]) -> None:
-        for _, _, choices in waits:
-            volumebinding.take_back(self._cache, choices)
-        self.take_back(found)
-
-    def take_back(self, found: Iterable[tuple[core.Pod, Summary]]) -> None:
-        """Forget what was assumed; the pods are being looked at still."""
-        self._cache.take_back(pod.metadata.uid for pod, _ in found)
+    def _undo(self, trial: Trial, to: int) -> None:
+        trial.rollback(to)
         self._loop.absorb()
 
     def _too_small(self, batch: _Batch, found: domain.Candidates) -> Diagnosis:

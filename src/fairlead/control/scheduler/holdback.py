@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairlead.control.scheduler import volumebinding
 from fairlead.plan.schedule import rules
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.group.gang import Gang
@@ -31,7 +30,11 @@ def own(cache: Cache, pod: core.Pod) -> Refusal | None:
         return TENANCY_NOT_READY, words
     if reason := rules.refusal(pod.spec, knows_namespaces=bool(cache.namespaces)):
         return "UnknownRule", reason
-    return volumebinding.refusal(cache, pod)
+    if (found := cache.constraint_refusal(pod)) is None:
+        return None
+    if found.is_unknown:
+        return "UnknownRule", f"asks for {found.why}, which this scheduler does not know: {rules.NEXT_STEP}"
+    return "Unschedulable", f"0/{len(cache.views)} nodes are available: {found.why}."
 
 
 def of_gang(cache: Cache, pod: core.Pod, gang: Gang, pods: Sequence[core.Pod]) -> Refusal | None:

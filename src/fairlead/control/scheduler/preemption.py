@@ -27,6 +27,7 @@ from fairlead.plan.schedule.group.gang import Gang
 from fairlead.plan.schedule.preempt import backfill, plan, rule
 from fairlead.plan.schedule.queue import SchedulingQueue
 from fairlead.plan.schedule.reference import Domain, PodInfo
+from fairlead.plan.schedule.trial import WhatIf
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.settings import ControlSettings
 from fairlead.store import retry
@@ -99,9 +100,7 @@ class Preemptor:
             return None
         needs, uids = [self._cache.need(pod) for pod in asked], {pod.metadata.uid for pod in asked}
         there = (*there, *rule.held(self._cache, uids))
-        tried = (
-            plan.find(one, plan.State(self._cache.empty(), there), terms) for one in self._placements(asked, needs)
-        )
+        tried = (plan.find(one, WhatIf(self._cache.empty(), there), terms) for one in self._placements(asked, needs))
         found = next((one for one in tried if one is not None), None)
         if found is None:
             return None
@@ -274,15 +273,12 @@ class Preemptor:
             self._workloads.end(one.metadata.uid)
         return tuple(Ending(pod=one, why=why) for one in ending)
 
-    def lend(self, pod: core.Pod) -> tuple[Held, ...]:
-        """Release held room that a pod may use meanwhile: its time limit ends before the room's owner can start."""
+    def lendable(self, pod: core.Pod) -> tuple[Held, ...]:
+        """Return held room that a pod may use meanwhile: its time limit ends before the room's owner can start."""
         if pod.spec.active_deadline_seconds is None:
             return ()
         now = self._clock()
-        lent = tuple(one for one in self._cache.held.values() if backfill.may_pass(pod, one.free_at, now))
-        for one in lent:
-            self._cache.release(one.pod.metadata.uid)
-        return lent
+        return tuple(one for one in self._cache.held.values() if backfill.may_pass(pod, one.free_at, now))
 
     async def end(self, ending: Ending) -> None:
         """End one pod with its own grace; one that may not end now, or is gone, is left alone and logged.

@@ -21,11 +21,11 @@ from fairlead import errors
 from fairlead.control.scheduler import defragment
 from fairlead.control.scheduler.controller import Scheduler
 from fairlead.model.step import TraceStep
+from fairlead.plan.schedule import constraints
 from fairlead.plan.schedule.fairshare import ledger
 from fairlead.plan.schedule.group import domain, membership
 from fairlead.plan.schedule.preempt import movable
 from fairlead.plan.schedule.rankings import Rankings
-from fairlead.plan.schedule.volume import claims
 from fairlead.settings import ControlSettings
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
@@ -44,7 +44,7 @@ KINDS: Final[tuple[type[Any], ...]] = (
     queue.Queue,
     *podgroup.KINDS,
     policy.PodDisruptionBudget,
-    *claims.KINDS,
+    *constraints.KINDS,
     *selecting.KINDS,
     core.Pod,
 )

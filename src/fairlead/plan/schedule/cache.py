@@ -12,26 +12,26 @@ import dataclasses
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from fairlead import errors, telemetry
-from fairlead.plan.schedule import peers, reference
+from fairlead.plan.schedule import constraints, peers, reference
 from fairlead.plan.schedule.cached import version
 from fairlead.plan.schedule.cached.entry import Assumed, Held, News
 from fairlead.plan.schedule.cached.rejections import Rejections
+from fairlead.plan.schedule.constraint import Ask, Constraint, Refusal, Reservation, Users
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.place import Places
 from fairlead.plan.schedule.queue import Changes, SchedulingQueue
 from fairlead.plan.schedule.shard.pool import WHOLE, Pool, Shard
 from fairlead.plan.schedule.topology import defaultspread
 from fairlead.plan.schedule.topology.devices import Devices
-from fairlead.plan.schedule.volume import claims
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.wire.fairlead import tenancy
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
-from fairlead.wire.kubernetes.scheduling import storage
+from fairlead.wire.kubernetes.meta import Object
 
 ECHO_S: Final = 30.0
 """After this a confirmed binding that no watch has reported is dropped."""
@@ -50,11 +50,13 @@ class Cache:
         date: Callable[[], float] | None = time.time,
         levels: domain.Levels = (),
         shard: Shard = WHOLE,
+        made: Sequence[Callable[[Users], Constraint]] = constraints.MADE,
     ) -> None:
         """Take the queue of waiting pods, what separates our pods from other schedulers', and who counts them.
 
         Args: clock: gives monotonic seconds.   date: gives Unix seconds; None: what kubelets refused does not count.
               levels: of the network, as labels of nodes.   shard: nodes and pods that are ours to decide on.
+              made: make the constraints that have a say.
         """
         self._pool = Pool(shard, clock)
         self._queue, self._is_ours, self._clock = queue, is_ours, clock
@@ -75,9 +77,10 @@ class Cache:
         """By name: every node with what is taken of it, as of the last `changes`."""
         self.selectors = defaultspread.Selectors()
         """What spreads pods that say nothing of it; empty: nothing does."""
-        self.claims = claims.Claims(self._users)
-        self._claimers: dict[str, None] = {}
-        """Uids of pods that wait and have claims."""
+        self.constraints = {one.name: one for one in (make(self._users) for make in made)}
+        """By name: what has a say beside amounts, labels and other pods."""
+        self._constrained: dict[str, None] = {}
+        """Uids of pods that wait and ask for something by a constraint."""
         self.news = News()
         self.namespaces: dict[str, Mapping[str, str]] = {}
         """Labels by namespace, of those that are known."""
@@ -146,8 +149,7 @@ class Cache:
         self._nodes.pop(name, None)
         try:
             if self._pool.takes(node, is_gone=is_gone):
-                limits = self.claims.limits(name)
-                self._nodes[name] = dataclasses.replace(reference.offered(node), volume_limits=limits)
+                self._nodes[name] = dataclasses.replace(reference.offered(node), limits=self._limits(name))
             self._refuse(name)
         except errors.Invalid as error:
             telemetry.log.warning("node left out", node=name, reason=error.reason, error=error.message)
@@ -165,33 +167,49 @@ class Cache:
         pod = self._pods.get(uid)
         return "" if pod is None else f"{pod.metadata.namespace}/{pod.metadata.name}"
 
-    def note_claim(self, item: claims.Object, *, is_gone: bool = False) -> None:
-        """Take in what the watch says of a claim, a volume or a class; waiting pods with claims are looked at again."""
-        self.claims.note(item, is_gone=is_gone)
+    def note_for(self, one: Constraint, item: Object, *, is_gone: bool = False) -> None:
+        """Take in what the watch says of what a constraint reads; pods that wait by one are looked at again."""
+        node = one.note(item, is_gone=is_gone)
         self.news.has_new_claims = True
-        if isinstance(item, storage.CSINode):
-            self._limit(item.metadata.name)
-        elif self.claims.has_limits:
+        if node and node in self._nodes and self._nodes[node].limits != (limits := self._limits(node)):
+            self._nodes[node] = dataclasses.replace(self._nodes[node], limits=limits)
+            self._touched.add(node)
+        if node or one.has_limits:
             self._recount()
 
-    def _limit(self, name: str) -> None:
-        """Have a node say what it can attach."""
-        node, limits = self._nodes.get(name), self.claims.limits(name)
-        if node is not None and node.volume_limits != limits:
-            self._nodes[name] = dataclasses.replace(node, volume_limits=limits)
-            self._touched.add(name)
-        self._recount()
+    def _limits(self, node: str) -> dict[str, Any]:
+        found = ((name, one.limits(node)) for name, one in self.constraints.items())
+        return {name: limits for name, limits in found if limits}
 
     def _recount(self) -> None:
-        """Count anew the volumes of pods that have a node: a claim or a volume of theirs may be another."""
+        """Count again what pods that have a node take by constraints: an object of theirs may be another."""
         for name, there in self._needs.items():
             for uid, need in there.items():
                 pod = self._pods.get(uid)
-                if pod is None or not claims.has_claims(pod):
+                if pod is None or not self.is_constrained(pod):
                     continue
-                if (attached := self.claims.attached(pod)) != need.attached:
-                    there[uid] = dataclasses.replace(need, attached=attached)
+                if (asks := self._has(pod)) != need.asks:
+                    there[uid] = dataclasses.replace(need, asks=asks)
                     self._touched.add(name)
+
+    def is_constrained(self, pod: core.Pod) -> bool:
+        """Return whether a pod asks for anything by a constraint."""
+        return any(one.concerns(pod) for one in self.constraints.values())
+
+    def _has(self, pod: core.Pod) -> tuple[Ask, ...]:
+        concerned = (one for one in self.constraints.values() if one.has_limits and one.concerns(pod))
+        return tuple(ask for one in concerned if (ask := one.has(pod)) is not None)
+
+    def constraint_refusal(self, pod: core.Pod) -> Refusal | None:
+        """Return why a constraint keeps a pod waiting whatever nodes there are; None: none does."""
+        concerned = (one for one in self.constraints.values() if one.concerns(pod))
+        return next((found for one in concerned if (found := one.refusal(pod)) is not None), None)
+
+    def reserve(self, pod: core.Pod, need: reference.PodInfo, node: str) -> tuple[Reservation, ...]:
+        """Return what is to be written before a pod is bound to a node; nothing: it may be bound."""
+        view = self.views.get(node, reference.NodeInfo(name=node))
+        found = (self.constraints[ask.constraint].reserve(pod, ask, view) for ask in need.asks)
+        return tuple(one for one in found if one is not None)
 
     def _read(self, pod: core.Pod) -> reference.PodInfo:
         """Return what a pod says; read once for its decision and its binding. Raises: Invalid: a bad quantity."""
@@ -204,9 +222,8 @@ class Cache:
     def _info(self, pod: core.Pod) -> reference.PodInfo:
         """Return what a pod takes of its node. Raises: Invalid: a bad quantity."""
         need = self._read(self._assumed[pod.metadata.uid].pod if pod.metadata.uid in self._assumed else pod)
-        if not self.claims.has_limits or not claims.has_claims(pod):
-            return need
-        return dataclasses.replace(need, attached=self.claims.attached(pod))
+        asks = self._has(pod)
+        return dataclasses.replace(need, asks=asks) if asks else need
 
     def _users(self, namespace: str) -> Iterator[core.Pod]:
         pods = (self._pods[uid] for uid in self._of_namespace.get(namespace, ()))
@@ -259,18 +276,12 @@ class Cache:
             self.news.echoes_due = min(self.news.echoes_due, self._assumed[uid].ends_at)
             self._workloads.gangs.confirm(uid)
 
-    def forget(self, uid: str) -> None:
-        """Take an assumption back: the pod was not bound."""
+    def forget(self, uid: str, *, is_in_hand: bool = False) -> None:
+        """Take an assumption back: the pod was not bound. Args: is_in_hand: it is being looked at still."""
         if assumed := self._assumed.pop(uid, None):
             self._put(assumed.pod)
-
-    def take_back(self, uids: Iterable[str]) -> None:
-        """Take assumptions back that no other pod was judged by: none that waits for a claim of theirs is looked at."""
-        before = dataclasses.replace(self.news, left=set(self.news.left))
-        for uid in uids:
-            self.forget(uid)
-            self._queue.take(uid)  # it is being looked at still
-        self.news = before
+        if is_in_hand:
+            self._queue.take(uid)
 
     def correct(self, uid: str, found: core.Pod | None) -> None:
         """Replace what was assumed by what the store has; None: the pod is gone."""
@@ -313,7 +324,7 @@ class Cache:
         for uid in [uid for uid, one in self._assumed.items() if one.ends_at <= now]:
             self.forget(uid)
         self.news.echoes_due = min((one.ends_at for one in self._assumed.values()), default=math.inf)
-        return (*over, *(tuple(self._claimers) if self.news.take_new_claims() else ()))
+        return (*over, *(tuple(self._constrained) if self.news.take_new_claims() else ()))
 
     @property
     def now(self) -> float:
@@ -429,12 +440,9 @@ class Cache:
             need = dataclasses.replace(need, policy=policy, is_grouped=is_grouped)
         if spread := self.selectors.spread(pod):
             need = dataclasses.replace(need, peer=dataclasses.replace(need.peer, spread=spread).among(()))
-        if not claims.has_claims(pod):
-            return need
-        found = self.claims.look_up(pod)
-        attached = self.claims.attached(pod) if self.claims.has_limits else frozenset()
-        volumes = () if isinstance(found, claims.Refusal) else found
-        return dataclasses.replace(need, volumes=volumes, attached=attached)
+        concerned = (one for one in self.constraints.values() if one.concerns(pod))
+        asks = tuple(ask for one in concerned if (ask := one.ask(pod)) is not None)
+        return dataclasses.replace(need, asks=asks) if asks else need
 
     def concerned(self, need: reference.PodInfo) -> reference.PodInfo:
         """Return a need as it is to be judged beside the pods that have a node now."""
@@ -490,21 +498,21 @@ class Cache:
         self._workloads.put(pod)
         if uid in self.held:
             self._workloads.reserve(uid, is_held=True)
-        if claims.has_claims(pod):
-            self._claimers[uid] = None
+        if self.is_constrained(pod):
+            self._constrained[uid] = None
         self._queue.put(pod)
 
     def _drop(self, uid: str) -> None:
         self._queue.drop(uid)
         self._workloads.drop(uid)
-        self._claimers.pop(uid, None)
+        self._constrained.pop(uid, None)
         pod = self._pods.pop(uid, None)
         if pod is None:
             return
         if pod.spec.node_name:
             self.news.is_freed = True
             self.news.left.add(pod.spec.node_name)
-        if pod.spec.node_name and claims.has_claims(pod):
+        if pod.spec.node_name and self.is_constrained(pod):
             self.news.has_new_claims = True  # a claim of one pod alone may be free
         if self._rejections.drop(pod):
             self._refuse(pod.spec.node_name)

@@ -1,6 +1,7 @@
 """Finds the filters whose verdict a change of a node could alter, so that only pods they refused are tried again.
 
-Pure. A row of `HINTS` a filter of `reference.FILTERS`: whether the node got better for it. A report that changes
+Pure. A row of `HINTS` a filter of `reference.FILTERS`, and `Filter.is_better` of a constraint's: whether the node got
+better for it. A report that changes
 nothing a filter reads (a heartbeat), or only makes the node worse (another pod on it), helps no waiting pod.
 Source: kubernetes pkg/scheduler, queueing hints (KEP-4247).
 """
@@ -10,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from fairlead.plan.schedule import peers, reference
+from fairlead.plan.schedule import constraint, peers, reference
 from fairlead.plan.schedule.reference import FILTERS, NodeInfo, PodInfo
-from fairlead.plan.schedule.volume import wanted
 
 HINTS: Final[Mapping[str, Callable[[NodeInfo, NodeInfo], bool]]] = {
     "NodeReady": lambda before, after: after.is_ready and not before.is_ready,
@@ -21,10 +21,6 @@ HINTS: Final[Mapping[str, Callable[[NodeInfo, NodeInfo], bool]]] = {
     "NodeAffinity": lambda before, after: before.labels != after.labels,
     "TopologyDomain": lambda before, after: before.labels != after.labels,
     "NodePorts": lambda before, after: bool(before.ports - after.ports),
-    wanted.LIMITS: lambda before, after: (
-        bool(before.attached - after.attached) or before.volume_limits != after.volume_limits
-    ),
-    wanted.FILTER: lambda before, after: before.labels != after.labels,
     "KubeletRejection": lambda before, after: bool(before.rejected.keys() - after.rejected.keys()),
     "NodeResourcesFit": lambda before, after: any(
         after.free(name) > before.free(name) for name in {**before.allocatable, **after.allocatable}
@@ -50,8 +46,9 @@ def improved(before: NodeInfo | None, after: NodeInfo | None) -> frozenset[str]:
     if after is None:
         return frozenset()
     if before is None:
-        return frozenset(FILTERS)
-    return frozenset(name for name, is_better in HINTS.items() if is_better(before, after))
+        return frozenset((*FILTERS, *constraint.FILTERS))
+    more = (name for name, one in constraint.FILTERS.items() if one.is_better(before, after))
+    return frozenset((*(name for name, is_better in HINTS.items() if is_better(before, after)), *more))
 
 
 def may_help(need: PodInfo, before: NodeInfo | None, after: NodeInfo | None) -> bool:

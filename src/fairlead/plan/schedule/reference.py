@@ -14,16 +14,17 @@ Amounts are whole thousandths (of a core, a byte, a device): requests rounded up
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from fairlead.plan.pod import admission, affinity
 from fairlead.plan.schedule import peers, rejection
+from fairlead.plan.schedule.constraint import Ask, Filter
 from fairlead.plan.schedule.summary import Reason, Summary
 from fairlead.plan.schedule.topology import offers
-from fairlead.plan.schedule.volume import wanted
 from fairlead.wire.kubernetes import core, meta, quantity, selector
 
 UNIT: Final = 1000
@@ -56,10 +57,10 @@ class NodeInfo:
     """How many pods of each kind are on it."""
     devices: Mapping[str, offers.Offer] = field(default_factory=dict)
     """By resource, where its agent says so: which devices are free, and how they hang together."""
-    attached: wanted.Attached = frozenset()
-    """Volumes of its pods, where any node says how many it can attach."""
-    volume_limits: Mapping[str, int] = field(default_factory=dict)
-    """By driver, how many volumes it can attach; a driver that is not there says nothing."""
+    taken_for: Mapping[str, frozenset[Any]] = field(default_factory=dict)
+    """By constraint: what its pods take of it (`constraint.Ask.takes`)."""
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    """By constraint: what it can take; one that is not there says nothing."""
     rejected: Mapping[rejection.Shape, str] = field(default_factory=dict)
     """By what pods request: why the kubelet refused such a pod a while ago."""
 
@@ -78,10 +79,8 @@ class PodInfo:
     tolerations: tuple[core.Toleration, ...] = ()
     ports: frozenset[HostPort] = frozenset()
     peer: peers.Peer = field(default_factory=peers.Peer)
-    volumes: wanted.Wanted = ()
-    """What its claims ask of a node."""
-    attached: wanted.Attached = frozenset()
-    """Its volumes that count against what a node can attach."""
+    asks: tuple[Ask, ...] = ()
+    """What it asks of a node by constraints, one of each at the most."""
     domain: Domain = ()
     """The part of the network in which its group is placed."""
     policy: str = ""
@@ -114,8 +113,7 @@ class PodInfo:
             self.affinity,
             self.tolerations,
             self.ports,
-            self.volumes,
-            self.attached,
+            self.asks,
             self.domain,
             self.policy,
             self.is_grouped,
@@ -190,12 +188,13 @@ def offered(node: core.Node) -> NodeInfo:
 def occupied(node: NodeInfo, pods: Iterable[PodInfo], there: Mapping[str, offers.Offer] = _NO_OFFERS) -> NodeInfo:
     """Return an empty node with what pods take of it. Args: there: what they leave free of its devices."""
     taken, ports, peers_there, kinds = dict[str, int](), set[HostPort](), list[peers.Peer](), dict[Kind, int]()
-    attached = set[tuple[str, str]]()
+    taken_for = dict[str, frozenset[Any]]()
     for pod in pods:
         kinds[pod.kind] = kinds.get(pod.kind, 0) + 1
         peers_there.append(pod.peer)
         ports |= pod.ports
-        attached |= pod.attached
+        for ask in pod.asks:
+            taken_for[ask.constraint] = taken_for.get(ask.constraint, frozenset()) | ask.takes
         for resource, value in pod.requests.items():
             taken[resource] = taken.get(resource, 0) + value
     return dataclasses.replace(
@@ -205,7 +204,7 @@ def occupied(node: NodeInfo, pods: Iterable[PodInfo], there: Mapping[str, offers
         pods=tuple(peers_there),
         kinds=kinds,
         devices=there,
-        attached=frozenset(attached),
+        taken_for=taken_for,
     )
 
 
@@ -254,14 +253,6 @@ def _rejected(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
     return () if reason is None else (f"node(s) {rejection.WORDS} ({reason})",)
 
 
-def _volumes(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
-    return wanted.refusal(need.volumes, name=node.name, labels=node.labels) if need.volumes else ()
-
-
-def _volume_limits(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
-    return wanted.too_many(need.attached, node.attached, node.volume_limits) if need.attached else ()
-
-
 def _domain(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
     labels = node.labels
     is_there = all(key in labels and value in {"", labels[key]} for key, value in need.domain)
@@ -278,7 +269,8 @@ def lack(resource: str) -> str:
     return "Too many pods" if resource == "pods" else f"Insufficient {resource}"
 
 
-FILTERS: Final[Mapping[str, Callable[[PodInfo, NodeInfo], tuple[str, ...]]]] = {
+Check = Callable[["PodInfo", "NodeInfo"], tuple[str, ...]]
+FILTERS: Final[Mapping[str, Check]] = {
     "NodeReady": _ready,
     "NodeUnschedulable": _schedulable,
     "TaintToleration": _taints,
@@ -286,16 +278,33 @@ FILTERS: Final[Mapping[str, Callable[[PodInfo, NodeInfo], tuple[str, ...]]]] = {
     "TopologyDomain": _domain,
     "NodePorts": _ports,
     "KubeletRejection": _rejected,
-    wanted.LIMITS: _volume_limits,
-    wanted.FILTER: _volumes,
     "NodeResourcesFit": _resources,
 }
-"""In kube-scheduler's order, resources last. `NodeReady`, `TopologyDomain` and `KubeletRejection` are ours alone."""
+"""In kube-scheduler's order, resources last. `NodeReady`, `TopologyDomain` and `KubeletRejection` are ours alone.
+
+Those of constraints that a pod asks by come before resources (`filters`).
+"""
+_LAST: Final = "NodeResourcesFit"
+
+
+def filters(need: PodInfo) -> Mapping[str, Check]:
+    """Return the filters that a pod is judged by, in order."""
+    return _filters(tuple(map(type, need.asks))) if need.asks else FILTERS
+
+
+@functools.lru_cache(maxsize=64)
+def _filters(kinds: tuple[type[Ask], ...]) -> Mapping[str, Check]:
+    asked = {one.name: _asked(at, one) for at, kind in enumerate(kinds) for one in kind.filters}
+    return {**{name: check for name, check in FILTERS.items() if name != _LAST}, **asked, _LAST: FILTERS[_LAST]}
+
+
+def _asked(at: int, one: Filter) -> Check:
+    return lambda need, node: one.check(need.asks[at], node)
 
 
 def first_refusal(need: PodInfo, node: NodeInfo) -> tuple[str, tuple[str, ...]] | None:
     """Return the first filter that refuses the node and what it says; None: the node fits."""
-    for name, check in FILTERS.items():
+    for name, check in filters(need).items():
         if why := check(need, node):
             return name, why
     return None

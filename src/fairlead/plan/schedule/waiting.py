@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from fairlead.plan.pod import personwords
-from fairlead.plan.schedule import reference, rejection, rules
+from fairlead.plan.schedule import constraints, reference, rejection, rules
 from fairlead.plan.schedule.group import membership
 from fairlead.plan.schedule.summary import Reason
-from fairlead.plan.schedule.volume import claims
 from fairlead.plan.schedule.workloads import TENANCY_NOT_READY
 from fairlead.wire.kubernetes import core, meta
 
@@ -76,7 +75,7 @@ def said(pod: core.Pod) -> str:
         return ""
     if found.reason == TENANCY_NOT_READY:
         return found.message
-    return found.message if claims.has_claims(pod) or rejection.WORDS in found.message else ""
+    return found.message if constraints.concern(pod) or rejection.WORDS in found.message else ""
 
 
 def _full_nodes(nodes: Sequence[core.Node], pods: Sequence[core.Pod]) -> list[reference.NodeInfo]:

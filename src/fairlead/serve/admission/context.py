@@ -1,6 +1,6 @@
 """Declares what a submission is judged with: what its caller may use, and what the service gives where nothing is said.
 
-A submission goes one way, whoever sends it: it is read and completed here (`container`, `manifest`), judged by the
+A submission goes one way: it is read and completed here (`container`, `manifest`), judged by the
 checks of `CHECKS` and by those of the step that stores it (`backend.containers.checks`, or a cluster's API server).
 """
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.plan.schedule import hint, reference
+from fairlead.plan.schedule.volume import volumes
 from fairlead.wire.kubernetes import core
 
 _GPU = "nvidia.com/gpu"
@@ -22,7 +23,6 @@ def _node(**more: Any) -> reference.NodeInfo:
 @pytest.mark.parametrize(
     ("before", "after", "filters"),
     [
-        (None, _node(), set(reference.FILTERS)),
         (_node(), None, set()),
         (_node(), _node(), set()),
         (_node(), _node(taken={_GPU: 5000}), set()),
@@ -43,6 +43,11 @@ def test_each_change_names_the_filters_it_may_turn(
     before: reference.NodeInfo | None, after: reference.NodeInfo | None, filters: set[str]
 ) -> None:
     assert hint.improved(before, after) == filters
+
+
+def test_a_node_that_came_may_turn_every_filter() -> None:
+    found = hint.improved(None, _node())
+    assert found >= {*reference.FILTERS, *(one.name for kind in (volumes.Ask,) for one in kind.filters)}
 
 
 def test_every_filter_has_a_hint() -> None:

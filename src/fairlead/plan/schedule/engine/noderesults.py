@@ -19,8 +19,6 @@ from fairlead.plan.schedule.topology import offers
 from fairlead.wire.kubernetes import core
 
 _RESOURCES: Final = "NodeResourcesFit"
-_OTHERS: Final = tuple(name for name in reference.FILTERS if name != _RESOURCES)
-"""Filters that are asked node by node; resources are the last."""
 _EACH: Final = tuple((row, score) for row, score in enumerate(reference.SCORES.values()) if score.measure is None)
 """The scores that are asked node by node, with their rows of `reference.SCORES`."""
 _NO_AFFINITY: Final = core.NodeAffinity()
@@ -46,7 +44,9 @@ class NodeResults:
         self._devices = offers.asked(need.requests)
         self._knows_devices = False
         """Whether any node said how such devices hang together; else all are worth the same, nothing."""
-        has_rules = bool(need.node_selector or need.ports or need.volumes or need.attached or need.domain)
+        self._filters = tuple((name, check) for name, check in reference.filters(need).items() if name != _RESOURCES)
+        """Those that are asked node by node; resources are the last."""
+        has_rules = bool(need.node_selector or need.ports or need.asks or need.domain)
         is_scored = any(score.concerns_pod(need) for _, score in _EACH)
         self._is_plain = not has_rules and not is_scored and need.affinity == _NO_AFFINITY
         """Whether no filter and no score reads rules of the pod: every node that is open then lets it pass, worth 0."""
@@ -153,8 +153,8 @@ class NodeResults:
                 self._worths[row] = 0
 
     def _number(self, node: NodeInfo) -> int:
-        for name in _OTHERS:
-            if why := reference.FILTERS[name](self.need, node):
+        for name, check in self._filters:
+            if why := check(self.need, node):
                 number = self._numbers.setdefault((name, why), len(self._words))
                 if number == len(self._words):
                     self._words.append((name, why))

@@ -18,6 +18,7 @@ from fairlead.plan.schedule.group import gang
 from fairlead.plan.schedule.preempt import plan, rule
 from fairlead.plan.schedule.queue import SchedulingQueue, State
 from fairlead.plan.schedule.reference import NodeInfo, PodInfo
+from fairlead.plan.schedule.trial import Running, WhatIf
 from fairlead.wire.kubernetes import core, meta
 
 _AT_REST = frozenset((State.ACTIVE, State.IN_FLIGHT, State.REFUSED, State.HELD))
@@ -45,7 +46,7 @@ def ends_at(pod: core.Pod) -> float:
 def earliest(
     asked: Sequence[PodInfo],
     nodes: Mapping[str, NodeInfo],
-    there: Sequence[plan.Running],
+    there: Sequence[Running],
     ends: Mapping[str, float],
 ) -> Start | None:
     """Return where pods fit first, all at once, as those there end; None: they would not on empty nodes either.
@@ -60,7 +61,7 @@ def earliest(
         cost=lambda gone: (max((ends[one.uid] for one in gone), default=0.0), len(gone)),
         is_repeatable=True,
     )
-    found = plan.find(asked, plan.State(nodes, alone), terms)
+    found = plan.find(asked, WhatIf(nodes, alone), terms)
     if found is None:
         return None
     return Start(nodes=found.nodes, at=max((ends[one.uid] for one in found.ended), default=0.0))

@@ -21,8 +21,9 @@ from typing import Final
 
 from fairlead.plan.pod import admission
 from fairlead.plan.schedule import reference
-from fairlead.plan.schedule.preempt.plan import Running, State, is_proved
+from fairlead.plan.schedule.preempt.plan import is_proved
 from fairlead.plan.schedule.reference import PodInfo
+from fairlead.plan.schedule.trial import Running, WhatIf
 
 CANDIDATES: Final = 20
 """Nodes whose pods are tried elsewhere for one pod, the cheapest first."""
@@ -57,26 +58,26 @@ class Terms:
     """Pods that may move for one proposal."""
 
 
-def find(goal: PodInfo, state: State, terms: Terms) -> Proposal | None:
+def find(goal: PodInfo, trial: WhatIf, terms: Terms) -> Proposal | None:
     """Return the proposal of the fewest moves; None: none is proved.
 
-    Args: goal: as judged beside those who run (`PodInfo.among`).   state: is changed to the after-state of a proposal,
+    Args: goal: as judged beside those who run (`PodInfo.among`).   trial: is changed to the after-state of a proposal,
           and left as it was where there is none.
     """
     found = list[tuple[tuple[int, int], str, tuple[Running, ...]]]()
-    for name in sorted(state.nodes):
-        if _has_room(goal, state, name) and is_proved(goal, name, state, ()):
-            _put_goal(goal, name, state)
+    for name in sorted(trial.nodes):
+        if _has_room(goal, trial, name) and is_proved(goal, name, trial, ()):
+            _put_goal(goal, name, trial)
             return Proposal(node=name, moves=())
-        found += [(_cost(out), name, out) for out in _leaving(goal, name, state, terms)]
+        found += [(_cost(out), name, out) for out in _leaving(goal, name, trial, terms)]
     for _, name, out in sorted(found, key=lambda one: (one[0], one[1]))[:CANDIDATES]:
-        if (moves := _moved(goal, name, out, state)) is not None:
+        if (moves := _moved(goal, name, out, trial)) is not None:
             return Proposal(node=name, moves=moves)
     return None
 
 
-def _has_room(need: PodInfo, state: State, name: str) -> bool:
-    return reference.first_refusal(need, state.view(name)) is None
+def _has_room(need: PodInfo, trial: WhatIf, name: str) -> bool:
+    return reference.first_refusal(need, trial.view(name)) is None
 
 
 def _cost(out: Sequence[Running]) -> tuple[int, int]:
@@ -87,17 +88,17 @@ def _devices(one: Running) -> int:
     return sum(value for name, value in one.need.requests.items() if admission.is_extended(name))
 
 
-def _leaving(goal: PodInfo, name: str, state: State, terms: Terms) -> Iterable[tuple[Running, ...]]:
+def _leaving(goal: PodInfo, name: str, trial: WhatIf, terms: Terms) -> Iterable[tuple[Running, ...]]:
     """Yield who would move from a node for the goal: as few as may be, and as small as may be."""
-    mine = {uid: one for uid, one in state.there[name].items() if not one.is_fixed and uid not in terms.barred}
-    if not mine or reference.first_refusal(goal, state.view(name, mine)) is not None:
+    mine = {uid: one for uid, one in trial.there[name].items() if not one.is_fixed and uid not in terms.barred}
+    if not mine or reference.first_refusal(goal, trial.view(name, mine)) is not None:
         return
     seen = set[frozenset[str]]()
     for sign in (1, -1):
         out = dict(mine)
         for one in sorted(mine.values(), key=lambda one: (sign * _devices(one), one.uid)):
             del out[one.uid]
-            if reference.first_refusal(goal, state.view(name, out)) is not None:
+            if reference.first_refusal(goal, trial.view(name, out)) is not None:
                 out[one.uid] = one
         if frozenset(out) not in seen and len(out) <= terms.most and _is_borne(out.values(), terms):
             seen.add(frozenset(out))
@@ -116,45 +117,41 @@ def _is_borne(out: Iterable[Running], terms: Terms) -> bool:
     return all(count <= terms.allowed.get(budget, 0) for budget, count in budgets.items())
 
 
-def _moved(goal: PodInfo, name: str, out: Sequence[Running], state: State) -> tuple[Move, ...] | None:
+def _moved(goal: PodInfo, name: str, out: Sequence[Running], trial: WhatIf) -> tuple[Move, ...] | None:
     """Place those who leave a node elsewhere, the goal in their stead; None: one of them fits nowhere."""
-    state.remove(out)
-    placed, moves = list[Running](), list[Move]()
-    if is_proved(goal, name, state, ()):
-        placed.append(_put_goal(goal, name, state))
+    before, moves = trial.checkpoint(), list[Move]()
+    trial.end(out)
+    if is_proved(goal, name, trial, ()):
+        _put_goal(goal, name, trial)
         for one in out:
-            if (node := _home(one, name, goal, state)) is None:
+            if (node := _home(one, name, goal, trial)) is None:
                 break
-            placed.append(dataclasses.replace(one, node=node))
-            state.add(placed[-1])
+            trial.assume(dataclasses.replace(one, node=node))
             moves.append(Move(pod=one, node=node))
         else:
             return tuple(moves)
-    state.remove(placed)
-    for one in out:
-        state.add(one)
+    trial.rollback(before)
     return None
 
 
-def _put_goal(goal: PodInfo, name: str, state: State) -> Running:
-    there = Running(uid=f"{_GOAL}{name}:{len(state.there[name])}", namespace="", name="", node=name, need=goal)
-    state.add(there)
-    return there
+def _put_goal(goal: PodInfo, name: str, trial: WhatIf) -> None:
+    uid = f"{_GOAL}{name}:{len(trial.there[name])}"
+    trial.assume(Running(uid=uid, namespace="", name="", node=name, need=goal))
 
 
-def _home(one: Running, left: str, goal: PodInfo, state: State) -> str | None:
+def _home(one: Running, left: str, goal: PodInfo, trial: WhatIf) -> str | None:
     """Return the node, other than the one that is left, with the least devices to spare that takes a pod."""
     devices = [name for name in one.need.requests if admission.is_extended(name)]
     found = list[tuple[int, str]]()
-    for name in state.nodes:
+    for name in trial.nodes:
         if name == left:
             continue
-        view = state.view(name)
+        view = trial.view(name)
         if any(view.free(resource) < value for resource, value in one.need.requests.items()):
             continue
         if reference.first_refusal(one.need, view) is None and not _takes(goal, view):
             found.append((sum(view.free(resource) for resource in devices), name))
-    return next((name for _, name in sorted(found) if is_proved(one.need, name, state, ())), None)
+    return next((name for _, name in sorted(found) if is_proved(one.need, name, trial, ())), None)
 
 
 def _takes(goal: PodInfo, view: reference.NodeInfo) -> bool:

@@ -24,9 +24,8 @@ from fairlead.plan.pod import priority
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.group import gang
 from fairlead.plan.schedule.preempt import defragment, rule
-from fairlead.plan.schedule.preempt.plan import Running, State
 from fairlead.plan.schedule.reference import PodInfo, gpus_of
-from fairlead.plan.schedule.volume import claims
+from fairlead.plan.schedule.trial import Running, WhatIf
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.wire.kubernetes import core, meta, names
 from fairlead.wire.kubernetes.scheduling import policy
@@ -134,7 +133,7 @@ def why_kept(pod: core.Pod, cache: Cache, workloads: Workloads, options: Options
         return _ENDING
     if why := next((why for why, keeps in REASONS.items() if keeps(pod)), ""):
         return why
-    if claims.has_claims(pod) and isinstance(cache.claims.look_up(pod), claims.Refusal):
+    if cache.constraint_refusal(pod) is not None:
         return _CLAIMS
     least_s = max(options.min_runtime_s, rule.minimum_s(workloads.ledger, workloads.queue_of(pod.metadata.uid)))
     return _YOUNG if options.now - (rule.started_at(pod) or options.now) < least_s else ""
@@ -159,7 +158,7 @@ def propose(
     running = tuple(dataclasses.replace(one, is_fixed=bool(why.get(one.uid, _FOREIGN))) for one in there)
     kept = Counter(why[one.uid] for one in running if why.get(one.uid) and _has_devices(one.need))
     terms = frozenset(term for one in running for term in one.need.peer.terms)
-    state = State(cache.empty(), (dataclasses.replace(one, need=one.need.among(terms)) for one in running))
+    trial = WhatIf(cache.empty(), (dataclasses.replace(one, need=one.need.among(terms)) for one in running))
     steps, unhelped, moved = list[Step](), list[core.Pod](), dict[str, Running]()
     for goal, is_waiting in _goals(cache, workloads, waiting, placed, options):
         need = cache.need(goal).among(terms)
@@ -168,7 +167,7 @@ def propose(
             allowed=_left(rule.allowed(known), moved.values()),
             most=options.moves - len(moved),
         )
-        found = defragment.find(need, state, search)
+        found = defragment.find(need, trial, search)
         if found is None:
             unhelped.append(goal)
         elif found.moves:

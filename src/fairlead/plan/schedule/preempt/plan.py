@@ -13,45 +13,16 @@ Source: kube-scheduler pkg/scheduler/framework/preemption, SelectVictimsOnNode (
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fairlead.plan.schedule import peers, reference
-from fairlead.plan.schedule.reference import NodeInfo, PodInfo
+from fairlead.plan.schedule.reference import PodInfo
+from fairlead.plan.schedule.trial import Running, WhatIf
 
 CANDIDATES: Final = 100
 """Nodes that are searched to the end for one pod; kube-scheduler's smallest number."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """A pod that has a node, or for which room is held there."""
-
-    uid: str
-    namespace: str
-    name: str
-    node: str
-    need: PodInfo
-    priority: int = 0
-    started_at: float = 0.0
-    """Unix seconds."""
-    unit: str = ""
-    """Names what ends together: the group that would fall below its minimum; "": the pod alone."""
-    surplus: int = 0
-    """How many pods of the unit may end one by one before it falls below."""
-    block: str = ""
-    """Names what ends where the unit falls: the unit, or what it is a needed part of; "": the unit."""
-    spare: int = 0
-    """How many blocks of the whole may end before all of it does."""
-    whole: str = ""
-    """Names the group of the block; "": the unit."""
-    budgets: frozenset[str] = frozenset()
-    """Disruption budgets that count it."""
-    is_held: bool = False
-    """It does not run: room is held for it."""
-    is_fixed: bool = False
-    """No API can end it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,79 +51,32 @@ class Plan:
     ended: tuple[Running, ...]
 
 
-class State:
-    """Nodes with the pods on them, changed by the search and never by the caller meanwhile."""
-
-    def __init__(self, nodes: Mapping[str, NodeInfo], running: Iterable[Running]) -> None:
-        """Take the nodes with nothing on them, and who is there."""
-        self.nodes, self.names = nodes, sorted(nodes)
-        self.there: dict[str, dict[str, Running]] = {name: {} for name in nodes}
-        for one in running:
-            if one.node in self.there:
-                self.there[one.node][one.uid] = one
-        self._whole: dict[str, NodeInfo] = {}
-        """By name: nodes with all that are on them, as far as they were asked for."""
-        self.known: dict[tuple[object, ...], dict[str, tuple[Running, ...] | None]] = {}
-        """By need and name: who must end there, where that depends on the node alone (`Terms.is_repeatable`)."""
-
-    def view(self, name: str, without: Collection[str] = ()) -> NodeInfo:
-        """Return a node with those on it, some left out by uid."""
-        if not without:
-            if name not in self._whole:
-                needs = (one.need for one in self.there[name].values())
-                self._whole[name] = reference.occupied(self.nodes[name], needs)
-            return self._whole[name]
-        needs = (one.need for uid, one in self.there[name].items() if uid not in without)
-        return reference.occupied(self.nodes[name], needs)
-
-    def members(self, name: str) -> list[Running]:
-        """Return the pods of a unit, or of all units of a block or group."""
-        here = (one for there in self.there.values() for one in there.values())
-        return [one for one in here if one.unit and f"{one.unit}/".startswith(f"{name}/")]
-
-    def remove(self, gone: Iterable[Running]) -> None:
-        """Let pods end."""
-        for one in gone:
-            self.there[one.node].pop(one.uid, None)
-            self._forget(one.node)
-
-    def add(self, one: Running) -> None:
-        """Put a pod on its node."""
-        self.there[one.node][one.uid] = one
-        self._forget(one.node)
-
-    def _forget(self, name: str) -> None:
-        self._whole.pop(name, None)
-        for answers in self.known.values():
-            answers.pop(name, None)
-
-
-def find(asked: Sequence[PodInfo], state: State, terms: Terms) -> Plan | None:
+def find(asked: Sequence[PodInfo], trial: WhatIf, terms: Terms) -> Plan | None:
     """Return the cheapest way to place all that is asked for; None: there is none.
 
-    Args: asked: as judged beside those who run (`PodInfo.among`).   state: is changed; one is made for each search.
+    Args: asked: as judged beside those who run (`PodInfo.among`).   trial: is changed; one is made for each search.
     """
     nodes, ended = list[str](), dict[str, Running]()
     for number, need in enumerate(asked):
-        step = _place(need, state, terms, ended)
+        step = _place(need, trial, terms, ended)
         if step is None:
             return None
         node, gone = step
-        state.remove(gone)
+        trial.end(gone)
         ended |= {one.uid: one for one in gone}
         nodes.append(node)
         uid = f"asked:{number}"
-        state.add(Running(uid=uid, namespace="", name="", node=node, need=need, priority=1 << 40, is_fixed=True))
+        trial.assume(Running(uid=uid, namespace="", name="", node=node, need=need, priority=1 << 40, is_fixed=True))
     return Plan(nodes=tuple(nodes), ended=tuple(sorted(ended.values(), key=lambda one: (one.namespace, one.name))))
 
 
 def _place(
-    need: PodInfo, state: State, terms: Terms, before: Mapping[str, Running]
+    need: PodInfo, trial: WhatIf, terms: Terms, before: Mapping[str, Running]
 ) -> tuple[str, tuple[Running, ...]] | None:
     found: list[tuple[Any, str, tuple[Running, ...]]] = []
-    known = state.known.setdefault(need.key(), {}) if terms.is_repeatable else None
-    for name in state.names:
-        gone = known[name] if known is not None and name in known else _cheapest(need, name, state, terms, before)
+    known = trial.known.setdefault(need.key(), {}) if terms.is_repeatable else None
+    for name in trial.names:
+        gone = known[name] if known is not None and name in known else _cheapest(need, name, trial, terms, before)
         if known is not None:
             known[name] = gone
         if gone is None:
@@ -163,20 +87,20 @@ def _place(
         if len(found) >= CANDIDATES:
             break
     for _, name, gone in sorted(found, key=lambda one: (len(one[2]) > 0, one[0], one[1])):
-        if is_proved(need, name, state, gone):
+        if is_proved(need, name, trial, gone):
             return name, gone
     return None
 
 
 def _cheapest(
-    need: PodInfo, name: str, state: State, terms: Terms, before: Mapping[str, Running]
+    need: PodInfo, name: str, trial: WhatIf, terms: Terms, before: Mapping[str, Running]
 ) -> tuple[Running, ...] | None:
     """Return who must end on a node for the need, and with them elsewhere; None: it does not help."""
-    there = state.there[name]
-    if reference.first_refusal(need, state.view(name)) is None and not need.peer.is_concerned:
+    there = trial.there[name]
+    if reference.first_refusal(need, trial.view(name)) is None and not need.peer.is_concerned:
         return ()
     mine = {uid: one for uid, one in there.items() if terms.may_end(one)}
-    if reference.first_refusal(need, state.view(name, mine)) is not None:
+    if reference.first_refusal(need, trial.view(name, mine)) is not None:
         return None
     # Putting back from the most valuable on is greedy, as kube-scheduler's reprieve is: at most one judgement a pod, in
     # place of one for each subset, and what it leaves out is minimal (any one of them put back would not fit), though
@@ -184,9 +108,9 @@ def _cheapest(
     out = dict(mine)
     for one in sorted(mine.values(), key=lambda one: (terms.value(one), one.uid), reverse=True):
         del out[one.uid]
-        if reference.first_refusal(need, state.view(name, out)) is not None:
+        if reference.first_refusal(need, trial.view(name, out)) is not None:
             out[one.uid] = one
-    whole = _with_units(out, state, before)
+    whole = _with_units(out, trial, before)
     others = [one for uid, one in whole.items() if uid not in mine]
     if not all(terms.may_end(one) for one in others) or _exceeds(whole.values(), terms, before):
         return None
@@ -198,7 +122,7 @@ def _cheapest(
     return tuple(gone)
 
 
-def _with_units(out: Mapping[str, Running], state: State, before: Mapping[str, Running]) -> dict[str, Running]:
+def _with_units(out: Mapping[str, Running], trial: WhatIf, before: Mapping[str, Running]) -> dict[str, Running]:
     """Return those who end, with every pod of a unit that would fall below its minimum, and of what falls with it."""
     # Three levels: a unit falls once more of it leave than it can spare, and takes its block along; a group falls once
     # more of its blocks fall than it can spare. Pods that end for an earlier step of the same plan count too.
@@ -209,7 +133,7 @@ def _with_units(out: Mapping[str, Running], state: State, before: Mapping[str, R
     for name, one in blocks.items():
         others = sum(other.whole == one.whole for other in blocks.values())
         is_spared = not one.whole or name == one.whole or others <= one.spare
-        whole |= {other.uid: other for other in state.members(name if is_spared else one.whole)}
+        whole |= {other.uid: other for other in trial.members(name if is_spared else one.whole)}
     return whole
 
 
@@ -221,12 +145,12 @@ def _exceeds(gone: Iterable[Running], terms: Terms, before: Mapping[str, Running
     return any(count > terms.allowed.get(budget, 0) for budget, count in counts.items())
 
 
-def is_proved(need: PodInfo, name: str, state: State, gone: Iterable[Running]) -> bool:
+def is_proved(need: PodInfo, name: str, trial: WhatIf, gone: Iterable[Running]) -> bool:
     """Return whether a pod fits on a node once some have gone, its rules on other pods and theirs on it included."""
     left = {one.uid for one in gone}
     if not need.peer.is_concerned:
-        return reference.first_refusal(need, state.view(name, left)) is None
-    views = {node: state.view(node, left) for node in state.nodes}
+        return reference.first_refusal(need, trial.view(name, left)) is None
+    views = {node: trial.view(node, left) for node in trial.nodes}
     if reference.first_refusal(need, views[name]) is not None:
         return False
     tallies = {node: reference.tally(need, view) for node, view in views.items()}

@@ -15,8 +15,9 @@ from typing import Any
 from fairlead.plan.schedule import peers
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.fairshare.ledger import Ledger
-from fairlead.plan.schedule.preempt.plan import Running, Terms
+from fairlead.plan.schedule.preempt.plan import Terms
 from fairlead.plan.schedule.reference import PodInfo
+from fairlead.plan.schedule.trial import Running
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.wire.kubernetes import core, names, selector
 from fairlead.wire.kubernetes.scheduling import policy

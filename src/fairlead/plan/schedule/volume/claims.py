@@ -9,7 +9,6 @@ a provisioner makes one there; once they are bound the pod is judged again by wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
@@ -17,6 +16,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.plan.schedule import peers
+from fairlead.plan.schedule.constraint import Refusal
 from fairlead.plan.schedule.volume import wanted
 from fairlead.wire.kubernetes import core, quantity, selector
 from fairlead.wire.kubernetes.scheduling import storage
@@ -34,15 +34,6 @@ _LOST: Final = "Lost"
 """The phase of a claim whose volume is gone."""
 
 Object = core.PersistentVolumeClaim | storage.PersistentVolume | storage.StorageClass | storage.CSINode
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a pod waits whatever nodes there are."""
-
-    why: str
-    is_unknown: bool = False
-    """It asks for what this scheduler does not know."""
 
 
 class Claims:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fairlead.plan.schedule import peers, reference
 from fairlead.plan.schedule.preempt import defragment
-from fairlead.plan.schedule.preempt.plan import Running, State
 from fairlead.plan.schedule.reference import NodeInfo, PodInfo
+from fairlead.plan.schedule.trial import Running, WhatIf
 from fairlead.wire.kubernetes import selector
 
 _GPU = "nvidia.com/gpu"
@@ -91,7 +91,7 @@ def test_what_is_proposed_places_the_goal_and_every_pod_that_moves(
     parts: list[tuple[int, int, bool, str]], goal: int, most: int, allowed: int, surplus: int
 ) -> None:
     there = _drawn(parts, surplus)
-    state = State(_nodes(3), there)
+    state = WhatIf(_nodes(3), there)
     found = defragment.find(_need(goal), state, defragment.Terms(allowed={"b": allowed}, most=most))
     ways = sorted(_ways(there, goal, most, allowed))
     if found is None:
@@ -111,14 +111,14 @@ def test_what_is_proposed_places_the_goal_and_every_pod_that_moves(
     assert min(free.values()) >= 0
     assert len(moved) in ways
     # Once the moves are made, and the goal is there, nothing more is asked for it.
-    again = defragment.find(_need(goal), State(_nodes(3), kept), defragment.Terms(most=most))
+    again = defragment.find(_need(goal), WhatIf(_nodes(3), kept), defragment.Terms(most=most))
     assert again is not None
     assert not again.moves
 
 
 def test_the_node_is_cleared_that_costs_the_fewest_moves() -> None:
     there = [_running("a", 0, 1), _running("b", 0, 1), _running("c", 1, 2), _running("d", 2, 3)]
-    found = defragment.find(_need(4), State(_nodes(3), there), defragment.Terms(most=5))
+    found = defragment.find(_need(4), WhatIf(_nodes(3), there), defragment.Terms(most=5))
     assert found is not None
     assert found.node == "n1"
     assert [(one.pod.uid, one.node) for one in found.moves] == [("c", "n0")]
@@ -126,7 +126,7 @@ def test_the_node_is_cleared_that_costs_the_fewest_moves() -> None:
 
 def test_no_block_is_made_by_breaking_up_another() -> None:
     there = [_running("a", 0, 2), _running("b", 1, 2)]
-    state = State(_nodes(3), there)
+    state = WhatIf(_nodes(3), there)
     found = defragment.find(_need(4), state, defragment.Terms(most=5))
     assert found is not None
     assert (found.node, found.moves) == ("n2", ())
@@ -146,6 +146,6 @@ def test_a_pod_stays_where_its_rules_on_other_pods_leave_no_other_node() -> None
         dataclasses.replace(_running("a", 0, 1), need=need),
         dataclasses.replace(_running("b", 1, 1), need=need, is_fixed=True),
     ]
-    assert defragment.find(_need(4), State(_nodes(2), there), defragment.Terms(most=5)) is None
+    assert defragment.find(_need(4), WhatIf(_nodes(2), there), defragment.Terms(most=5)) is None
     free = [_running("a", 0, 1), there[1]]
-    assert defragment.find(_need(4), State(_nodes(2), free), defragment.Terms(most=5)) is not None
+    assert defragment.find(_need(4), WhatIf(_nodes(2), free), defragment.Terms(most=5)) is not None

@@ -14,6 +14,7 @@ from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.preempt import plan, rule
 from fairlead.plan.schedule.queue import SchedulingQueue
 from fairlead.plan.schedule.reference import NodeInfo, PodInfo
+from fairlead.plan.schedule.trial import Running, Trial, WhatIf
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.wire.kubernetes import core, meta
 
@@ -51,8 +52,8 @@ _RUNNING = st.lists(
 )
 
 
-def _running(parts: list[dict[str, object]]) -> list[plan.Running]:
-    found, free = list[plan.Running](), {"n0": 4, "n1": 4, "n2": 4}
+def _running(parts: list[dict[str, object]]) -> list[Running]:
+    found, free = list[Running](), {"n0": 4, "n1": 4, "n2": 4}
     surplus = min((int(str(part["surplus"])) for part in parts if part["unit"]), default=0)
     for number, part in enumerate(parts):
         need, node = part["need"], str(part["node"])
@@ -61,11 +62,11 @@ def _running(parts: list[dict[str, object]]) -> list[plan.Running]:
         if free[node] >= gpus:
             free[node] -= gpus
             about = {**part, "surplus": surplus if part["unit"] else 0}
-            found.append(plan.Running(uid=str(number), namespace="d", name=str(number), **about))  # type: ignore[arg-type]
+            found.append(Running(uid=str(number), namespace="d", name=str(number), **about))  # type: ignore[arg-type]
     return found
 
 
-def _fits(asked: list[int], there: list[plan.Running]) -> bool:
+def _fits(asked: list[int], there: list[Running]) -> bool:
     """Tell by trying every node for every pod whether all that is asked for has room."""
     free = dict.fromkeys(("n0", "n1", "n2"), 4)
     for one in there:
@@ -83,7 +84,7 @@ def test_what_is_proposed_fits_and_ends_only_those_who_may_end(
     parts: list[dict[str, object]], asked: list[int], priority: int
 ) -> None:
     there = _running(parts)
-    found = plan.find([_need(gpus) for gpus in asked], plan.State(_nodes(4, 4, 4), there), _terms(priority))
+    found = plan.find([_need(gpus) for gpus in asked], WhatIf(_nodes(4, 4, 4), there), _terms(priority))
     if found is None:
         return
     gone = {one.uid for one in found.ended}
@@ -104,7 +105,7 @@ def test_one_pod_gets_room_exactly_where_ending_all_who_may_would_give_it(
     parts: list[dict[str, object]], gpus: int, priority: int
 ) -> None:
     there = [one for one in _running(parts) if not one.unit]
-    found = plan.find([_need(gpus)], plan.State(_nodes(4, 4, 4), there), _terms(priority))
+    found = plan.find([_need(gpus)], WhatIf(_nodes(4, 4, 4), there), _terms(priority))
     assert (found is not None) == _fits([gpus], [one for one in there if one.priority >= priority])
     if found is not None and _fits([gpus], there):
         assert found.ended == ()
@@ -112,12 +113,12 @@ def test_one_pod_gets_room_exactly_where_ending_all_who_may_would_give_it(
 
 def test_a_budget_is_counted_over_all_that_end() -> None:
     there = [
-        plan.Running(uid=str(at), namespace="d", name=str(at), node="n0", need=_need(1), budgets=frozenset({"d/b"}))
+        Running(uid=str(at), namespace="d", name=str(at), node="n0", need=_need(1), budgets=frozenset({"d/b"}))
         for at in range(2)
     ]
     nodes = _nodes(2)
-    assert plan.find([_need(2)], plan.State(nodes, there), _terms(1, **{"d/b": 1})) is None
-    assert plan.find([_need(2)], plan.State(nodes, there), _terms(1, **{"d/b": 2})) is not None
+    assert plan.find([_need(2)], WhatIf(nodes, there), _terms(1, **{"d/b": 1})) is None
+    assert plan.find([_need(2)], WhatIf(nodes, there), _terms(1, **{"d/b": 2})) is not None
 
 
 def _pod(number: int, gpus: int, namespace: str, priority: int) -> core.Pod:
@@ -173,6 +174,20 @@ class Walk:
             self.cache.forget(uid)
             del self.placed[uid]
 
+    def try_and_leave(self, _step: int) -> None:
+        """Try placements on top of each other, with held room lent, and keep none of them."""
+        with Trial(self.cache) as trial:
+            for uid in list(self.cache.held):
+                if self.chance.random() < 0.5:
+                    trial.lend(uid)
+            for uid in self.waiting():
+                self.cache.changes()
+                found = reference.place(self.cache.need(self.pods[uid]), self.cache.views.values())
+                if found.node is not None:
+                    trial.assume(self.pods[uid], found.node)
+            if self.chance.random() < 0.5:
+                trial.rollback(trial.checkpoint() // 2)
+
     def waiting(self) -> list[str]:
         return [uid for uid in self.pods if uid not in self.placed]
 
@@ -196,7 +211,7 @@ def _gpus(pod: core.Pod) -> int:
 
 def _walk(steps: int, seed: int) -> None:
     walk = Walk(seed)
-    acts = (walk.come, walk.go, walk.place, walk.hold, walk.take_back)
+    acts = (walk.come, walk.go, walk.place, walk.hold, walk.take_back, walk.try_and_leave)
     for step in range(steps):
         walk.chance.choice(acts)(step)
         walk.cache.changes()

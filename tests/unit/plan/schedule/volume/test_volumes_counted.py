@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead.plan.schedule.constraint import Refusal
 from fairlead.plan.schedule.volume import claims, wanted
+from fairlead.plan.schedule.volume.volumes import NAME
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.scheduling import storage
 from tests.unit.plan.schedule.test_scheduler_cache import World, _node
@@ -42,32 +44,36 @@ def limit(name: str, count: int | None) -> storage.CSINode:
     return msgspec.convert({"metadata": {"name": name}, "spec": {"drivers": drivers}}, storage.CSINode)
 
 
+def note(world: World, item: claims.Object, *, is_gone: bool = False) -> None:
+    world.cache.note_for(world.cache.constraints[NAME], item, is_gone=is_gone)
+
+
 def attached(world: World, name: str = "a") -> set[tuple[str, str]]:
-    return set(world.views()[name].attached)
+    return set(world.views()[name].taken_for.get(NAME, ()))
 
 
 def test_a_pods_volumes_are_counted_anew_as_its_claims_are_bound() -> None:
     world = World()
     world.cache.note_node(_node("a"))
-    world.cache.note_claim(DISK)
-    world.cache.note_claim(claim("data"))
+    note(world, DISK)
+    note(world, claim("data"))
     world.cache.note_pod(pod("one", "data", "unknown", node="a"))
     world.cache.note_pod(pod("plain", node="a"))
     assert attached(world) == set()  # no node says what it can attach
-    world.cache.note_claim(limit("a", 2))
-    assert world.views()["a"].volume_limits == {"csi.example": 2}
+    note(world, limit("a", 2))
+    assert world.views()["a"].limits == {NAME: {"csi.example": 2}}
     assert attached(world) == {("csi.example", "d/data")}  # yet to be made
-    world.cache.note_claim(volume("v", "handle"))
-    world.cache.note_claim(claim("data", "v"))
+    note(world, volume("v", "handle"))
+    note(world, claim("data", "v"))
     assert attached(world) == {("csi.example", "handle")}
-    world.cache.note_claim(volume("v"))
+    note(world, volume("v"))
     assert attached(world) == set()  # of no driver
-    world.cache.note_claim(limit("a", None))
-    assert world.views()["a"].volume_limits == {}
-    world.cache.note_claim(limit("elsewhere", 1))
+    note(world, limit("a", None))
+    assert world.views()["a"].limits == {}
+    note(world, limit("elsewhere", 1))
     assert set(world.views()) == {"a"}
-    world.cache.note_claim(limit("a", 2), is_gone=True)
-    assert world.views()["a"].volume_limits == {}
+    note(world, limit("a", 2), is_gone=True)
+    assert world.views()["a"].limits == {}
 
 
 def test_a_pod_that_goes_with_its_claim_has_others_looked_at() -> None:
@@ -106,7 +112,7 @@ _LATE = msgspec.structs.replace(DISK, volume_binding_mode=storage.FIRST_CONSUMER
 )
 def test_what_keeps_a_pod_from_its_claim_is_said_in_the_clusters_words(found: claims.Claims, why: str) -> None:
     said = found.look_up(pod("p", "data"))
-    assert isinstance(said, claims.Refusal)
+    assert isinstance(said, Refusal)
     assert why in said.why
 
 
@@ -119,7 +125,7 @@ def test_a_claim_heard_of_before_the_volume_made_for_it_keeps_its_node_unless_th
     found = known(made, _LATE)
     said = found.look_up(pod("p", "data"))
     if waits_on is None:
-        assert said == claims.Refusal('persistentvolumeclaim "data" bound to non-existent persistentvolume "v"')
+        assert said == Refusal('persistentvolumeclaim "data" bound to non-existent persistentvolume "v"')
     else:
         assert said == (wanted.Unbound("data", node=waits_on),)
     found.note(volume("v"))
@@ -131,7 +137,7 @@ def test_a_claim_of_one_pod_alone_is_in_use_while_another_has_it() -> None:
     alone = msgspec.structs.replace(alone, spec=msgspec.structs.replace(alone.spec, access_modes=("ReadWriteOncePod",)))
     for other, waits in (("data", True), ("x", False)):
         said = known(alone, _LATE, users=(pod("q", other, node="a"),)).look_up(pod("p", "data"))
-        assert isinstance(said, claims.Refusal) is waits
+        assert isinstance(said, Refusal) is waits
 
 
 def test_a_claim_made_for_a_pod_is_that_pods() -> None:
@@ -140,8 +146,8 @@ def test_a_claim_made_for_a_pod_is_that_pods() -> None:
         spec=msgspec.convert({"volumes": [{"name": "x", "ephemeral": {"volumeClaimTemplate": {}}}]}, core.PodSpec),
     )
     mine = claim("p-x", ownerReferences=[{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p"}])
-    assert isinstance(known(claim("p-x"), _LATE).look_up(made), claims.Refusal)
-    assert not isinstance(known(mine, _LATE).look_up(made), claims.Refusal)
+    assert isinstance(known(claim("p-x"), _LATE).look_up(made), Refusal)
+    assert not isinstance(known(mine, _LATE).look_up(made), Refusal)
 
 
 @pytest.mark.parametrize(
@@ -159,5 +165,5 @@ def test_a_claim_made_for_a_pod_is_that_pods() -> None:
 def test_only_a_volume_that_would_do_is_taken(more: dict[str, Any], takes: bool) -> None:
     by_hand = msgspec.structs.replace(_LATE, provisioner="kubernetes.io/no-provisioner")
     looked = known(claim("data"), by_hand, volume("v", **more)).look_up(pod("p", "data"))
-    assert not isinstance(looked, claims.Refusal)
+    assert not isinstance(looked, Refusal)
     assert wanted.chosen(looked, name="n", labels={}) == ({"data": "v"} if takes else None)

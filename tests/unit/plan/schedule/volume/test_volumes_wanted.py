@@ -7,6 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.plan.schedule.constraint import Refusal
 from fairlead.plan.schedule.volume import claims, wanted
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.scheduling import storage
@@ -41,7 +42,7 @@ def test_claims_take_distinct_volumes_exactly_where_some_assignment_is_possible(
 ) -> None:
     known, pod = _known(volumes, asked)
     looked = known.look_up(pod)
-    assert not isinstance(looked, claims.Refusal)
+    assert not isinstance(looked, Refusal)
     found = wanted.chosen(looked, name="n", labels={})
     ways = itertools.permutations(range(len(volumes)), len(asked))
     is_possible = any(all(volumes[at] >= size for at, size in zip(way, asked, strict=True)) for way in ways)
@@ -59,7 +60,7 @@ def test_a_volume_that_was_given_to_a_claim_is_waited_for_and_no_other_is_taken(
     assert claim is not None
     known.note(claims.given(volume, claim))
     looked = known.look_up(pod)
-    assert not isinstance(looked, claims.Refusal)
+    assert not isinstance(looked, Refusal)
     assert wanted.chosen(looked, name="n", labels={}) == {"c0": "v1"}
 
 

@@ -1,0 +1,147 @@
+"""Declares a constraint: what has a say in where a pod goes beside amounts, labels and other pods. Volumes are one.
+
+A constraint reads objects of its own (`Constraint`), says what one pod asks of a node (`Ask`), whose filters judge each
+node, and what is to be written before the pod is bound (`Reservation`). What it lets a node take is counted there by
+the asks of the pods on it. Its slow half, which writes, is a row of `control.scheduler.binding`. A new one is a package
+beside `volume` and a row of `constraints.ALL`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.meta import Object
+
+
+class Node(Protocol):
+    """What filters see of a node (`reference.NodeInfo`)."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Its labels."""
+        ...
+
+    @property
+    def taken_for(self) -> Mapping[str, frozenset[Any]]:
+        """By constraint: what its pods take of it."""
+        ...
+
+    @property
+    def limits(self) -> Mapping[str, Any]:
+        """By constraint: what it can take (`Constraint.limits`)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One rule of a constraint."""
+
+    name: str
+    """As kube-scheduler's, where it has the rule."""
+    check: Callable[[Any, Node], tuple[str, ...]]
+    """Returns what is said of a node that an ask of this constraint refuses; nothing: it does not."""
+    is_better: Callable[[Node, Node], bool]
+    """Whether a change of a node, as it was and as it is, may let a pod pass that was refused."""
+
+
+FILTERS: dict[str, Filter] = {}
+"""By name: the filters of every kind of ask."""
+
+
+class Ask:
+    """What a pod asks of a node by one constraint: a frozen value, equal for pods that ask alike."""
+
+    constraint: ClassVar[str]
+    filters: ClassVar[tuple[Filter, ...]] = ()
+    """In order; all are asked before resources."""
+
+    def __init_subclass__(cls) -> None:
+        FILTERS.update({one.name: one for one in cls.filters})
+
+    @property
+    def takes(self) -> frozenset[Any]:
+        """What the pod has of its node, once it is there."""
+        return frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a pod waits whatever nodes there are."""
+
+    why: str
+    is_unknown: bool = False
+    """It asks for what this scheduler does not know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """What is to be written before a pod is bound to a node."""
+
+    constraint: str
+    node: str
+    writes: tuple[Any, ...]
+    """For the slow half; nothing: others write, and the pod waits for them."""
+    changes: tuple[tuple[Object, Object], ...]
+    """Objects as they are and as they count from now on, so that no other pod is given the same."""
+
+
+class Constraint(Protocol):
+    """What is known of one constraint, kept up to date by the watch."""
+
+    name: ClassVar[str]
+    kinds: ClassVar[tuple[type[Object], ...]]
+    """That it reads; a cluster may serve none of them."""
+
+    def note(self, item: Any, *, is_gone: bool = False) -> str:
+        """Take in what the watch says; returns the node whose limits it states, "" for none."""
+        ...
+
+    def forget(self, kind: Any) -> None:
+        """Begin anew with one kind: a list follows."""
+        ...
+
+    def is_current(self, item: Any) -> bool:
+        """Return whether the watch has said nothing newer of an object, whatever was noted of it beside."""
+        ...
+
+    @staticmethod
+    def concerns(pod: core.Pod) -> bool:
+        """Return whether a pod asks for anything by it."""
+        ...
+
+    def refusal(self, pod: core.Pod) -> Refusal | None:
+        """Return why a pod waits whatever nodes there are; None: it does not."""
+        ...
+
+    def ask(self, pod: core.Pod) -> Ask | None:
+        """Return what a pod that waits asks of a node; None: nothing."""
+        ...
+
+    def has(self, pod: core.Pod) -> Ask | None:
+        """Return what a pod that has a node takes of it; None: nothing that is counted."""
+        ...
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether any node limits what it takes."""
+        ...
+
+    def limits(self, node: str) -> Any:
+        """Return what a node can take; falsy: it says nothing."""
+        ...
+
+    def reserve(self, pod: core.Pod, ask: Ask, node: Node) -> Reservation | None:
+        """Return what is to be written so that a pod may be bound to a node; None: nothing is lacking."""
+        ...
+
+
+Users = Callable[[str], Iterable[core.Pod]]
+"""Returns the pods of a namespace that have a node and have not ended."""
