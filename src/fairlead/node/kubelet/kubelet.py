@@ -32,7 +32,7 @@ from fairlead.node.kubelet import (
 )
 from fairlead.node.kubelet.containercache import ContainerCache
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager, device_requests
-from fairlead.node.kubelet.runtime import Runtime
+from fairlead.node.kubelet.runtime import Runtime, RuntimeSettings
 from fairlead.node.publish import nodeevents
 from fairlead.plan.pod import podstate, podsync
 from fairlead.settings import Settings
@@ -87,7 +87,7 @@ class Kubelet:
             engine=engine,
             images=images,
             devices=self._devices,
-            settings=settings,
+            settings=RuntimeSettings.of(settings),
             identity=spec.Identity(node=node, home=self._home),
         )
         self._attachments = attachment.Attachments(

@@ -14,6 +14,7 @@ import json
 import platform
 import time
 from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -31,7 +32,7 @@ from fairlead.node.trace import steps
 from fairlead.plan.cdi import requirement
 from fairlead.plan.pod import mountable, podsync, volume
 from fairlead.plan.shim import foreignanswer
-from fairlead.settings import Settings
+from fairlead.settings import EngineSettings, NodeSettings, Settings
 from fairlead.store import tracerecorder
 from fairlead.store.port import Store
 from fairlead.wire.fairlead.tenancy import Tenancy
@@ -40,6 +41,35 @@ from fairlead.wire.kubernetes import core, names
 T = TypeVar("T")
 _IMAGE_TRIES: Final = 3
 _FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeSettings:
+    """What containers depend on, of the settings."""
+
+    node: NodeSettings
+    engine: EngineSettings
+    state_folder: Path
+    run_folder: Path
+    claims_folder: Path
+    registries_folder: Path
+    kubelet_folder: Path
+    mounts: str
+    """Folders of the machine that users may mount, as `api.mounts` has them."""
+
+    @staticmethod
+    def of(settings: Settings) -> RuntimeSettings:
+        """Return it of all settings."""
+        return RuntimeSettings(
+            node=settings.node,
+            engine=settings.engine,
+            state_folder=settings.state.folder,
+            run_folder=settings.state.run,
+            claims_folder=settings.claims_folder,
+            registries_folder=settings.registries_folder,
+            kubelet_folder=settings.kubelet_folder,
+            mounts=settings.api.mounts,
+        )
 
 
 class Runtime:
@@ -52,7 +82,7 @@ class Runtime:
         engine: Engine,
         images: IdentifiedImages,
         devices: DeviceManager,
-        settings: Settings,
+        settings: RuntimeSettings,
         identity: spec.Identity,
     ) -> None:
         """Take the ports and whose containers they are."""
@@ -63,7 +93,7 @@ class Runtime:
         self._fetch = fetch.Fetch(images, Registries(folder), Fetched(folder))
         self._devices = devices
         self._settings = settings
-        self._node_folder = settings.state.run / "device-nodes"
+        self._node_folder = settings.run_folder / "device-nodes"
         self._exports = exports.Exports(settings.claims_folder)
         self._ids = idranges.IDRanges(store)
         self._identity = identity
@@ -205,7 +235,7 @@ class Runtime:
         grants = self._grants(pod, item)
         await self._devices.pre_start(grants)
         tenancy = await gate.find(self._store, pod)
-        taken = await secrets.held(self._store, pod, self._settings.state.folder)
+        taken = await secrets.held(self._store, pod, self._settings.state_folder)
         in_files = secrets.plan_files(pod, taken)
         ids = await self._user_ids(pod, item, tenancy)
         network_of, ids = await self._ensure_sandbox(pod, tenancy, ids)
@@ -336,12 +366,12 @@ class Runtime:
         if state.pid is None:
             message = f"{state.name} has no process whose mounts can be read: it is not started"
             raise errors.Unavailable(message, reason="IsolationUnread", hint="it is tried again")
-        node = self._settings
-        own = (node.state.folder, node.state.run, node.node.cdi_folder, node.kubelet_folder)
+        mine = self._settings
+        own = (mine.state_folder, mine.run_folder, mine.node.cdi_folder, mine.kubelet_folder)
         try:
             await asyncio.to_thread(hostpath.check, state.pid, mounted, own)
             if mountable.is_marked(pod):
-                listed = mountable.parse(node.api.mounts)
+                listed = mountable.parse(mine.mounts)
                 await asyncio.to_thread(hostpath.check_listed, state.pid, mounted, listed)
         except errors.Denied:
             await self._engine.remove(state.name)
@@ -463,7 +493,7 @@ class Runtime:
         return name, ids
 
     def _pod_folder(self, uid: str) -> Path:
-        return self._settings.state.folder / "pods" / uid
+        return self._settings.state_folder / "pods" / uid
 
     # ending
 

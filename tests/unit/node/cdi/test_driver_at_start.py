@@ -85,7 +85,7 @@ class World:
             engine=self.engine,
             images=self.engine,
             devices=self.devices,
-            settings=chosen,
+            settings=runtime.RuntimeSettings.of(chosen),
             identity=_WHO,
         )
 
