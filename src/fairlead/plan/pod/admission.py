@@ -295,7 +295,7 @@ def _defaulted(item: core.Container) -> core.Container:
     # IfNotPresent also for :latest: a machine without a registry must run what was built on it.
     policy = item.image_pull_policy or "IfNotPresent"
     requests = {**item.resources.limits, **item.resources.requests}
-    resources = msgspec.structs.replace(item.resources, requests=requests)
+    resources = msgspec.structs.replace(item.resources, requests=requests, claims=())
     return msgspec.structs.replace(item, resources=resources, image_pull_policy=policy)
 
 

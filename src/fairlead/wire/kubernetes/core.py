@@ -54,11 +54,21 @@ class EnvFromSource(Wire, frozen=True):
     secret_ref: SecretReference | None = None
 
 
+class ContainerResourceClaim(Wire, frozen=True):
+    """A claim of the pod whose devices the container sees."""
+
+    name: str
+    """Of an entry of the pod's `resourceClaims`."""
+    request: str = ""
+    """Only the devices of this request of the claim; empty: all."""
+
+
 class ResourceRequirements(Wire, frozen=True):
     """Quantities by resource name, as written (`2`, `500m`, `1Gi`); numbers in manifests are read as their text."""
 
     limits: Mapping[str, str | int | float] = {}
     requests: Mapping[str, str | int | float] = {}
+    claims: tuple[ContainerResourceClaim, ...] = ()
 
 
 class VolumeMount(Wire, frozen=True):
@@ -290,9 +300,12 @@ class TopologySpreadConstraint(Wire, frozen=True):
 
 
 class PodResourceClaim(Wire, frozen=True):
-    """A ResourceClaim of the pod's, or a template for one."""
+    """A ResourceClaim that the pod uses, or the template that its claim is made from: one of the two is set."""
 
     name: str
+    """By which containers name it."""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
 
 
 class SchedulingGate(Wire, frozen=True):
@@ -445,6 +458,30 @@ class StopRequest(Wire, frozen=True):
     message: str = ""
 
 
+class PodResourceClaimStatus(Wire, frozen=True):
+    """The claim that stands behind an entry of `spec.resourceClaims` with a template."""
+
+    name: str
+    resource_claim_name: str | None = None
+    """None: the pod needs no claim for the entry."""
+
+
+class ContainerExtendedResourceRequest(Wire, frozen=True):
+    """Which request of the claim answers for an extended resource of a container."""
+
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class PodExtendedResourceClaimStatus(Wire, frozen=True):
+    """The claim that the scheduler made for the pod's extended resources."""
+
+    request_mappings: tuple[ContainerExtendedResourceRequest, ...] | None = ()
+    """None: none, which a server writes as null."""
+    resource_claim_name: str = ""
+
+
 class PodIP(Wire, frozen=True):
     """One address of a pod."""
 
@@ -467,6 +504,8 @@ class PodStatus(Wire, frozen=True):
     pod_ip: str = msgspec.field(default="", name="podIP")
     pod_ips: tuple[PodIP, ...] = msgspec.field(default=(), name="podIPs")
     """One of each family at most, on a cluster."""
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
     stop_request: StopRequest | None = None
     """Ours, on one machine: the API writes it, the embedded kubelet heeds it. Kubernetes stops a pod by deleting it, so
     it has no field for this, and an API server drops it."""

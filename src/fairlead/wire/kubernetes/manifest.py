@@ -88,6 +88,14 @@ def parse(data: str | bytes, *, kinds: tuple[type[meta.Object], ...] = KNOWN) ->
     return tuple(found)
 
 
+def convert(document: Any, kinds: tuple[type[meta.Object], ...]) -> Manifest:
+    """Read one object that was decoded already, as `parse` does.
+
+    Raises: RequestError: not an object, or a kind that is not in `kinds`; Invalid: a field has the wrong type.
+    """
+    return _parse_one(_Copier().copy(document, ""), "", kinds)
+
+
 def check_carried_out(found: Sequence[Manifest]) -> tuple[str, ...]:
     """Refuse fields that may not be left out, or that Kubernetes does not have.
 
@@ -275,24 +283,31 @@ def _fields(kind: type) -> dict[str, msgspec.inspect.Type]:
 
 
 _STRUCT: Final = msgspec.inspect.StructType
+_NESTED: Final = (_STRUCT, msgspec.inspect.VarTupleType, msgspec.inspect.DictType)
 
 
 def _ignored(value: Any, known: msgspec.inspect.Type, path: str) -> Iterator[tuple[str, str | None]]:
     """Yield the fields that nothing reads, each with what is wrong with leaving it out."""
-    if not isinstance(value, list | dict):
-        return
     if isinstance(known, msgspec.inspect.UnionType):
-        known = next((kind for kind in known.types if isinstance(kind, _STRUCT)), known)
-    if isinstance(known, msgspec.inspect.VarTupleType) and isinstance(value, list):
-        for at, child in enumerate(value):
-            yield from _ignored(child, known.item_type, f"{path}[{at}]")
-    if isinstance(known, _STRUCT) and isinstance(value, dict):
-        fields = _fields(known.cls)
-        for key, child in value.items():
-            if key in fields and key not in unread.refused_only(known.cls.__name__):
-                yield from _ignored(child, fields[key], _below(path, key))
-            elif path or key not in {"apiVersion", "kind"}:
-                yield _below(path, key), unread.problem(known.cls.__name__, key, fields)
+        known = next((kind for kind in known.types if isinstance(kind, _NESTED)), known)
+    match value, known:
+        case list(), msgspec.inspect.VarTupleType(item_type=item):
+            for at, child in enumerate(value):
+                yield from _ignored(child, item, f"{path}[{at}]")
+        case dict(), msgspec.inspect.DictType(value_type=item):
+            for key, child in value.items():
+                yield from _ignored(child, item, f'{path}["{key}"]')
+        case dict(), msgspec.inspect.StructType(cls=struct):
+            yield from _ignored_fields(value, struct, path)
+
+
+def _ignored_fields(value: dict[str, Any], struct: type, path: str) -> Iterator[tuple[str, str | None]]:
+    fields = _fields(struct)
+    for key, child in value.items():
+        if key in fields and key not in unread.refused_only(struct.__name__):
+            yield from _ignored(child, fields[key], _below(path, key))
+        elif path or key not in {"apiVersion", "kind"}:
+            yield _below(path, key), unread.problem(struct.__name__, key, fields)
 
 
 def _kind_of(value: object) -> str:
