@@ -7,6 +7,7 @@ Source: kubernetes 1.37 pkg/apis/resource/validation/validation.go, validateRequ
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -26,6 +27,8 @@ from fairlead.wire.kubernetes.resource.device import (
 OPTIONS_MOST: Final = 10
 _LARGEST: Final = 2**63 - 1
 _MILLI: Final = 1000
+_WRITTEN: Final = re.compile(r"[+-]?[0-9]*(?:\.([0-9]*))?([num]?)")
+_DECIMALS: Final = {"m": 3, "u": 6, "n": 9}
 _BOTH: Final = 'exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time'
 
 
@@ -33,6 +36,7 @@ _BOTH: Final = 'exactly one policy can be specified, cannot specify "validValues
 class _Amount:
     value: Fraction
     text: str
+    written: Quantity
 
     @property
     def whole(self) -> int:
@@ -64,7 +68,7 @@ def problems(item: DeviceCapacity, path: str, gates: Gates) -> Iterator[str]:
 def _amount(text: Quantity | None) -> _Amount | None:
     """Return an amount, None: there is none, or it is not a quantity."""
     try:
-        return None if text is None else _Amount(quantity.parse_quantity(text), quantity.canonical(text))
+        return None if text is None else _Amount(quantity.parse_quantity(text), quantity.canonical(text), text)
     except errors.RequestError:
         return None
 
@@ -108,19 +112,25 @@ def _values(policy: CapacityRequestPolicy, most: _Amount, path: str, gates: Gate
         if one.value > most.value:
             yield field.invalid(f"{path}[{at}]", one.text, f"option is larger than capacity value: {most.text}")
     if gates.fractional_capacity_range:
-        yield from field.unique(options, path, lambda one: one.value, lambda one: _decimal(one.value))
+        yield from field.unique(options, path, _digits, _digits)
     else:
         yield from field.unique(options, path, lambda one: one.whole, lambda one: str(one.whole))
     if default.value not in {one.value for one in options}:
         yield field.invalid(path, default.text, "default value is not valid according to the requestPolicy")
 
 
-def _decimal(value: Fraction) -> str:
-    """Return a value in digits; a quantity has nine behind the point at most."""
-    if value.denominator == 1:
-        return str(value.numerator)
-    text = f"{abs(value.numerator) * 10**9 // value.denominator:010d}"
-    return ("-" if value < 0 else "") + f"{text[:-9]}.{text[-9:]}".rstrip("0")
+def _digits(item: _Amount) -> str:
+    """Return an amount in as many digits behind the point as it was written with: `1500m` is `1.500`.
+
+    The server compares these texts, so that `1.5` and `1500m` are two options to it.
+    """
+    shape = _WRITTEN.fullmatch(str(item.written))
+    decimals = len(shape[1] or "") + _DECIMALS.get(shape[2], 0) if shape else 0
+    whole = abs(item.value) * 10**decimals
+    if not decimals or whole.denominator != 1:
+        return str(item.whole)
+    text = f"{whole.numerator:0{decimals + 1}d}"
+    return ("-" if item.value < 0 else "") + f"{text[:-decimals]}.{text[-decimals:]}"
 
 
 def _range(

@@ -56,10 +56,13 @@ _NO_PLACE: Final = (
 _PREPARE, _UNPREPARE, _ALL = "NodePrepareResources", "NodeUnprepareResources", "*"
 
 
-def problems(device: Device, path: str, gates: Gates, *, has_place: bool, old: Device | None = None) -> Iterator[str]:
+def problems(
+    device: Device, path: str, gates: Gates, *, has_place: bool, old: Device | None = None, is_same: bool = False
+) -> Iterator[str]:
     """Yield what is wrong with a device.
 
     Args:    has_place: the slice leaves it to its devices to say where they are.   old: the stored device of its name.
+             is_same: no device of the slice changes.
     """
     yield from name.dns_label(f"{path}.name", device.name)
     entries = len(device.attributes) + len(device.capacity)
@@ -76,6 +79,9 @@ def problems(device: Device, path: str, gates: Gates, *, has_place: bool, old: D
         yield from _capacities(device, f"{path}.capacity", gates)
     if old is None or old.taints != device.taints:
         yield from field.each(device.taints, f"{path}.taints", taint, most=TAINTS_MOST)
+    elif not is_same:
+        # The server skips its hand-written rules for taints that stay, and applies the declared one.
+        yield from field.each(device.taints, f"{path}.taints", _effect)
     counters = f"{path}.consumesCounters"
     yield from field.each(device.consumes_counters, counters, _consumption, most=CONSUMPTIONS_MOST)
     if len(device.consumes_counters) <= CONSUMPTIONS_MOST:
@@ -149,6 +155,10 @@ def taint(item: DeviceTaint, path: str) -> Iterator[str]:
     """Yield what is wrong with a taint."""
     yield from name.label_key(f"{path}.key", item.key)
     yield from name.label_value(f"{path}.value", item.value)
+    yield from _effect(item, path)
+
+
+def _effect(item: DeviceTaint, path: str) -> Iterator[str]:
     if not item.effect:
         yield field.required(f"{path}.effect")
     elif item.effect not in EFFECTS:

@@ -144,6 +144,7 @@ def admit_pool_status_request(
 
 def _refuse(item: meta.Object, found: Iterator[str]) -> None:
     """Raise the problems of an object, the first ones where there are very many."""
+    found = _once(found)
     problems = list(itertools.islice(found, _MOST_PROBLEMS))
     if not problems:
         return
@@ -151,3 +152,12 @@ def _refuse(item: meta.Object, found: Iterator[str]) -> None:
     text = "; ".join(problems) + ("; and more" if next(found, None) is not None else "")
     message = f'{item.KIND} "{name}" is invalid: {text}'
     raise errors.Invalid(message, reason=f"{item.KIND}Invalid", problems=problems)
+
+
+def _once(found: Iterator[str]) -> Iterator[str]:
+    """Yield each problem once, as a server says it: `/` is two empty names."""
+    said: set[str] = set()
+    for problem in found:
+        if problem not in said:
+            said.add(problem)
+            yield problem

@@ -149,12 +149,10 @@ def declared_driver(path: str, text: str) -> Iterator[str]:
     """Yield the problems of a driver's name where the rule is declared; it is the same rule in other words."""
     if not text:
         yield field.required(path)
-    elif len(text) > DOMAIN_LONGEST:
+        return
+    if len(text) > DOMAIN_LONGEST:
         yield field.too_long(path, DOMAIN_LONGEST, "characters")
-        # The declared rule stops at the length, so that the server adds the words of the other one.
-        yield from (field.invalid(path, text, fault) for fault in dns_subdomain_faults(text.lower()))
-    else:
-        yield from caseless(path, text)
+    yield from caseless(path, text)
 
 
 def caseless(path: str, text: str) -> Iterator[str]:

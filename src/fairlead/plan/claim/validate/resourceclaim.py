@@ -54,7 +54,7 @@ def update_problems(new: ResourceClaim, old: ResourceClaim) -> Iterator[str]:
     yield from metadata.problems(new.metadata, is_namespaced=True)
     yield from _only_new(metadata.update_problems(new.metadata, old.metadata), new)
     if new.spec != old.spec:
-        yield field.invalid("spec", new.spec, metadata.IMMUTABLE)
+        yield field.invalid("spec", None, metadata.IMMUTABLE)
 
 
 def template_problems(template: ResourceClaimTemplate, rules: request.Rules) -> Iterator[str]:
@@ -68,7 +68,7 @@ def template_update_problems(new: ResourceClaimTemplate, old: ResourceClaimTempl
     """Yield what is wrong with a changed template: its spec is immutable."""
     yield from metadata.update_problems(new.metadata, old.metadata)
     if new.spec != old.spec:
-        yield field.invalid("spec", new.spec, metadata.IMMUTABLE)
+        yield field.invalid("spec", None, metadata.IMMUTABLE)
 
 
 def admin_problems(claim: DeviceClaim, namespace_labels: Mapping[str, str]) -> Iterator[str]:
@@ -105,13 +105,13 @@ def status_problems(new: ResourceClaim, old: ResourceClaim) -> Iterator[str]:
     devices = "status.devices"
     allocated = _allocated(status.allocation)
     yield from field.each(status.devices, devices, lambda one, path: _device_status(one, path, allocated))
-    yield from field.unique(status.devices, devices, _key, _as_is)
+    yield from field.unique(status.devices, devices, _key, _as_go_shows)
     if status.allocation is None:
         return
     if old.status.allocation is None:
         yield from _allocation(status.allocation, "status.allocation", known)
     elif status.allocation != old.status.allocation:
-        yield field.invalid("status.allocation", status.allocation, metadata.IMMUTABLE)
+        yield field.invalid("status.allocation", None, "field cannot be modified once set")
 
 
 def without_deallocated(new: ResourceClaim, old: ResourceClaim) -> ResourceClaim:
@@ -121,6 +121,13 @@ def without_deallocated(new: ResourceClaim, old: ResourceClaim) -> ResourceClaim
     if devices == new.status.devices:
         return new
     return msgspec.structs.replace(new, status=msgspec.structs.replace(new.status, devices=devices))
+
+
+def _as_go_shows(item: AllocatedDeviceStatus) -> dict[str, object]:
+    """Return a report as the server writes it, which never leaves out its conditions."""
+    given = {"conditions": None, **msgspec.to_builtins(item)}
+    known = [one.encode_name for one in msgspec.structs.fields(item)]
+    return {key: given[key] for key in known if key in given}
 
 
 def _as_is(item: object) -> object:
@@ -202,7 +209,7 @@ def _device_status(item: AllocatedDeviceStatus, path: str, allocated: frozenset[
     if item.share_id is not None:
         yield from name.uuid(f"{path}.shareID", item.share_id)
     if _key(item) not in allocated:
-        shown = {"DeviceID": f"{item.driver}/{item.pool}/{item.device}", "ShareID": item.share_id}
+        shown = {"Driver": item.driver, "Pool": item.pool, "Device": item.device, "ShareID": item.share_id or ""}
         yield field.invalid(path, shown, "must be an allocated device in the claim")
     yield from metadata.conditions(item.conditions or (), f"{path}.conditions", CONDITIONS_MOST)
     if item.data is not None:

@@ -60,9 +60,10 @@ def _spec(spec: ResourceSliceSpec, old: ResourceSliceSpec | None, gates: Gates) 
     most = most_devices(spec)
     stored = {one.name: one for one in reversed(old.devices)} if old else {}
     has_place = bool(spec.per_device_node_selection)
+    is_same = old is not None and old.devices == spec.devices
 
     def check(one: Device, path: str) -> Iterator[str]:
-        return device.problems(one, path, gates, has_place=has_place, old=stored.get(one.name))
+        return device.problems(one, path, gates, has_place=has_place, old=stored.get(one.name), is_same=is_same)
 
     yield from field.each(spec.devices, "spec.devices", check, most=most)
     if len(spec.devices) <= most:
@@ -97,7 +98,7 @@ def _place(spec: ResourceSliceSpec) -> Iterator[str]:
         terms = spec.node_selector.node_selector_terms
         if len(terms) != 1:
             detail = "must have exactly one node selector term"
-            yield field.invalid("spec.nodeSelector.nodeSelectorTerms", terms or None, detail)
+            yield field.invalid("spec.nodeSelector.nodeSelectorTerms", terms, detail)
     for key, value in (("allNodes", spec.all_nodes), ("perDeviceNodeSelection", spec.per_device_node_selection)):
         if value:
             given.append(f"`{key}`")
@@ -136,4 +137,13 @@ def _partition_type(spec: ResourceSliceSpec) -> Iterator[str]:
             yield field.required(where, detail)
         elif found.string is None:
             detail = "must be a string value because `partitionTypeAttribute` names this attribute"
-            yield field.invalid(where, found, detail)
+            yield field.invalid(where, _as_go_shows(found), detail)
+
+
+def _as_go_shows(item: DeviceAttribute) -> dict[str, object]:
+    """Return an attribute as the server's own struct has it, whose fields are not those of JSON."""
+    return {
+        **{"IntValue": item.int_, "BoolValue": item.bool_, "StringValue": item.string, "VersionValue": item.version},
+        **{"IntValues": item.ints, "BoolValues": item.bools, "StringValues": item.strings},
+        "VersionValues": item.versions,
+    }
