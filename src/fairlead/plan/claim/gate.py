@@ -7,6 +7,7 @@ pkg/registry/resource (behaviour).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -209,14 +210,23 @@ class _Fields:
     def drop(self, item: S, path: str, names: tuple[str, ...]) -> S:
         """Return the struct with the defaults of those fields."""
         gone: dict[str, Any] = {}
-        for field in msgspec.structs.fields(item) if names else ():
-            if field.name in names:
-                made = field.default_factory is not msgspec.NODEFAULT
-                default = field.default_factory() if callable(field.default_factory) and made else field.default
-                if getattr(item, field.name) != default:
-                    gone[field.name] = default
-                    self.dropped.append(f"{path}.{field.encode_name}")
+        known = _defaults(type(item)) if names else {}
+        for name in names:
+            default, encoded = known[name]
+            if getattr(item, name) != default:
+                gone[name] = default
+                self.dropped.append(f"{path}.{encoded}")
         return msgspec.structs.replace(item, **gone) if gone else item
+
+
+@functools.cache
+def _defaults(kind: type[msgspec.Struct]) -> dict[str, tuple[Any, str]]:
+    """Return the default and the name in documents of each field; msgspec reads the annotations again at every call."""
+    found = {}
+    for field in msgspec.structs.fields(kind):
+        made = field.default_factory
+        found[field.name] = (field.default if made is msgspec.NODEFAULT else made(), field.encode_name)
+    return found
 
 
 def _of_requests(spec: ResourceClaimSpec) -> Iterator[Any]:

@@ -150,12 +150,15 @@ def _objects(documents: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 class _Copier:
-    """Copies JSON values without nulls in maps, which mean `not given`; refuses anything else by its path."""
+    """Copies JSON values without nulls in maps, which mean `not given`; refuses anything else by its path.
+
+    Below `opaque.parameters` of a claim and `data` of its status nulls are values: a driver reads those documents.
+    """
 
     def __init__(self) -> None:
         self._left = _LARGEST_NODES
 
-    def copy(self, value: Any, place: str, *, path: str = "", depth: int = 0) -> Any:
+    def copy(self, value: Any, place: str, *, path: str = "", depth: int = 0, is_opaque: bool = False) -> Any:
         """Return the copy. Raises: RequestError: too many values or too deep; Invalid: not a value of JSON."""
         self._left -= 1
         if self._left < 0:
@@ -163,9 +166,12 @@ class _Copier:
         if depth > _DEEPEST:
             raise _unreadable(f"it is nested deeper than {_DEEPEST} levels")
         if isinstance(value, dict):
-            return self._copy_map(value, place, path=path, depth=depth)
+            return self._copy_map(value, place, path=path, depth=depth, is_opaque=is_opaque)
         if isinstance(value, list):
-            return [self.copy(child, place, path=f"{path}[{at}]", depth=depth + 1) for at, child in enumerate(value)]
+            return [
+                self.copy(child, place, path=f"{path}[{at}]", depth=depth + 1, is_opaque=is_opaque)
+                for at, child in enumerate(value)
+            ]
         if isinstance(value, float) and not math.isfinite(value):
             raise _invalid(place, path, f"{value} is not a number of JSON")
         if isinstance(value, str):
@@ -183,14 +189,17 @@ class _Copier:
             raise _invalid(place, path, f"{value[error.start]!a} is not a character", hint="write UTF-8") from error
         return value
 
-    def _copy_map(self, value: dict[Any, Any], place: str, *, path: str, depth: int) -> dict[str, Any]:
+    def _copy_map(self, value: dict[Any, Any], place: str, *, path: str, depth: int, is_opaque: bool) -> dict[str, Any]:
         copied = {}
         for key, child in value.items():
             if isinstance(key, str):
                 self._text(key, place, path)
             else:
                 raise _invalid(place, path, f"key {key!r} is {_kind_of(key)}, not a string", hint="quote it")
-            if (plain := self.copy(child, place, path=_below(path, key), depth=depth + 1)) is not None:
+            below = is_opaque or (key == "parameters" and path.endswith(".opaque"))
+            below = below or (key == "data" and path.startswith("status.devices["))
+            plain = self.copy(child, place, path=_below(path, key), depth=depth + 1, is_opaque=below)
+            if plain is not None or is_opaque:
                 copied[key] = plain
         return copied
 

@@ -36,7 +36,7 @@ def forbidden(path: str, detail: str) -> str:
 
 def unsupported(path: str, value: str, offered: Iterable[str]) -> str:
     """Return the problem of a value that is not one of those offered."""
-    return f"{path}: Unsupported value: {shown(value)}: supported values: {', '.join(shown(one) for one in offered)}"
+    return f"{path}: Unsupported value: {_json(value)}: supported values: {', '.join(shown(one) for one in offered)}"
 
 
 def duplicate(path: str, value: object) -> str:
@@ -86,9 +86,17 @@ def shown(value: object) -> str:
     A text of more than 512 characters is shortened in its middle, which the server does not do: it may have a million.
     """
     if isinstance(value, str):
-        short = value if len(value) <= _LONGEST else f"{value[: _LONGEST // 2]}...{value[-_LONGEST // 2 :]}"
-        return '"' + "".join(map(_escaped, short)) + '"'
-    text = msgspec.json.encode(value).decode()
+        return '"' + "".join(map(_escaped, _short(value))) + '"'
+    return _json(value)
+
+
+def _json(value: object) -> str:
+    """Return a value as Go's JSON has it, which could stand in a page of HTML."""
+    text = _short(msgspec.json.encode(value).decode())
+    return "".join(f"\\u{ord(char):04x}" if char in "<>&\u2028\u2029" else char for char in text)
+
+
+def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}...{text[-_LONGEST // 2 :]}"
 
 

@@ -76,6 +76,7 @@ def upgrade(document: Any) -> tuple[Any, tuple[str, ...]]:
     """Return a document in v1, and the fields that its own version does not have; v1 itself comes back as it is.
 
     What is no object of this group comes back unchanged too: reading it says what is wrong.
+    Raises: Invalid: `basic` is not a map.
     """
     version = document.get("apiVersion") if isinstance(document, dict) else None
     if not isinstance(version, str) or version not in {V1BETA1, V1BETA2}:
@@ -125,7 +126,9 @@ class _Upgrade:
             # `name` in `basic` is a field that v1beta1 does not have: it must not become the device's.
             self._unknown += [f"{path}.basic.name"] if "name" in basic else []
             return {**{key: value for key, value in basic.items() if key != "name"}, **_kept(device, ("name",))}
-        return _kept(device, ("name",)) if basic is None else _kept(device, _DEVICE)
+        if basic is not None:
+            raise errors.Invalid(f"{path}.basic: expected a map", reason="ManifestInvalid", field=f"{path}.basic")
+        return _kept(device, ("name",))
 
     def request(self, request: dict[str, Any], path: str) -> dict[str, Any]:
         """Put the fields of a plain request into `exactly`."""

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import judged
 import pytest
 
 from fairlead import errors
 from fairlead.plan.claim import gate
 from fairlead.plan.claim.validate import door, request
 from fairlead.wire.kubernetes.resource import dialect
+from tests.unit.plan.claim.validate import judged
 
 _ANSWERS: dict[str, list[str]] = json.loads(
     (Path(__file__).parents[4] / "data/claim/answers.json").read_text(encoding="utf-8")
