@@ -19,22 +19,22 @@ def requests(*exactly: dict[str, Any]) -> Any:
 
 
 def test_a_request_is_for_one_device() -> None:
-    claim = default.claim(requests({}, {"count": 3}, {"allocationMode": "All"}, {"allocationMode": "Odd"}))
+    claim: Any = default.claim(requests({}, {"count": 3}, {"allocationMode": "All"}, {"allocationMode": "Odd"}))
     found = [(one.exactly.allocation_mode, one.exactly.count) for one in claim.spec.devices.requests]
     assert found == [("ExactCount", 1), ("ExactCount", 3), ("All", 0), ("Odd", 0)]
 
 
 def test_alternatives_have_the_same_defaults() -> None:
-    claim = default.claim(read(judged.CLAIM))
+    claim: Any = default.claim(read(judged.CLAIM))
     found = [(one.allocation_mode, one.count) for one in claim.spec.devices.requests[1].first_available]
     assert found == [("ExactCount", 1), ("All", 0)]
 
 
 def test_a_toleration_compares_values() -> None:
-    claim = default.claim(requests({"tolerations": [{"key": "a"}, {"operator": "Exists"}]}))
+    claim: Any = default.claim(requests({"tolerations": [{"key": "a"}, {"operator": "Exists"}]}))
     assert [one.operator for one in claim.spec.devices.requests[0].exactly.tolerations] == ["Equal", "Exists"]
     changes = {"status.allocation.devices.results.0.tolerations": [{"key": "a"}]}
-    allocated = default.claim(read(judged.changed(judged.ALLOCATED, changes)))
+    allocated: Any = default.claim(read(judged.changed(judged.ALLOCATED, changes)))
     assert allocated.status.allocation.devices.results[0].tolerations[0].operator == "Equal"
 
 

@@ -77,10 +77,10 @@ def problems(
         yield from _attribute(attribute, field.key(f"{path}.attributes", key, name.KEY_LONGEST))
     if old is None or old.capacity != device.capacity:
         yield from _capacities(device, f"{path}.capacity", gates)
-    if old is None or old.taints != device.taints:
-        yield from field.each(device.taints, f"{path}.taints", taint, most=TAINTS_MOST)
-    elif not is_same:
-        # The server skips its hand-written rules for taints that stay, and applies the declared one.
+    is_new = old is None or old.taints != device.taints
+    yield from field.each(device.taints if is_new else (), f"{path}.taints", taint, most=TAINTS_MOST)
+    if len(device.taints) > TAINTS_MOST if is_new else not is_same:
+        # The server skips its hand-written rules for such taints, and applies the declared one.
         yield from field.each(device.taints, f"{path}.taints", _effect)
     counters = f"{path}.consumesCounters"
     yield from field.each(device.consumes_counters, counters, _consumption, most=CONSUMPTIONS_MOST)

@@ -46,7 +46,7 @@ def duplicate(path: str, value: object) -> str:
 
 def not_found(path: str, value: object) -> str:
     """Return the problem of a name that names nothing."""
-    return f"{path}: Not found: {shown(value)}"
+    return f"{path}: Not found: {_json(value)}"
 
 
 def too_long(path: str, most: int, unit: str = "bytes") -> str:
@@ -80,19 +80,25 @@ def unique(items: Collection[T], path: str, key: Callable[[T], Hashable], show: 
         seen.add(of_item)
 
 
+class Constant(str):
+    """A text of a type of its own in Go (an operator, an effect), which a problem shows as JSON."""
+
+    __slots__ = ()
+
+
 def shown(value: object) -> str:
     """Return a value as a problem shows it: texts quoted as Go does, others as JSON.
 
     A text of more than 512 characters is shortened in its middle, which the server does not do: it may have a million.
     """
-    if isinstance(value, str):
+    if isinstance(value, str) and not isinstance(value, Constant):
         return '"' + "".join(map(_escaped, _short(value))) + '"'
     return _json(value)
 
 
 def _json(value: object) -> str:
     """Return a value as Go's JSON has it, which could stand in a page of HTML."""
-    text = _short(msgspec.json.encode(value).decode())
+    text = _short(msgspec.json.encode(str(value) if isinstance(value, Constant) else value).decode())
     return "".join(f"\\u{ord(char):04x}" if char in "<>&\u2028\u2029" else char for char in text)
 
 

@@ -198,7 +198,7 @@ def _expression(item: core.NodeSelectorRequirement, path: str) -> Iterator[str]:
             if len(item.values) != 1:
                 yield field.required(values, "must be specified single value when `operator` is 'Lt' or 'Gt'")
         case _:
-            yield field.invalid(f"{path}.operator", item.operator, "not a valid selector operator")
+            yield field.invalid(f"{path}.operator", field.Constant(item.operator), "not a valid selector operator")
     yield from name.label_key(f"{path}.key", item.key)
     yield from field.each(item.values, values, lambda value, where: name.label_value(where, value))
 
@@ -206,7 +206,7 @@ def _expression(item: core.NodeSelectorRequirement, path: str) -> Iterator[str]:
 def _field(item: core.NodeSelectorRequirement, path: str) -> Iterator[str]:
     values = f"{path}.values"
     if item.operator not in {"In", "NotIn"}:
-        yield field.invalid(f"{path}.operator", item.operator, "not a valid selector operator")
+        yield field.invalid(f"{path}.operator", field.Constant(item.operator), "not a valid selector operator")
     elif len(item.values) != 1:
         yield field.required(
             values, "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"

@@ -75,7 +75,7 @@ def read(document: Any, *, version: str | None = None, kind: str | None = None) 
 def upgrade(document: Any) -> tuple[Any, tuple[str, ...]]:
     """Return a document in v1, and the fields that its own version does not have; v1 itself comes back as it is.
 
-    What is no object of this group comes back unchanged too: reading it says what is wrong.
+    A document that is not of this group comes back unchanged too: reading it says what is wrong.
     Raises: Invalid: `basic` is not a map.
     """
     version = document.get("apiVersion") if isinstance(document, dict) else None

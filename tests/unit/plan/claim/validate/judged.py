@@ -414,6 +414,7 @@ _SLICES: dict[str, Document] = {
     "taint-effect": {f"{_GPU0}.taints.0.effect": ""},
     "taint-effect-wrong": {f"{_GPU0}.taints.0.effect": "Sometimes"},
     "taints-17": {f"{_GPU0}.taints": [{"key": "a", "effect": "None"}] * 17},
+    "taints-17-no-effect": {f"{_GPU0}.taints": [{"key": "a"}] * 17},
     "consumes-3": {f"{_GPU0}.consumesCounters": [{"counterSet": "s", "counters": {"a": {"value": "1"}}}] * 3},
     "consumes-twice": {f"{_GPU0}.consumesCounters": [{"counterSet": "s", "counters": {"a": {"value": "1"}}}] * 2},
     "consumes-nothing": {f"{_GPU0}.consumesCounters": [{"counterSet": ""}]},

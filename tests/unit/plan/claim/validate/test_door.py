@@ -37,7 +37,7 @@ def problems(caught: pytest.ExceptionInfo[errors.Invalid]) -> list[str]:
 
 def test_a_claim_is_admitted_with_its_defaults() -> None:
     changes = {"spec.devices.requests": [{"name": "gpu", "exactly": {"deviceClassName": "x"}}]}
-    without = {"spec.devices.constraints": [], "spec.devices.config": []}
+    without: dict[str, Any] = {"spec.devices.constraints": [], "spec.devices.config": []}
     (one,) = admit(changes | without).item.spec.devices.requests
     assert (one.exactly.allocation_mode, one.exactly.count) == ("ExactCount", 1)
 
@@ -240,7 +240,7 @@ def test_parameters_of_more_than_ten_kibibytes_are_refused() -> None:
 
 
 def test_very_many_problems_are_cut() -> None:
-    attributes = {f"{at}!": {} for at in range(5000)}
+    attributes: dict[str, Any] = {f"{at}!": {} for at in range(5000)}
     with pytest.raises(errors.Invalid) as caught:
         admit_slice({"spec.devices.0.attributes": attributes})
     assert len(problems(caught)) == 100
@@ -258,6 +258,7 @@ def test_very_many_problems_are_cut() -> None:
         (None, "null"),
         (True, "true"),
         (-5, "-5"),
+        (field.Constant('a"<\0'), '"a\\"\\u003c\\u0000"'),
         (["<a>"], '["\\u003ca\\u003e"]'),
         ("x" * 513, '"' + "x" * 256 + "..." + "x" * 256 + '"'),
     ],
