@@ -11,10 +11,24 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import harness
-from tests.fuzz.doors import accounts, answers, api, archive, cli, engine, members, podman, scheduling, shim, text
+from tests.fuzz.doors import (
+    accounts,
+    answers,
+    api,
+    archive,
+    claims,
+    cli,
+    engine,
+    members,
+    podman,
+    scheduling,
+    shim,
+    text,
+)
 
 DOORS = (
     *text.DOORS,
+    *claims.DOORS,
     *engine.DOORS,
     *shim.DOORS,
     *api.DOORS,

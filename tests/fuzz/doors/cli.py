@@ -16,6 +16,7 @@ from click import shell_completion
 from fairlead import errors
 from fairlead.cli import main
 from tests.fuzz import hostile
+from tests.fuzz.doors import claims
 from tests.fuzz.doors.text import SPEC
 from tests.fuzz.harness import Door, Feed
 from tests.unit.cli.liveservice import Service, serving
@@ -132,6 +133,7 @@ UNFED: Final = {
 }
 """Verbs that no line here feeds, and why."""
 _LAYERS: Final = (
+    ["dra", "check", "-f", "/FOLDER/claims.yaml", "--feature-gate", "DRAListTypeAttributes=true", "-o", "json"],
     ["cdi", "lint", "--spec-dir", "/FOLDER/cdi", "/FOLDER/cdi/a.json"],
     ["cdi", "validate", "--strict", "/FOLDER/cdi/a.json"],
     ["cdi", "list", "--spec-dir", "/FOLDER/cdi", "-o", "json"],
@@ -180,6 +182,7 @@ async def _command_line(folder: Path) -> AsyncIterator[Feed]:
         (folder / name).mkdir()
     (folder / "cdi" / "a.json").write_text(json.dumps(SPEC))
     (folder / "config.json").write_text("{}")
+    (folder / "claims.yaml").write_text(json.dumps(claims.CLAIM))
     with serving(folder / "service") as service:
         service.env["FAIRLEAD_STATE_FOLDER"] = str(folder / "state")
         service.env["HOME"] = str(folder)

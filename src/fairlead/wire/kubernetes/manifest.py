@@ -27,6 +27,8 @@ from fairlead_cdi import yamlfile
 LARGEST_BYTES: Final = 3 * 1024 * 1024
 """What an API server takes as one request."""
 _LARGEST_NODES: Final = 200_000
+LARGEST_DUMP, _LARGEST_DUMP_NODES = 64 << 20, 5_000_000
+"""Of what a person has of a whole cluster, in a file: its bytes and values."""
 _DEEPEST: Final = yamlfile.DEEPEST
 
 KNOWN: Final[tuple[type[meta.Object], ...]] = (core.Pod, core.Namespace, core.Node, core.Event)
@@ -88,6 +90,14 @@ def parse(data: str | bytes, *, kinds: tuple[type[meta.Object], ...] = KNOWN) ->
     return tuple(found)
 
 
+def documents(data: str | bytes) -> tuple[tuple[str, dict[str, Any]], ...]:
+    """Return every object of a dump as it is written, with its place in it, whatever its kind; lists count by items.
+
+    Raises: RequestError: it is none, or larger than `LARGEST_DUMP`.
+    """
+    return tuple(_objects(_load(_text(data, LARGEST_DUMP)), _LARGEST_DUMP_NODES))
+
+
 def convert(document: Any, kinds: tuple[type[meta.Object], ...]) -> Manifest:
     """Read one object that was decoded already, as `parse` does.
 
@@ -108,9 +118,9 @@ def check_carried_out(found: Sequence[Manifest]) -> tuple[str, ...]:
     return tuple((f"{one.item.metadata.name}: " if several else "") + path for one in found for path in one.ignored)
 
 
-def _text(data: str | bytes) -> str:
-    if len(data) > LARGEST_BYTES:
-        raise _unreadable(f"it has {len(data)} bytes, the limit is {LARGEST_BYTES}")
+def _text(data: str | bytes, most: int = LARGEST_BYTES) -> str:
+    if len(data) > most:
+        raise _unreadable(f"it has {len(data)} bytes, the limit is {most}")
     try:
         return data if isinstance(data, str) else data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -134,8 +144,8 @@ def _load(text: str) -> list[Any]:
         raise _unreadable(str(error).replace("\n", " ")) from error
 
 
-def _objects(documents: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    copier = _Copier()
+def _objects(documents: list[Any], most: int | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    copier = _Copier(most)
     for number, document in enumerate(documents, 1):
         place = f"document {number}: " if len(documents) > 1 else ""
         plain = copier.copy(document, place)
@@ -155,14 +165,14 @@ class _Copier:
     Below `opaque.parameters` of a claim and `data` of its status nulls are values: a driver reads those documents.
     """
 
-    def __init__(self) -> None:
-        self._left = _LARGEST_NODES
+    def __init__(self, most: int | None = None) -> None:
+        self._most = self._left = _LARGEST_NODES if most is None else most
 
     def copy(self, value: Any, place: str, *, path: str = "", depth: int = 0, is_opaque: bool = False) -> Any:
         """Return the copy. Raises: RequestError: too many values or too deep; Invalid: not a value of JSON."""
         self._left -= 1
         if self._left < 0:
-            raise _unreadable(f"it has more than {_LARGEST_NODES} values")
+            raise _unreadable(f"it has more than {self._most} values")
         if depth > _DEEPEST:
             raise _unreadable(f"it is nested deeper than {_DEEPEST} levels")
         if isinstance(value, dict):
