@@ -20,7 +20,6 @@ from fairlead.wire.kubernetes import quantity
 from fairlead.wire.kubernetes.resource.device import (
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
-    DeviceCapacity,
     Quantity,
 )
 
@@ -47,22 +46,24 @@ class _Amount:
         return self.value.denominator == 1
 
 
-def problems(item: DeviceCapacity, path: str, gates: Gates) -> Iterator[str]:
-    """Yield what is wrong with the request policy of a capacity."""
-    policy = item.request_policy
-    if policy is None:
-        return
+def problems(value: Quantity, policy: CapacityRequestPolicy, path: str, gates: Gates) -> Iterator[str]:
+    """Yield what is wrong with the request policy of a capacity of that value."""
     wrong = list(_malformed(policy, path))
-    most = _amount(item.value)
+    most, default = _amount(value), _amount(policy.default)
     if wrong or most is None:
         yield from wrong
     elif policy.valid_values and policy.valid_range is not None:
         yield field.forbidden(path, _BOTH)
     elif policy.valid_values:
-        yield from _with_default(policy, path, "validValues", _values(policy, most, f"{path}.validValues", gates))
+        if default is None:
+            yield field.required(f"{path}.default", "required when validValues is defined")
+        else:
+            yield from _values(policy, default, most, f"{path}.validValues", gates)
     elif policy.valid_range is not None:
-        found = _range(policy, policy.valid_range, most, f"{path}.validRange", gates)
-        yield from _with_default(policy, path, "validRange", found)
+        if default is None:
+            yield field.required(f"{path}.default", "required when validRange is defined")
+        else:
+            yield from _range(default, policy.valid_range, most, f"{path}.validRange", gates)
 
 
 def _amount(text: Quantity | None) -> _Amount | None:
@@ -88,18 +89,8 @@ def _malformed(policy: CapacityRequestPolicy, path: str) -> Iterator[str]:
             yield field.invalid(f"{path}.{key}", text, error.message)
 
 
-def _with_default(policy: CapacityRequestPolicy, path: str, kind: str, found: Iterator[str]) -> Iterator[str]:
-    if policy.default is None:
-        yield field.required(f"{path}.default", f"required when {kind} is defined")
-    else:
-        yield from found
-
-
-def _values(policy: CapacityRequestPolicy, most: _Amount, path: str, gates: Gates) -> Iterator[str]:
-    default = _amount(policy.default)
+def _values(policy: CapacityRequestPolicy, default: _Amount, most: _Amount, path: str, gates: Gates) -> Iterator[str]:
     options = [one for one in map(_amount, policy.valid_values) if one is not None]
-    if default is None:
-        return
     for at in range(1, len(options)):
         if options[at - 1].value > options[at].value:
             yield field.invalid(f"{path}[{at}]", options[at].text, "values must be sorted in ascending order")
@@ -134,13 +125,11 @@ def _digits(item: _Amount) -> str:
 
 
 def _range(
-    policy: CapacityRequestPolicy, limits: CapacityRequestPolicyRange, most: _Amount, path: str, gates: Gates
+    default: _Amount, limits: CapacityRequestPolicyRange, most: _Amount, path: str, gates: Gates
 ) -> Iterator[str]:
-    default, lowest, highest, step = map(_amount, (policy.default, limits.min, limits.max, limits.step))
+    lowest, highest, step = map(_amount, (limits.min, limits.max, limits.step))
     if lowest is None:
         yield field.required(f"{path}.min", "required when validRange is defined")
-        return
-    if default is None:
         return
     yield from _bounds(default, lowest, highest, most, path)
     given = {"default": default, "min": lowest, "max": highest, "step": step}

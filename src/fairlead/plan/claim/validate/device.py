@@ -138,7 +138,7 @@ def _capacities(device: Device, path: str, gates: Gates) -> Iterator[str]:
             continue
         policy = f"{where}.requestPolicy"
         if device.allow_multiple_allocations:
-            yield from capacity.problems(item, policy, gates)
+            yield from capacity.problems(item.value, item.request_policy, policy, gates)
         else:
             yield field.forbidden(policy, "allowMultipleAllocations must be true")
 

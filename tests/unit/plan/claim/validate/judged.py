@@ -219,6 +219,17 @@ _CLAIMS: dict[str, Document] = {
     "bad-labels": {"metadata.labels": {"a/b/c": "x", "ok": "-"}, "metadata.annotations": {"": "x"}},
     "finalizers": {"metadata.finalizers": ["plain", "a/b", "resource.kubernetes.io/delete-protection"]},
     "owner": {"metadata.ownerReferences": [{"apiVersion": "", "kind": "", "name": "", "uid": ""}]},
+    "owners": {
+        "metadata.ownerReferences": [
+            {"apiVersion": "a/b/c", "kind": "A", "name": "a", "uid": "1", "controller": True},
+            {"apiVersion": "v1", "kind": "Event", "name": "b", "uid": "2", "controller": True},
+        ]
+    },
+    "prefix": {"metadata.generateName": "A_-"},
+    "prefix-good": {"metadata.generateName": "a-"},
+    "finalizers-both": {"metadata.finalizers": ["orphan", "foregroundDeletion"]},
+    "annotations-long": {"metadata.annotations": {"a": "x" * 2**18}},
+    "label-domains": {"metadata.labels": {"/a": "x", "A_/b": "x", "a/": "x", f"a/{LONG}": LONG}},
     "no-requests": {"spec.devices": {}},
     "null-requests": {"spec.devices.requests": None, "spec.devices.constraints": GONE, "spec.devices.config": GONE},
     "request-bad-name": {f"{_REQUESTS}.0.name": "GPU", "spec.devices.constraints.0.requests": ["any"]},
@@ -348,6 +359,27 @@ _SLICES: dict[str, Document] = {
     "place-two": {"spec.allNodes": True, "spec.nodeSelector": _SELECTOR},
     "place-false": {"spec.nodeName": GONE, "spec.allNodes": False, "spec.perDeviceNodeSelection": False},
     "selector-no-term": {"spec.nodeName": GONE, "spec.nodeSelector": {"nodeSelectorTerms": []}},
+    "selector-good": {
+        "spec.nodeName": GONE,
+        "spec.nodeSelector": {
+            "nodeSelectorTerms": [
+                {
+                    "matchExpressions": [
+                        {"key": "a", "operator": "Exists"},
+                        {"key": "a", "operator": "Lt", "values": ["1"]},
+                        {"key": "a", "operator": "NotIn", "values": ["", "x"]},
+                    ],
+                    "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n"]}],
+                }
+            ]
+        },
+    },
+    "selector-field-values": {
+        "spec.nodeName": GONE,
+        "spec.nodeSelector": {
+            "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": []}]}]
+        },
+    },
     "selector-rules": {
         "spec.nodeName": GONE,
         "spec.nodeSelector": {
@@ -518,6 +550,9 @@ _GATED_SLICES: dict[str, Document] = {
     "fraction-uneven": {_RANGE: {"min": "500m", "step": "300m"}, f"{_MEMORY}.requestPolicy.default": "1"},
     "fraction-default": {_RANGE: {"min": "1", "step": "1"}, f"{_MEMORY}.requestPolicy.default": "1500m"},
     "fraction-fine": {_RANGE: {"min": "1u", "step": "1"}, f"{_MEMORY}.requestPolicy.default": "1"},
+    "fraction-signs": {
+        f"{_CORES}.requestPolicy": {"default": "-1500m", "validValues": ["-1500m", "-1.500", "1", "1.0", "1k", "1.5k"]},
+    },
     "fraction-values": {
         f"{_CORES}.requestPolicy": {"default": "1", "validValues": ["1", "1500m", "1500m", "2"]},
     },
@@ -563,6 +598,7 @@ _QUESTIONS: dict[str, Document] = {
     "driver": {"spec.driver": "a_"},
     "pool": {"spec.poolName": "a//B"},
     "pool-empty": {"spec.poolName": ""},
+    "pool-none": {"spec.poolName": GONE},
     "limit-0": {"spec.limit": 0},
     "limit-large": {"spec.limit": 1001},
     "limit-none": {"spec.limit": GONE},
@@ -591,6 +627,7 @@ _STATUSES: dict[str, Document] = {
     "config-opaque": {"status.allocation.devices.config.0.opaque": GONE},
     "configs-65": {"status.allocation.devices.config": [{}] * 65},
     "selector": {"status.allocation.nodeSelector.nodeSelectorTerms": []},
+    "selector-none": {"status.allocation.nodeSelector": GONE},
     "user": {"status.reservedFor": [{}]},
     "users-twice": {"status.reservedFor": [{"resource": "pods", "name": "a", "uid": "1"}] * 2},
     "users-257": {"status.reservedFor": [{"resource": "pods", "name": "a", "uid": str(at)} for at in range(257)]},
@@ -611,6 +648,7 @@ _STATUSES: dict[str, Document] = {
     "condition-generation": {f"{_CONDITION}.observedGeneration": -1},
     "data-list": {f"{_DATA}.data": [1]},
     "data-long": {f"{_DATA}.data": {"a": "x" * 10240}},
+    "network-none": {_NETWORK: GONE},
     "network-names": {f"{_NETWORK}.interfaceName": "x" * 257, f"{_NETWORK}.hardwareAddress": "x" * 129},
     "network-17": {f"{_NETWORK}.ips": ["x"] * 17},
     "network-ips": {
@@ -647,6 +685,7 @@ def _updates() -> Iterator[Document]:
     yield _update("claim-spec", CLAIM, {f"{_GPU}.count": 3})
     yield _update("claim-no-version", CLAIM, {"metadata.resourceVersion": GONE})
     yield _update("claim-name", CLAIM, {"metadata.name": "two"})
+    yield _update("claim-generation", changed(CLAIM, _DELETED), {"metadata.labels": {"a": "b"}})
     yield _update("claim-finalizer", changed(CLAIM, _DELETED), {"metadata.finalizers": ["a/b"]})
     yield _update("claim-bad-labels", CLAIM, {"metadata.labels": {"a b": "-"}})
     yield _update("template-same", TEMPLATE, {})

