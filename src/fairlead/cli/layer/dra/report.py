@@ -99,10 +99,16 @@ def judge(found: Objects, chosen: Gates) -> Report:
         refused, dropped = _admitted(one.item, chosen)
         mine = tuple(between.pop(name, ()))
         if refused or dropped or one.ignored or mine:
-            finding = Finding(item=name, refused=refused, dropped=dropped, unknown=one.ignored, problems=mine)
-            findings.append(finding)
-    findings += [Finding(item=name, problems=tuple(texts)) for name, texts in between.items()]
+            findings.append(_finding(name, refused=refused, dropped=dropped, unknown=one.ignored, problems=mine))
+    findings += [_finding(name, problems=texts) for name, texts in between.items()]
     return Report(looked_at=len(items), findings=tuple(findings), unread=found.unread, others=found.others)
+
+
+def _finding(item: str, **texts: Sequence[str]) -> Finding:
+    """Return a finding whose texts are bounded: a name may be of 10 MB."""
+    return Finding(
+        item=errors.readable(item), **{key: tuple(map(errors.readable, found)) for key, found in texts.items()}
+    )
 
 
 def _of(items: Sequence[meta.Object], kind: type[Any]) -> list[Any]:
