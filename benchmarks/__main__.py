@@ -22,6 +22,7 @@ from benchmarks import (
     attacks,
     cdi,
     choose,
+    dra,
     frame,
     generate,
     inject,
@@ -34,7 +35,7 @@ from benchmarks import (
     store,
 )
 
-MODULES = (choose, cdi, node, generate, inject, ledger, product, api, attacks, scheduler, scheduler_cluster, store)
+MODULES = (choose, dra, cdi, node, generate, inject, ledger, product, api, attacks, scheduler, scheduler_cluster, store)
 
 _CURVES = (
     "## Placement of shared GPUs",

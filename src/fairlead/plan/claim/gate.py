@@ -24,8 +24,14 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gates:
-    """Feature gates of Kubernetes 1.37 that are not yet locked, with its defaults."""
+    """Feature gates that are not yet locked in Kubernetes 1.37, with its defaults, or were off in older releases."""
 
+    prioritized_list: bool = True
+    """DRAPrioritizedList: on since 1.34, locked since 1.36; off, a claim with `firstAvailable` is an error."""
+    admin_access: bool = True
+    """DRAAdminAccess: on since 1.34, locked since 1.36; off, a claim with `adminAccess` is an error."""
+    device_taints: bool = True
+    """DRADeviceTaints: off before 1.36; off, taints do not count."""
     partitionable_devices: bool = True
     """DRAPartitionableDevices, beta: counters, and devices that say themselves where they are."""
     consumable_capacity: bool = True

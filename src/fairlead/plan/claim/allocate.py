@@ -1,0 +1,109 @@
+"""Allocates devices of one node for the claims of a pod, or says why it cannot: the one door of the search.
+
+In the compatible mode, which this is, the answer is that of kube-scheduler's default allocator: the same devices, in
+its order. `docs/design/claims.md` says how, and where it is not followed.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from fairlead.plan.claim.candidate import Candidate
+from fairlead.plan.claim.gate import DEFAULTS, Gates
+from fairlead.plan.claim.held import Held
+from fairlead.plan.claim.pool import NodePools
+from fairlead.plan.claim.refusal import Allocation, Refusal, Verdict
+from fairlead.plan.claim.search import explain, request, result
+from fairlead.plan.claim.search.fit import Fitting, Misfit
+from fairlead.plan.claim.search.request import Fatal, Table, Wanted
+from fairlead.plan.claim.search.walk import BudgetSpent, Walk
+from fairlead.plan.claim.selector import Matches
+from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
+
+BUDGET: Final = 20_000
+"""Steps of one search: below a second on one core."""
+
+
+def allocate(
+    claims: Sequence[ResourceClaim],
+    classes: Mapping[str, DeviceClass],
+    pools: NodePools,
+    held: Held,
+    *,
+    matches: Matches,
+    gates: Gates = DEFAULTS,
+    budget: int = BUDGET,
+    share_ids: Callable[[], str] = lambda: str(uuid.uuid4()),
+) -> Allocation | Refusal:
+    """Return devices for all claims of a pod on one node, or why there are none.
+
+    Args:    claims: those of the pod that are not allocated yet.   classes: by name.
+             pools: of the node, read with the same gates.   held: by claims that are allocated, or are being allocated.
+             budget: steps after which the search gives up.   share_ids: makes ids for shares of devices.
+    """
+    fitting = Fitting(pools, held, gates, matches)
+    table: Table | None = None
+    walk: Walk | None = None
+    try:
+        table = request.read(claims, classes, gates, lambda row: _all_of(fitting, row))
+        walk = Walk(fitting, table, budget)
+        if walk.run():
+            ledger = fitting.ledger
+            found = result.results(table, ledger.placed, ledger.chosen, pools.site.name, gates, share_ids)
+            return Allocation(results=found, steps=walk.steps)
+        if walk.is_careful:
+            _raise_errors(fitting, table)
+        reason, message, is_fatal = *explain.why(fitting, table), False
+    except Fatal as error:
+        reason, message, is_fatal = error.reason, str(error), True
+    except BudgetSpent:
+        reason, is_fatal = "BudgetSpent", False
+        message = f"the search was given up after {budget} steps; what is asked for may or may not be there"
+    fitting.ledger.rollback(0)
+    return Refusal(
+        reason=reason,
+        message=message,
+        is_fatal=is_fatal,
+        steps=walk.steps if walk is not None else 0,
+        judge=lambda: _judge(fitting, table),
+    )
+
+
+def _judge(fitting: Fitting, table: Table | None) -> tuple[Verdict, ...]:
+    return tuple(explain.verdicts(fitting, table)) if table is not None else ()
+
+
+def _all_of(fitting: Fitting, row: Wanted) -> tuple[Candidate, ...]:
+    """Return all devices that a row matches, those that are held too. Raises: Fatal: a pool is not whole."""
+    where = f"claim {row.owner}, request {row.name}: asks for all devices, but resource pool"
+    found: list[Candidate] = []
+    for pool in fitting.pools.pools:
+        if pool.is_incomplete:
+            raise Fatal(f"{where} {pool} is currently being updated", "PoolIncomplete")
+        if pool.invalid:
+            raise Fatal(f"{where} {pool} is currently invalid: {pool.invalid}", "PoolInvalid")
+        found += [one for one in pool.candidates if _is_of_all(fitting, row, one)]
+    return tuple(found)
+
+
+def _is_of_all(fitting: Fitting, row: Wanted, candidate: Candidate) -> bool:
+    return fitting.selects(row, candidate) is None and not isinstance(fitting.consumed(row, candidate), Misfit)
+
+
+def _raise_errors(fitting: Fitting, table: Table) -> None:
+    """Raise the error that the walk would have met, had it left nothing out. Raises: Fatal."""
+    fitting.ledger.rollback(0)
+    for claim in table.requests:
+        for rows in claim:
+            can = False
+            for row in rows:
+                fits = 0
+                for candidate in fitting.pools.candidates:
+                    if fitting.free_for(row, candidate) is None:
+                        fits += not isinstance(fitting.static(row, candidate), Misfit)
+                can = can or fits >= row.count
+            if not can:
+                return

@@ -1,0 +1,21 @@
+"""Says how the search asks whether a device meets a CEL expression, and what an expression's failure is.
+
+The search takes any callable, so that tests and other engines can stand in for CEL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fairlead.plan.claim.candidate import Candidate
+
+Matches = Callable[[str, Candidate], bool]
+"""Returns whether a device meets an expression. Raises: SelectorError."""
+
+
+class SelectorError(Exception):
+    """An expression that does not compile, or that fails on a device; either ends the allocation of the pod."""
+
+    def __init__(self, message: str, *, is_compile: bool = False) -> None:
+        super().__init__(message)
+        self.is_compile = is_compile
