@@ -6,14 +6,11 @@ Selectors cost nothing here, so that the search is measured and not CEL, which h
 from __future__ import annotations
 
 import functools
-import json
 import statistics
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from benchmarks import drareference, frame
 from fairlead.plan.claim import allocate, default, held, pool
@@ -176,7 +173,7 @@ def peer_us(case: Case) -> float | None:
         return None
     world = {
         "slices": case.slices,
-        "classes": [json.loads(msgspec.json.encode(_CLASS))],
+        "classes": [_CLASS],
         "claims": case.claims,
         "node": NODE,
         "held": [],

@@ -55,7 +55,7 @@ def allocate(
             found = result.results(table, ledger.placed, ledger.chosen, pools.site.name, gates, share_ids)
             return Allocation(results=found, steps=walk.steps)
         if walk.is_careful:
-            _raise_errors(fitting, table)
+            _raise_errors(fitting, table, walk.deepest)
         reason, message, is_fatal = *explain.why(fitting, table), False
     except Fatal as error:
         reason, message, is_fatal = error.reason, str(error), True
@@ -93,17 +93,11 @@ def _is_of_all(fitting: Fitting, row: Wanted, candidate: Candidate) -> bool:
     return fitting.selects(row, candidate) is None and not isinstance(fitting.consumed(row, candidate), Misfit)
 
 
-def _raise_errors(fitting: Fitting, table: Table) -> None:
+def _raise_errors(fitting: Fitting, table: Table, deepest: tuple[int, int]) -> None:
     """Raise the error that the walk would have met, had it left nothing out. Raises: Fatal."""
     fitting.ledger.rollback(0)
-    for claim in table.requests:
-        for rows in claim:
-            can = False
-            for row in rows:
-                fits = 0
-                for candidate in fitting.pools.candidates:
-                    if fitting.free_for(row, candidate) is None:
-                        fits += not isinstance(fitting.static(row, candidate), Misfit)
-                can = can or fits >= row.count
-            if not can:
-                return
+    for row in table.rows:
+        if (row.claim, row.request) <= deepest:
+            for candidate in fitting.pools.candidates:
+                if fitting.free_for(row, candidate) is None:
+                    fitting.static(row, candidate)

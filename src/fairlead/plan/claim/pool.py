@@ -79,16 +79,14 @@ class Pools:
         self._on_node: dict[str, list[ResourceSlice]] = {}
         self._shared: list[ResourceSlice] = []
         self._pool: dict[PoolName, list[ResourceSlice]] = {}
+        self._latest: dict[PoolName, int] = {}
         self._whole: dict[tuple[PoolName, int], _Counters | str] = {}
         for item in slices:
             spec = item.spec
-            self._pool.setdefault((spec.driver, spec.pool.name), []).append(item)
+            name = (spec.driver, spec.pool.name)
+            self._pool.setdefault(name, []).append(item)
+            self._latest[name] = max(self._latest.get(name, spec.pool.generation), spec.pool.generation)
             (self._on_node.setdefault(spec.node_name, []) if spec.node_name else self._shared).append(item)
-
-    @property
-    def gates(self) -> Gates:
-        """What the pools were read with."""
-        return self._gates
 
     def on(self, site: Site) -> NodePools:
         """Return the pools of a node."""
@@ -116,7 +114,7 @@ class Pools:
             counters = self._read_counters(slices)
         else:
             every = self._pool[name]
-            if any(item.spec.pool.generation > first.generation for item in every):
+            if self._latest[name] > first.generation:
                 return None
             key = (name, first.generation)
             if key not in self._whole:

@@ -92,8 +92,9 @@ def test_counters_of_a_held_device_that_is_gone_are_not_given_away() -> None:
     found = world.refused(world.run(claim, slices, having=has("d0")))
     assert "pool/d0 is held, and no slice says any more what it takes" in found.message
     counter = CounterID(world.DRIVER, "pool", "set", "memory")
+    gone = (counter._replace(counter="gone"), 1)
     for taken, fits in ((6, True), (7, False)):
-        known = has("d0").remember(DeviceID(world.DRIVER, "pool", "d0"), [(counter, billionths(taken))])
+        known = has("d0").remember(DeviceID(world.DRIVER, "pool", "d0"), [(counter, billionths(taken)), gone])
         answer = world.run(claim, slices, having=known)
         assert (world.names(answer) == ["d1"]) if fits else "short by 1" in world.refused(answer).message
 
@@ -138,7 +139,7 @@ def test_what_cannot_be_had_is_refused_at_once() -> None:
     for claims, slices in cases:
         found = world.refused(world.run(claims, slices))
         assert found.reason in {"TooFew", "TooFewTogether"}
-        assert found.steps < 400
+        assert found.steps < 1_000
     assert time.perf_counter() - start < 1
 
 

@@ -153,7 +153,7 @@ def test_operations_are_left_out_only_where_the_node_can() -> None:
     assert "DRAOptionalNodeOperations is off" in world.refused(world.run(claim, slices)).message
     assert "does not declare DRAOptionalNodeOperations" in world.refused(world.run(claim, slices, gates=gates)).message
     site = pool.site_of(core.Node(), ["DRAOptionalNodeOperations"])
-    assert (site.name, site.features) == ("", frozenset({"DRAOptionalNodeOperations"}))
+    assert site.features == frozenset({"DRAOptionalNodeOperations"})
     able = dataclasses.replace(world.SITE, features=site.features)
     (one,) = pool.Pools(slices, gates).on(able).candidates
     assert not one.refused
@@ -236,7 +236,7 @@ def test_held_devices_are_read_from_claims() -> None:
     results = claim.status.allocation.devices.results
     assert held.NOTHING.plus("team/c", results).pool("d", "p").shares == found.shares
     assert held.NOTHING.plus("team/c", results).minus("team/c", results).pool("d", "p").names() == set()
-    assert held.NOTHING.minus("nobody", results[:1]).pool("d", "p").names() == set()
+    assert held.NOTHING.minus("nobody", results).pool("d", "p").devices == {}
 
 
 @pytest.mark.parametrize(
@@ -261,3 +261,41 @@ def test_what_is_not_known_is_an_error_of_the_claim(
     assert found.is_fatal
     assert words in found.message
     assert found.verdicts == ()
+
+
+def test_configuration_of_what_was_chosen_is_written_once_and_names_no_request_where_it_is_for_all() -> None:
+    opaque = {"opaque": {"driver": "d", "parameters": {"k": 1}}}
+    either = {
+        "name": "a",
+        "firstAvailable": [{"name": name, "deviceClassName": "any", "count": 1} for name in ("first", "second")],
+    }
+    config = [{"requests": names, **opaque} for names in (["a/first"], ["a/second"], ["a"], ["b"], ["a", "b"], [])]
+    claim = world.claim(either, world.request("b"), config=config)
+    classes = {"any": world.device_class("any", config=[opaque])}
+    slices = [world.published([world.device("d0"), world.device("d1")])]
+    found = world.run(claim, slices, classes=classes)
+    assert isinstance(found, Allocation)
+    assert [(one.source, one.requests) for one in found.results[0].devices.config] == [
+        ("FromClass", ()),
+        ("FromClaim", ("a/first",)),
+        ("FromClaim", ("a",)),
+        ("FromClaim", ("b",)),
+        ("FromClaim", ()),
+        ("FromClaim", ()),
+    ]
+
+
+def test_a_capacity_that_is_no_quantity_makes_its_device_unfit_and_no_other() -> None:
+    devices = [world.device("d0", capacity={"m": {"value": "lots"}}), world.device("d1")]
+    assert world.names(world.run(world.claim(world.request()), [world.published(devices)])) == ["d1"]
+
+
+def test_several_constraints_of_many_values_are_each_bounded_alone() -> None:
+    devices = [world.device(f"d{at}", attributes={"x": at % 9, "y": at // 4}) for at in range(36)]
+    constraints = [{"matchAttribute": f"{world.DRIVER}/{name}"} for name in "xy"]
+    found = world.refused(
+        world.run(world.claim(world.request(count=2), constraints=constraints), [world.published(devices)])
+    )
+    assert found.reason == "TooFewTogether"
+    assert "against a constraint" in found.message
+    assert found.steps < 2_000

@@ -147,3 +147,66 @@ def test_requests_of_every_size_end() -> None:
         )
         assert found.steps < 3_000
         assert isinstance(found, Allocation) or found.reason != "BudgetSpent"
+
+
+def test_a_later_claim_that_has_no_answer_alone_is_found_before_all_of_the_first_are_tried() -> None:
+    devices = [world.device(f"d{at:02}", attributes={"x": at, "y": at % 2}) for at in range(30)]
+    first = world.claim(world.request(count=6), constraints=[{"distinctAttribute": f"{world.DRIVER}/x"}], name="first")
+    match = {"matchAttribute": f"{world.DRIVER}/y"}
+    distinct = {"distinctAttribute": f"{world.DRIVER}/y"}
+    second = world.claim(world.request(count=2), constraints=[match, distinct], name="second")
+    found = world.refused(world.run([first, second], [world.published(devices)]))
+    assert found.reason == "TooFewTogether"
+    assert found.steps < 500
+    assert "of claim second wants 2 devices and gets 1 beside 6 for requests before it" in found.message
+
+
+def test_alternatives_that_are_too_many_leave_room_for_those_that_are_not() -> None:
+    def either(name: str, *counts: int) -> dict[str, Any]:
+        return {
+            "name": name,
+            "firstAvailable": [
+                {"name": f"s{at}", "deviceClassName": "any", "count": count} for at, count in enumerate(counts)
+            ],
+        }
+
+    slices = [world.published([world.device(f"d{at}") for at in range(64)])]
+    found = world.run(world.claim(either("a", 31, 30), either("b", 31, 2)), slices)
+    assert isinstance(found, Allocation)
+    assert [one.request for one in found.results[0].devices.results] == ["a/s1"] * 30 + ["b/s1"] * 2
+    other = world.claim(world.request(count=2), name="other")
+    last = world.claim(either("a", 31, 30), either("b", 31, 2), name="last")
+    assert isinstance(world.run([other, last], slices), Allocation)
+    assert isinstance(world.run([last, other], slices), Allocation)
+    few = [world.published([world.device(f"d{at}") for at in range(33)])]
+    assert world.refused(world.run([other, last], few)).reason == "TooFewTogether"
+
+
+def test_a_selector_that_fails_where_the_search_never_comes_ends_nothing() -> None:
+    def fails(expression: str, one: Candidate) -> bool:
+        if expression == "late" and one.id.device == "d2":
+            message = "no such key: x"
+            raise SelectorError(message)
+        return True
+
+    late = {"selectors": [{"cel": {"expression": "late"}}]}
+    requests = [world.request("a"), world.request("b", count=3), world.request("c", **late)]
+    slices = [world.published([world.device(f"d{at}") for at in range(3)])]
+    found = world.refused(world.run(world.claim(*requests), slices, matches=fails))
+    assert (found.reason, found.is_fatal) == ("TooFewTogether", False)
+    first = [world.request("c", **late), *requests[:2]]
+    assert world.refused(world.run(world.claim(*first), slices, matches=fails)).is_fatal
+
+
+def test_a_failing_device_of_a_shared_kind_is_counted_as_one_that_may_do() -> None:
+    def fails(_: str, one: Candidate) -> bool:
+        if one.id.device == "d2":
+            message = "no such key: x"
+            raise SelectorError(message)
+        return True
+
+    shared: dict[str, Any] = {"allowMultipleAllocations": True, "capacity": {"m": {"value": "2"}}}
+    slices = [world.published([world.device(f"d{at}", **shared) for at in range(3)])]
+    requests = [world.request(f"r{at}", count=2, capacity={"requests": {"m": "1"}}) for at in range(3)]
+    found = world.refused(world.run(world.claim(*requests), slices, matches=fails))
+    assert found.is_fatal

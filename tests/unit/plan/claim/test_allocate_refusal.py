@@ -165,3 +165,15 @@ def test_a_summary_counts_what_it_leaves_out() -> None:
     found = world.refused(world.run(world.claim(world.request()), slices))
     assert "5 tainted (" in found.message
     assert found.message.endswith("; 2 more reasons)")
+
+
+def test_alternatives_that_only_fit_without_the_limit_of_a_claim_say_so() -> None:
+    none = {"selectors": [{"cel": {"expression": 'device.driver == "no"'}}]}
+    many = {"name": "many", "deviceClassName": "any", "count": 31}
+    other = {"name": "other", "deviceClassName": "any", "count": 1, **none}
+    claim = world.claim({"name": "a", "firstAvailable": [many, other]}, world.request("b", count=5))
+    found = world.refused(world.run(claim, [world.published([world.device(f"d{at}") for at in range(40)])]))
+    assert found.reason == "TooFewTogether"
+    assert found.message == (
+        "no choice of alternatives meets every request with the 32 devices that a claim can record"
+    )

@@ -8,6 +8,7 @@ bound only leaves conditions out, so that it never refuses what could be answere
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ class _Need:
     count: int
     start: int
     """Only devices from this place on."""
+    classes: tuple[int, ...]
+    """Classes of which devices do for it."""
 
 
 @dataclass(slots=True)
@@ -49,8 +52,16 @@ class _Supply:
 class Bound:
     """Bounds of one search; `work` counts what they cost."""
 
-    def __init__(self, fitting: Fitting, table: Table, classes: Classes) -> None:
-        self._fitting, self._table, self._classes = fitting, table, classes
+    def __init__(
+        self, fitting: Fitting, table: Table, classes: Classes, only: frozenset[tuple[int, int]] | None = None
+    ) -> None:
+        """Take what is bounded.
+
+        Args:    only: the requests that count, by claim and request; None: all.
+        """
+        self._fitting, self._table, self._classes, self._only = fitting, table, classes, only
+        self._least = [self._consumes(one) if one.is_shared else None for one in classes.example]
+        self._doing: dict[tuple[Wanted, ...], tuple[int, ...]] = {}
         self.work = 0
 
     def is_possible(self, wanted: Wanted, count: int, start: int) -> bool:
@@ -59,7 +70,8 @@ class Bound:
         Args:    wanted, count, start: the row that is being answered, how many devices it lacks and from which place
                  on they are taken.
         """
-        needs = [_Need((wanted,), count, start), *self._later(wanted)]
+        needs = [self._need((wanted,), count, start), *self._later(wanted)]
+        self.work += 2 * len(self._classes.of) + sum(len(need.classes) for need in needs)
         supply = self._supply()
         if not all(self._has_enough(need, supply) for need in needs):
             return False
@@ -79,10 +91,18 @@ class Bound:
     def _later(self, wanted: Wanted) -> Iterator[_Need]:
         for claim in range(wanted.claim, len(self._table.requests)):
             first = wanted.request + 1 if claim == wanted.claim else 0
-            for rows in self._table.requests[claim][first:]:
+            for at, rows in enumerate(self._table.requests[claim][first:], first):
+                if self._only is not None and (claim, at) not in self._only:
+                    continue
                 counts = [len(self._table.every[row.at]) if row.is_all else row.count for row in rows]
                 # `All` of no devices is no answer, so that it does not count as the fewest.
-                yield _Need(rows, min((count for count in counts if count), default=_MANY), 0)
+                yield self._need(rows, min((count for count in counts if count), default=_MANY), 0)
+
+    def _need(self, rows: tuple[Wanted, ...], count: int, start: int) -> _Need:
+        if rows not in self._doing:
+            fits = enumerate(self._classes.fits)
+            self._doing[rows] = tuple(number for number, one in fits if any(row.at in one for row in rows))
+        return _Need(rows, count, start, self._doing[rows])
 
     def _supply(self) -> list[_Supply]:
         fitting, classes = self._fitting, self._classes
@@ -95,9 +115,10 @@ class Bound:
                 continue
             if candidate.takes_counters and not self._has_counters(candidate):
                 continue
-            one.places.append(candidate.at)
-            one.shares += self._shares(candidate) if candidate.is_shared else 1
-        self.work += len(classes.of)
+            shares = self._shares(candidate, number) if candidate.is_shared else 1
+            if shares:
+                one.places.append(candidate.at)
+                one.shares += shares
         return found
 
     def _has_counters(self, candidate: Candidate) -> bool:
@@ -108,36 +129,36 @@ class Bound:
         used = fitting.ledger.counters
         return not problem and all(used.get(name, 0) + amount <= left[name] for name, amount in candidate.consumes)
 
-    def _shares(self, candidate: Candidate) -> int:
+    def _consumes(self, example: Candidate) -> tuple[tuple[int, int], ...] | None:
+        """Return of each capacity of a shared device what is left beside others, and the least that a row takes.
+
+        None: a test failed with an error, so that nothing is known.
+        """
+        try:
+            found = [self._fitting.static(row, example) for row in self._table.rows]
+        except Fatal:
+            return None
+        consumed = [one.consumption for one in found if isinstance(one, Fit) and one.consumption is not None]
+        held = self._fitting.held_of(example).capacity.get(example.id.device, {})
+        return tuple(
+            (there - held.get(name, 0), min(one.amounts[at][1] for one in consumed))
+            for at, (name, _, there) in enumerate(consumed[0].amounts if consumed else ())
+        )
+
+    def _shares(self, candidate: Candidate, number: int) -> int:
         """Return how many more requests can share a device, at most."""
         most = _MANY
-        try:
-            found = [self._fitting.static(row, candidate) for row in self._table.rows]
-        except Fatal:
-            return _MANY
-        consumed = [one.consumption for one in found if isinstance(one, Fit) and one.consumption is not None]
-        if not consumed:
-            return 0
         before = self._fitting.ledger.shares.get(candidate.at)
-        held = self._fitting.held_of(candidate).capacity.get(candidate.id.device, {})
-        for at, (name, _, there) in enumerate(consumed[0].amounts):
-            least = min(one.amounts[at][1] for one in consumed)
-            left = there - held.get(name, 0) - (before[at] if before is not None else 0)
-            most = min(most, max(left, 0) // least) if least > 0 else most
+        for at, (left, least) in enumerate(self._least[number] or ()):
+            rest = left - (before[at] if before is not None else 0)
+            most = min(most, max(rest, 0) // least) if least > 0 else most
         return most
 
     def _has_enough(self, need: _Need, supply: Sequence[_Supply]) -> bool:
         """Return whether there are enough devices for one request alone; with admin access, held ones count."""
         if any(row.admin for row in need.rows):
             return True
-        return sum(self._width(need, number, one) for number, one in enumerate(supply)) >= need.count
-
-    def _width(self, need: _Need, number: int, one: _Supply) -> int:
-        """Return how many devices of a class a request can have."""
-        fits = self._classes.fits[number]
-        if not any(row.at in fits for row in need.rows):
-            return 0
-        return len(one.places) if need.start == 0 else sum(place >= need.start for place in one.places)
+        return sum(_width(need, supply[number]) for number in need.classes) >= need.count
 
     def _values(
         self, needs: Sequence[_Need], supply: Sequence[_Supply]
@@ -175,8 +196,8 @@ class Bound:
         for at, need in enumerate(needs):
             wanted += need.count
             network.join("source", ("need", at), need.count)
-            for number, one in enumerate(supply):
-                width = self._width(need, number, one)
+            for number in need.classes:
+                width = _width(need, supply[number])
                 example = self._classes.example[number]
                 if not width or not self._is_allowed(need, example, only):
                     continue
@@ -190,7 +211,7 @@ class Bound:
                     network.join(target, ("once", value), 1)
                     network.join(("once", value), ("class", number), 1)
                 network.join(("need", at), target, width)
-        self.work += network.size
+        self.work += network.size + sum(len(need.classes) for need in needs)
         flowed = network.flow()
         self.work += network.work
         return flowed >= wanted
@@ -230,6 +251,11 @@ class Bound:
             if value is None or (one.is_match and one.at in only and only[one.at] not in value):
                 return False
         return True
+
+
+def _width(need: _Need, one: _Supply) -> int:
+    """Return how many devices of a class a request can have."""
+    return len(one.places) - (bisect.bisect_left(one.places, need.start) if need.start else 0)
 
 
 def _shared_constraints(need: _Need) -> tuple[Constraint, ...]:

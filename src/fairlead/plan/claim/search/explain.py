@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from fairlead.plan.claim import refusal
 from fairlead.plan.claim.refusal import Verdict
 from fairlead.plan.claim.search.fit import Fitting
-from fairlead.plan.claim.search.request import Constraint, Fatal, Table, Wanted
+from fairlead.plan.claim.search.request import MOST, Constraint, Fatal, Table, Wanted
 
 
 def verdicts(fitting: Fitting, table: Table) -> Iterator[Verdict]:
@@ -109,7 +109,7 @@ def _together(fitting: Fitting, table: Table) -> str:
                 stuck.append(words)
             if len(stuck) == len(rows):
                 return "; ".join(stuck)
-    return f"no choice of devices meets all {len(table.rows)} requests"
+    return f"no choice of alternatives meets every request with the {MOST} devices that a claim can record"
 
 
 def _stuck(fitting: Fitting, table: Table, row: Wanted) -> str:

@@ -60,6 +60,12 @@ class Fitting:
         self._free: dict[tuple[str, str], tuple[dict[CounterID, int], str]] = {}
         self._grouped: dict[tuple[str, str], dict[tuple[str, str, str], frozenset[str]]] = {}
 
+    def afresh(self) -> Fitting:
+        """Return tests with an empty ledger, which know what these know already."""
+        other = Fitting(self.pools, self._held, self.gates, self._matches)
+        other._known, other._free, other._grouped = self._known, self._free, self._grouped
+        return other
+
     def place(self, wanted: Wanted, candidate: Candidate) -> Misfit | None:
         """Place a device; None: it is placed, and a rollback takes it back. Raises: Fatal."""
         found = self.free_for(wanted, candidate)

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from fairlead.plan.claim.candidate import Candidate
@@ -24,7 +25,9 @@ from fairlead.plan.claim.search.classes import Classes
 from fairlead.plan.claim.search.fit import Fitting
 from fairlead.plan.claim.search.request import MOST, Fatal, Table, Wanted
 
-_WORK_A_STEP: Final = 200
+_SHARE: Final = 20
+"""A walk of a part may take this share of the budget."""
+_WORK_A_STEP: Final = 40
 """So many looks of a bound count as one step."""
 
 
@@ -68,38 +71,52 @@ class _Choice:
         self.was_exceeded = True
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some of the requests of a table."""
+
+    requests: frozenset[tuple[int, int]]
+    """By claim and request."""
+    classes: Classes
+
+
 class Walk:
     """One walk."""
 
-    def __init__(self, fitting: Fitting, table: Table, budget: int) -> None:
+    def __init__(self, fitting: Fitting, table: Table, budget: int, part: Part | None = None) -> None:
+        """Take what is walked.
+
+        Args:    part: only some requests, with what another walk found out about classes; None: all.
+        """
         self._fitting, self._table, self._budget = fitting, table, budget
+        self._part = part
         self._ledger = fitting.ledger
         self._candidates = fitting.pools.candidates
         self._stack: list[_Devices | _Choice] = []
         self._steps = 0
         self._careful: tuple[Classes, Bound] | None = None
         self._dead: set[Hashable] = set()
-        self._full_claim = 0
+        self.deepest = (0, 0)
+        """The last request that was come to, by claim and request."""
+        self._part_steps = 0
 
     @property
     def steps(self) -> int:
         """How many steps were walked."""
         bound = self._careful[1].work // _WORK_A_STEP if self._careful else 0
-        return self._steps + bound
+        return self._steps + bound + self._part_steps
 
     def run(self) -> bool:
         """Return whether the ledger holds an answer. Raises: Fatal, BudgetSpent."""
         signal = self._arrive(0, 0)
         while signal is not _Signal.DONE:
             if signal is _Signal.EXCEEDED:
-                signal = self._give_up_claim()
-            if signal is _Signal.FAIL:
-                if not self._stack:
-                    return False
+                self._leave_alternative()
+            elif signal is _Signal.FAIL and self._stack:
                 self._back()
-            top = self._stack[-1] if self._stack else None
-            if top is None:
+            if not self._stack:
                 return False
+            top = self._stack[-1]
             signal = self._try_device(top) if isinstance(top, _Devices) else self._try_alternative(top)
         return True
 
@@ -120,6 +137,9 @@ class Walk:
             if request == len(requests):
                 claim, request = claim + 1, 0
                 continue
+            if self._part is not None and (claim, request) not in self._part.requests:
+                request += 1
+                continue
             rows = requests[request]
             if rows[0].is_sub:
                 self._step()
@@ -134,12 +154,12 @@ class Walk:
     def _open(self, wanted: Wanted) -> _Signal:
         """Begin with a row."""
         self._step()
+        self.deepest = max(self.deepest, (wanted.claim, wanted.request))
         room = MOST - self._ledger.sizes.get(wanted.claim, 0)
         every = self._table.every[wanted.at] if wanted.is_all else ()
         if wanted.is_all and not every:
             return _Signal.FAIL
         if (len(every) if wanted.is_all else wanted.count) > room:
-            self._full_claim = wanted.claim
             return _Signal.EXCEEDED
         if not wanted.is_all:
             return self._push(wanted, wanted.count, 0)
@@ -196,7 +216,6 @@ class Walk:
         rows = self._table.requests[top.claim][top.request]
         if top.sub == len(rows):
             self._stack.pop()
-            self._full_claim = top.claim
             return _Signal.EXCEEDED if top.was_exceeded else _Signal.FAIL
         row = rows[top.sub]
         self._ledger.put(self._ledger.chosen, (top.claim, top.request), top.sub)
@@ -212,24 +231,44 @@ class Walk:
             top.was_exceeded = False
             return
         if self._careful is None:
-            classes = Classes(self._fitting, self._table.rows)
-            self._careful = classes, Bound(self._fitting, self._table, classes)
+            classes = self._part.classes if self._part else Classes(self._fitting, self._table.rows)
+            only = self._part.requests if self._part else None
+            self._careful = classes, Bound(self._fitting, self._table, classes, only)
+            if not self._part and not all(self._can_alone(one, classes) for one in self._parts()):
+                self._stack.clear()
+                return
         if top.last is not None:
             top.failed.add(self._class(self._careful[0], top.last))
 
-    def _give_up_claim(self) -> _Signal:
-        """Leave every choice of a device of the full claim that was made since its last choice of an alternative."""
-        while self._stack:
-            top = self._stack[-1]
-            claim = top.wanted.claim if isinstance(top, _Devices) else top.claim
-            if claim != self._full_claim:
-                return _Signal.FAIL
-            if isinstance(top, _Choice):
-                self._ledger.rollback(top.mark)
-                return _Signal.TRY
-            self._ledger.rollback(top.mark)
+    def _parts(self) -> Iterator[frozenset[tuple[int, int]]]:
+        """Yield each request, and each claim of several requests, as far as there are others beside it."""
+        keys = [[(number, at) for at in range(len(one))] for number, one in enumerate(self._table.requests)]
+        if sum(map(len, keys)) > 1:
+            yield from (frozenset([key]) for of_claim in keys for key in of_claim)
+        if len(keys) > 1:
+            yield from (frozenset(of_claim) for of_claim in keys if len(of_claim) > 1)
+
+    def _can_alone(self, part: frozenset[tuple[int, int]], classes: Classes) -> bool:
+        """Return False where a part has no answer even alone, however the others are answered.
+
+        Without this, every answer of what comes before it would be tried first.
+        """
+        walk = Walk(self._fitting.afresh(), self._table, self._budget // _SHARE, Part(part, classes))
+        try:
+            return walk.run()
+        except (BudgetSpent, Fatal):
+            return True
+        finally:
+            self._part_steps += walk.steps
+
+    def _leave_alternative(self) -> None:
+        """Leave every choice of a device since the last choice of an alternative.
+
+        There is one, and in this claim: the fewest that its requests can want fit, or it had been refused before.
+        """
+        while isinstance(self._stack[-1], _Devices):
             self._stack.pop()
-        return _Signal.FAIL
+        self._ledger.rollback(self._stack[-1].mark)
 
     def _class(self, classes: Classes, candidate: Candidate) -> Hashable:
         """Return what a device is worth as things are: its class, who has it, and what is shared of it."""
