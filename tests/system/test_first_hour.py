@@ -115,6 +115,7 @@ PAGES_READ = {
     "how-to/usage.md": "",
     "how-to/keep-gpus-back.md": "",
     "how-to/scheduling.md": "",
+    "how-to/claims.md": "",
 }
 
 

@@ -27,8 +27,8 @@ from fairlead_cdi import yamlfile
 LARGEST_BYTES: Final = 3 * 1024 * 1024
 """What an API server takes as one request."""
 _LARGEST_NODES: Final = 200_000
-LARGEST_DUMP, _LARGEST_DUMP_NODES = 64 << 20, 5_000_000
-"""Of what a person has of a whole cluster, in a file: its bytes and values."""
+LARGEST_DUMP: Final = 64 << 20
+"""Bytes of what a person has of a whole cluster, in a file."""
 _DEEPEST: Final = yamlfile.DEEPEST
 
 KNOWN: Final[tuple[type[meta.Object], ...]] = (core.Pod, core.Namespace, core.Node, core.Event)
@@ -95,7 +95,9 @@ def documents(data: str | bytes) -> tuple[tuple[str, dict[str, Any]], ...]:
 
     Raises: RequestError: it is none, or larger than `LARGEST_DUMP`.
     """
-    return tuple(_objects(_load(_text(data, LARGEST_DUMP)), _LARGEST_DUMP_NODES))
+    text = _text(data, LARGEST_DUMP)
+    # Each value takes a byte: a document with more of them than that repeats a few by aliases.
+    return tuple(_objects(_load(text), max(_LARGEST_NODES, len(text))))
 
 
 def convert(document: Any, kinds: tuple[type[meta.Object], ...]) -> Manifest:
