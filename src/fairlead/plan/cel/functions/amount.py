@@ -1,0 +1,95 @@
+"""Answers the functions over quantities and versions; both are exact.
+
+Source: apiserver pkg/cel/library quantity.go and semverlib.go, v0.37.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Final
+
+from fairlead import errors
+from fairlead.plan.cel import semver
+from fairlead.plan.cel.problem import shown
+from fairlead.plan.cel.value import INT_MAX, INT_MIN, Failed, Value
+from fairlead.wire.kubernetes import quantity
+from fairlead.wire.kubernetes.quantity import Quantity
+
+
+def parse_quantity(text: str) -> Quantity:
+    """Return the quantity that a text is. Raises: Failed."""
+    try:
+        return quantity.parse(text)
+    except errors.Invalid as error:
+        raise Failed(f"{error.message}: {shown(text)}") from error
+
+
+def _is_quantity(text: str) -> bool:
+    try:
+        quantity.parse(text)
+    except errors.Invalid:
+        return False
+    return True
+
+
+def _compare(left: Value, right: Value) -> int:
+    return 0 if left == right else (-1 if left < right else 1)
+
+
+def _is_integer(value: Quantity) -> bool:
+    return value.value.denominator == 1 and INT_MIN <= value.value <= INT_MAX
+
+
+def _integer(value: Quantity) -> int:
+    if not _is_integer(value):
+        raise Failed("cannot convert value to integer")
+    return int(value.value)
+
+
+def _plus(value: Quantity, more: Fraction | int) -> Quantity:
+    return Quantity(value.value + more, value.form)
+
+
+def parse_semver(text: str, normalize: bool = False) -> semver.Semver:  # noqa: FBT001,FBT002  as the function of CEL
+    """Return the version that a text is. Raises: Failed."""
+    found = _semver(text, normalize)
+    if found is None:
+        raise Failed(f"invalid semantic version {shown(text)}")
+    return found
+
+
+def _semver(text: str, normalize: bool = False) -> semver.Semver | None:  # noqa: FBT001,FBT002  as above
+    said = semver.normalized(text) if normalize else text
+    return None if said is None else semver.parse(said)
+
+
+def _is_semver(text: str, normalize: bool = False) -> bool:  # noqa: FBT001,FBT002  as above
+    return _semver(text, normalize) is not None
+
+
+TABLE: Final[dict[str, Callable[..., Value]]] = {
+    "string_to_quantity": parse_quantity,
+    "is_quantity_string": _is_quantity,
+    "quantity_sign": lambda value: _compare(value.value, 0),
+    "quantity_is_greater_than": lambda one, other: one.value > other.value,
+    "quantity_is_less_than": lambda one, other: one.value < other.value,
+    "quantity_compare_to": lambda one, other: _compare(one.value, other.value),
+    "quantity_get_float": lambda value: float(value.value),
+    "quantity_get_int": _integer,
+    "quantity_is_integer": _is_integer,
+    "quantity_add": lambda one, other: _plus(one, other.value),
+    "quantity_add_int": _plus,
+    "quantity_sub": lambda one, other: _plus(one, -other.value),
+    "quantity_sub_int": lambda one, other: _plus(one, -other),
+    "string_to_semver": parse_semver,
+    "string_bool_to_semver": parse_semver,
+    "is_semver_string": _is_semver,
+    "is_semver_string_bool": _is_semver,
+    "semver_is_greater_than": lambda one, other: one.key > other.key,
+    "semver_is_less_than": lambda one, other: one.key < other.key,
+    "semver_compare_to": lambda one, other: _compare(one.key, other.key),
+    "semver_major": lambda value: value.key[0],
+    "semver_minor": lambda value: value.key[1],
+    "semver_patch": lambda value: value.key[2],
+}

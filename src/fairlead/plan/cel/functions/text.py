@@ -1,0 +1,152 @@
+"""Answers the functions over texts: searching, cutting, joining and regular expressions.
+
+Regular expressions are RE2's, whose time is linear in the text whatever the pattern.
+Source: cel-go ext/strings.go (version 2); apiserver pkg/cel/library/regex.go.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+
+from fairlead.plan.cel.problem import shown
+from fairlead.plan.cel.value import INT_MAX, LONGEST, Failed, Spent, Value
+
+_UPPER: Final = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
+_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+_BLANKS: Final = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
+_QUOTED: Final = str.maketrans(
+    {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"'}
+)
+_REGEX_MEMORY: Final = 8 << 20
+
+
+@functools.lru_cache(maxsize=1024)
+def regex(pattern: str) -> Any:  # noqa: ANN401  the library has no types
+    """Return a compiled regular expression. Raises: Failed where RE2 does not read it."""
+    # Loaded where the first selector has one: a wheel of 0.6 MB that a client does without.
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _REGEX_MEMORY
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        raise Failed(f"error parsing regexp {shown(pattern)}: {error}") from error
+
+
+def matches(text: str, pattern: str) -> bool:
+    """Return whether a regular expression is found in a text."""
+    return regex(pattern).search(text) is not None
+
+
+def _find(text: str, pattern: str) -> str:
+    found = regex(pattern).search(text)
+    return "" if found is None else str(found[0])
+
+
+def _find_all(text: str, pattern: str, limit: int = -1) -> tuple[str, ...]:
+    found: list[str] = []
+    end = -1
+    for one in regex(pattern).finditer(text):
+        # Go's: an empty match that touches the one before it is none.
+        if 0 <= limit <= len(found) or (one.start() == one.end() == end):
+            if 0 <= limit <= len(found):
+                break
+            continue
+        found.append(one[0])
+        end = one.end()
+    return tuple(found)
+
+
+def _at(text: str, place: int) -> str:
+    if not 0 <= place <= len(text):
+        raise Failed(f"index out of range: {place}")
+    return text[place : place + 1]
+
+
+def _index(text: str, wanted: str, start: int = 0) -> int:
+    if not wanted:
+        return start
+    if not 0 <= start <= len(text):
+        raise Failed(f"index out of range: {start}")
+    return text.find(wanted, start)
+
+
+def _last_index(text: str, wanted: str) -> int:
+    return text.rfind(wanted) if wanted else len(text)
+
+
+def _last_index_from(text: str, wanted: str, start: int) -> int:
+    if not wanted:
+        return start
+    if not 0 <= start <= len(text):
+        raise Failed(f"index out of range: {start}")
+    return text.rfind(wanted, 0, start + len(wanted))
+
+
+def _replace(text: str, wanted: str, other: str, count: int = -1) -> str:
+    found = text.count(wanted) if count < 0 else min(count, len(text) + 1)
+    if len(text) + found * len(other) > LONGEST:
+        raise Spent
+    return text.replace(wanted, other, min(count, INT_MAX) if count >= 0 else -1)
+
+
+def _split(text: str, separator: str, limit: int = -1) -> tuple[str, ...]:
+    if limit == 0:
+        return ()
+    if separator:
+        return tuple(text.split(separator, limit - 1 if limit > 0 else -1))
+    if not 0 < limit < len(text):
+        return tuple(text)
+    return (*text[: limit - 1], text[limit - 1 :])
+
+
+def _substring(text: str, start: int, end: int | None = None) -> str:
+    stop = len(text) if end is None else end
+    if not 0 <= start <= len(text) or not 0 <= stop <= len(text):
+        raise Failed(f"index out of range: {start if not 0 <= start <= len(text) else stop}")
+    if start > stop:
+        raise Failed(f"invalid substring range. start: {start}, end: {stop}")
+    return text[start:stop]
+
+
+def _joined(items: tuple[Value, ...], separator: str = "") -> str:
+    if not all(isinstance(item, str) for item in items):
+        raise Failed("no such overload")
+    if sum(map(len, items)) + len(items) * len(separator) > LONGEST:
+        raise Spent
+    return separator.join(items)
+
+
+TABLE: Final[dict[str, Callable[..., Value]]] = {
+    "contains_string": lambda text, wanted: wanted in text,
+    "ends_with_string": lambda text, wanted: text.endswith(wanted),
+    "starts_with_string": lambda text, wanted: text.startswith(wanted),
+    "matches": matches,
+    "matches_string": matches,
+    "string_find_string": _find,
+    "string_find_all_string": _find_all,
+    "string_find_all_string_int": _find_all,
+    "string_char_at_int": _at,
+    "string_index_of_string": _index,
+    "string_index_of_string_int": _index,
+    "string_last_index_of_string": _last_index,
+    "string_last_index_of_string_int": _last_index_from,
+    "string_lower_ascii": lambda text: text.translate(_LOWER),
+    "string_upper_ascii": lambda text: text.translate(_UPPER),
+    "string_replace_string_string": _replace,
+    "string_replace_string_string_int": _replace,
+    "string_split_string": _split,
+    "string_split_string_int": _split,
+    "string_substring_int": _substring,
+    "string_substring_int_int": _substring,
+    "string_trim": lambda text: text.strip(_BLANKS),
+    "strings_quote": lambda text: f'"{text.translate(_QUOTED)}"',
+    "list_join": _joined,
+    "list_join_string": _joined,
+}
