@@ -183,3 +183,13 @@ def count(root: Node) -> int:
         found += 1
         waiting.extend(waiting.pop().children())
     return found
+
+
+def depth(root: Node) -> int:
+    """Return how many nodes are below each other, without recursion."""
+    waiting, deepest = [(root, 1)], 0
+    while waiting:
+        one, level = waiting.pop()
+        deepest = max(deepest, level)
+        waiting.extend((below, level + 1) for below in one.children())
+    return deepest

@@ -38,6 +38,10 @@ class Failed(Exception):  # noqa: N818  an error of CEL's, which `||` may still 
 class Spent(Exception):  # noqa: N818  no error of CEL's: nothing absorbs it
     """An evaluation reached a limit: of cost, size or depth."""
 
+    def __init__(self, message: str = "operation cancelled: actual cost limit exceeded") -> None:
+        super().__init__(message)
+        self.message = message
+
 
 class UInt(int):
     """An unsigned integer: equal to an int of the same value, and never added to one."""

@@ -69,14 +69,14 @@ def _double_to_uint(value: float) -> UInt:
 
 
 def double_text(value: float) -> str:
-    """Return a double's text: the shortest that reads back, with an exponent where it is under -4 or above 20."""
+    """Return a double's text: the shortest that reads back, with an exponent where it is under -4 or above 5."""
     if math.isnan(value) or math.isinf(value):
         return "NaN" if math.isnan(value) else f"{'+' if value > 0 else '-'}Inf"
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
     text = "".join(map(str, digits)).rstrip("0") or "0"
     power = len(digits) + int(exponent) - 1 if value else 0
     lead = "-" if sign else ""
-    if -5 < power < 21:
+    if -5 < power < 6:
         plain = f"{Decimal(repr(value)):f}"
         return plain.rstrip("0").rstrip(".") if "." in plain else plain
     rest = f".{text[1:]}" if len(text) > 1 else ""

@@ -1,0 +1,121 @@
+"""Compiles selectors and evaluates them: the door of this folder.
+
+`compile_selector` keeps the expressions that were used last, since a cluster has few and asks for them without end.
+Source: dynamic-resource-allocation cel/compile.go, v0.37.2.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead import errors
+from fairlead.plan.cel import celtype, check, estimate, node, parser, problem, program
+from fairlead.plan.cel.charge import LIMIT
+from fairlead.plan.cel.device import DeviceView
+from fairlead.plan.cel.frame import COST
+from fairlead.plan.cel.value import Failed, Spent, Value, name_of
+
+LONGEST: Final = 10 * 1024
+"""Bytes of an expression: the API server's limit, which the scheduler does not ask about."""
+RELEASES: Final = ("1.36", "1.37")
+_KEPT: Final = 1024
+_DEEPEST: Final = 400
+"""Nodes below each other: Python's own stack, which evaluation uses, has 1,000 places for all callers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What an expression gave for one device, and what that cost."""
+
+    value: Value
+    cost: int
+
+
+class Selector:
+    """A compiled expression. Made by `compile_selector`; holds no device and may be used by many threads."""
+
+    __slots__ = ("_blank", "_estimate", "_run", "release", "text")
+
+    def __init__(self, text: str, release: str, made: program.Program, estimated: int | None) -> None:
+        self.text = text
+        self.release = release
+        self._run = made.run
+        self._blank = [None] * made.places
+        self._estimate = estimated
+
+    def matches(self, device: DeviceView) -> bool:
+        """Return whether it selects a device. Raises: CELError (`CELFailed`, `CELCost`)."""
+        frame = [0, device, *self._blank]
+        try:
+            value = self._run(frame)
+        except (Failed, Spent, RecursionError) as error:
+            raise self._error(error) from None
+        if frame[COST] > LIMIT:
+            raise self._error(Spent())
+        if value is True or value is False:
+            return value
+        message = f"CEL result of type {name_of(value)} could not be converted to bool"
+        raise problem.failed(self.text, message, -1)
+
+    def evaluate(self, device: DeviceView) -> Evaluation:
+        """Return the value for a device, of whatever type, and its cost. Raises: CELError, with `cost` in its context."""
+        frame = [0, device, *self._blank]
+        try:
+            value = self._run(frame)
+        except (Failed, Spent, RecursionError) as error:
+            told = self._error(error)
+            told.context["cost"] = frame[COST]
+            raise told from None
+        if frame[COST] > LIMIT:
+            raise self._error(Spent())
+        return Evaluation(value, frame[COST])
+
+    def estimate(self) -> int | None:
+        """Return the most that an evaluation may cost by the API server's estimate; None: it has no bound."""
+        return self._estimate
+
+    def _error(self, error: Failed | Spent | RecursionError) -> problem.CELError:
+        if isinstance(error, Failed):
+            return problem.failed(self.text, error.message, error.at)
+        if isinstance(error, RecursionError):
+            return problem.CELError("the expression nests too deep to be evaluated", reason="CELFailed")
+        return problem.CELError(error.message, reason="CELCost", expression=problem.bounded(self.text))
+
+
+def compile_selector(text: str, *, release: str = RELEASES[-1]) -> Selector:
+    """Return a selector that is ready to use; the last ones used are kept.
+
+    Args:
+        text: the expression.
+        release: whose costs it has, `1.36` or `1.37`.
+
+    Raises: Invalid (`CELInvalid`), with line and column.
+    """
+    if release not in RELEASES:
+        raise errors.Invalid(f"release {problem.shown(release)} is unknown", reason="CELInvalid", hint="1.36 or 1.37")
+    return _compiled(text, release)
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _compiled(text: str, release: str) -> Selector:
+    try:
+        return _made(text, release)
+    except problem.Wrong as wrong:
+        raise problem.invalid(text, wrong) from None
+    except RecursionError:
+        raise problem.invalid(text, problem.Wrong("nested too deep", 0)) from None
+
+
+def _made(text: str, release: str) -> Selector:
+    if len(text.encode("utf-8", "surrogatepass")) > LONGEST:
+        raise problem.Wrong(f"longer than {LONGEST} bytes", 0)
+    root = parser.parse(text)
+    if node.depth(root) > _DEEPEST:
+        raise problem.Wrong(f"nested deeper than {_DEEPEST}", root.at)
+    kind = check.check(root, release)
+    if kind not in {celtype.BOOL, celtype.DYN}:
+        raise problem.Wrong(f"must evaluate to bool or the unknown type, not {kind}", root.at)
+    made = program.build(root, release)
+    return Selector(text, release, made, estimate.estimate(root, release))
