@@ -7,18 +7,22 @@ Source: cel-go interpreter/interpretable.go, v0.29.2.
 
 from __future__ import annotations
 
+import math
+import operator as python_operator
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from fairlead.plan.cel import charge, declare
 from fairlead.plan.cel.celtype import Type
 from fairlead.plan.cel.frame import COST, Frame, Run, spend
-from fairlead.plan.cel.functions import operator, table
+from fairlead.plan.cel.functions import operator, sequence, table
+from fairlead.plan.cel.functions import text as text_functions
 from fairlead.plan.cel.node import Call
 from fairlead.plan.cel.semver import Semver
 from fairlead.plan.cel.value import (
     NO_OVERLOAD,
     Address,
+    Amount,
     DomainMap,
     Duration,
     Failed,
@@ -33,9 +37,9 @@ from fairlead.plan.cel.value import (
     Value,
     equal,
     go_name_of,
+    size_through,
     to_key,
 )
-from fairlead.wire.kubernetes.quantity import Quantity
 
 Function = Callable[..., Value]
 _CLASSES: Final[dict[str, frozenset[type]]] = {
@@ -52,13 +56,14 @@ _CLASSES: Final[dict[str, frozenset[type]]] = {
     "optional_type": frozenset({Optional}),
     "google.protobuf.Duration": frozenset({Duration}),
     "google.protobuf.Timestamp": frozenset({Timestamp}),
-    "kubernetes.Quantity": frozenset({Quantity}),
+    "kubernetes.Quantity": frozenset({Amount}),
     "kubernetes.Semver": frozenset({Semver}),
     "kubernetes.URL": frozenset({Location}),
     "kubernetes.NamedFormat": frozenset({NamedFormat}),
     "net.IP": frozenset({Address}),
     "net.CIDR": frozenset({Network}),
 }
+_ALL: Final = frozenset[type]().union(*_CLASSES.values())
 
 
 def constant(value: Value) -> Run:
@@ -70,13 +75,15 @@ def constant(value: Value) -> Run:
     return run
 
 
-def function_of(node: Call) -> Function:
+def function_of(node: Call, release: str) -> Function:
     """Return what applies a call to values: an operator's, or that of the first overload whose types the values have."""
     name, count = node.function, len(node.operands())
     if count == 2 and name in operator.BINARY:
         return operator.BINARY[name]
     if count == 1 and name in operator.UNARY:
         return operator.UNARY[name]
+    if name == "includes" and release == charge.OLD_RELEASE:
+        return sequence.includes_of_1_36
     if name in {"_==_", "_!=_"}:
         return equals if name == "_==_" else differs
     found = [(declare.overload(one), table.FUNCTIONS.get(one, _missing)) for one in node.overloads]
@@ -88,6 +95,8 @@ def _missing(*_values: Value) -> Value:
 
 
 def _dispatched(candidates: list[tuple[tuple[Type, ...], Function]]) -> Function:
+    if len(candidates) == 1 and len(candidates[0][0]) in {1, 2}:
+        return _guarded(*candidates[0])
     known: dict[tuple[type, ...], Function] = {}
 
     def find(kinds: tuple[type, ...]) -> Function:
@@ -106,6 +115,28 @@ def _dispatched(candidates: list[tuple[tuple[Type, ...], Function]]) -> Function
     return apply
 
 
+def _guarded(wanted: tuple[Type, ...], function: Function) -> Function:
+    """Return a function of one or two values that looks at their types first."""
+    classes = [_CLASSES.get(one.name, _ALL) for one in wanted]
+    if len(classes) == 1:
+        only = classes[0]
+
+        def unary(value: Value) -> Value:
+            if type(value) in only:
+                return function(value)
+            raise Failed(NO_OVERLOAD)
+
+        return unary
+    first, second = classes
+
+    def binary(one: Value, other: Value) -> Value:
+        if type(one) in first and type(other) in second:
+            return function(one, other)
+        raise Failed(NO_OVERLOAD)
+
+    return binary
+
+
 def _fits(kind: type, wanted: Type) -> bool:
     classes = _CLASSES.get(wanted.name)
     return classes is None or kind in classes
@@ -122,6 +153,25 @@ def differs(left: Value, right: Value) -> Value:
         return not equal(left, right)
     except Failed:
         return True
+
+
+def known_call(function: Function, values: list[Value], cost: charge.Cost, at: int) -> Run:
+    """Return the function of a call with constants: made once, and charged each time."""
+    problem = None
+    result: Value = None
+    try:
+        result = function(*values)
+    except Failed as error:
+        problem = error.message
+    price = cost if isinstance(cost, int) else cost(values, result if problem is None else Failed(problem))
+
+    def run(frame: Frame) -> Value:
+        frame[COST] += price
+        if problem is not None:
+            raise Failed(problem, at)
+        return result
+
+    return run
 
 
 def called(function: Function, args: list[Run], cost: charge.Cost, at: int) -> Run:
@@ -244,6 +294,55 @@ def equal_to_text(left: Run, text: str, at: int) -> Run:
         except Failed as error:
             error.at = at
             raise
+
+    return run
+
+
+def ordered_to_number(function: Function, left: Run, number: int, at: int) -> Run:
+    """Return the function of `<` and the like with a constant int, as `compareTo` is mostly asked."""
+    test = _ORDERS[function]
+
+    def run(frame: Frame) -> Value:
+        try:
+            value = left(frame)
+        except Failed:
+            frame[COST] += 1
+            raise
+        frame[COST] += 1
+        if type(value) is int:
+            return test(value, number)
+        try:
+            return function(value, number)
+        except Failed as error:
+            raise Failed(error.message, at) from None
+
+    return run
+
+
+_ORDERS: Final[dict[Function, Function]] = {
+    operator.BINARY["_<_"]: python_operator.lt,
+    operator.BINARY["_<=_"]: python_operator.le,
+    operator.BINARY["_>_"]: python_operator.gt,
+    operator.BINARY["_>=_"]: python_operator.ge,
+}
+
+
+def matching(text: Run, pattern: str, at: int) -> Run:
+    """Return the function of `matches` with a constant pattern. Raises: Failed where RE2 does not read the pattern."""
+    matches = text_functions.matcher(pattern)
+    each = math.ceil(len(pattern) * 0.25)
+
+    def run(frame: Frame) -> Value:
+        try:
+            value = text(frame)
+        except Failed:
+            spend(frame, each)
+            raise
+        if type(value) is not str:
+            spend(frame, each * charge.tenths(1 + size_through(value)))
+            raise Failed(NO_OVERLOAD, at)
+        frame[COST] += each * math.ceil((1 + len(value)) * 0.1)
+        return matches(value)
 
     return run
 

@@ -136,6 +136,10 @@ def _sorted_by(args: Sequence[Value], _result: Value) -> int:
     return _compared(args[1:])
 
 
+def _set(factor: float) -> Growing:
+    return lambda args, _: 1 + int(size(args[0]) * size(args[1]) * factor)
+
+
 _KINDS: Final = ("bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration")
 _LISTS: Final[dict[str, Growing]] = {
     "list_slice": _made,
@@ -144,6 +148,9 @@ _LISTS: Final[dict[str, Growing]] = {
     "lists_range": _made,
     "list_reverse": _made,
     "list_distinct": _sorted,
+    "list_sets_contains_list": _set(1),
+    "list_sets_intersects_list": _set(1),
+    "list_sets_equivalent_list": _set(2),
     **{f"list_{kind}_sort": _sorted for kind in _KINDS},
     **{f"list_{kind}_sortByAssociatedKeys": _sorted_by for kind in _KINDS},
 }

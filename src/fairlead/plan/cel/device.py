@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from fairlead.plan.cel import semver
 from fairlead.plan.cel.problem import CELError, shown
-from fairlead.plan.cel.value import INT_MAX, INT_MIN, DomainMap, Value
-from fairlead.wire.kubernetes import quantity
+from fairlead.plan.cel.value import INT_MAX, INT_MIN, DomainMap, Value, amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class DeviceView:
 
     def __post_init__(self) -> None:
         attributes = _domains(self.driver, {name: _value(name, one) for name, one in self.attributes.items()})
-        capacity = _domains(self.driver, {name: quantity.parse(text) for name, text in self.capacity.items()})
+        capacity = _domains(self.driver, {name: amount(text) for name, text in self.capacity.items()})
         root = {
             "driver": self.driver,
             "allowMultipleAllocations": bool(self.allow_multiple_allocations),

@@ -24,6 +24,10 @@ _Building = Generator[Node, "Plan", "Plan"]
 _CONVERSIONS: Final = frozenset(
     {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"}
 )
+_PARSERS: Final = frozenset(
+    {"quantity", "isQuantity", "semver", "isSemver", "ip", "isIP", "cidr", "isCIDR", "url", "isURL", "format.named"}
+)
+_ORDERS: Final = frozenset({"_<_", "_<=_", "_>_", "_>=_"})
 _LITERAL_KINDS: Final = frozenset({bool, int, UInt, float, str})
 
 
@@ -126,15 +130,22 @@ class _Builder:
     def _ordinary(self, node: Call, plans: list[Plan]) -> Plan:
         overload = node.overloads[0] if len(node.overloads) == 1 else ""
         cost = charge.of(node.function, overload, self._release)
-        function = calls.function_of(node)
+        function = calls.function_of(node, self._release)
         if node.function in _CONVERSIONS and len(plans) == 1 and plans[0].constant is not None:
             return Plan(constant=(_folded(node, function, plans[0].constant[0]),))
         if node.function in {"matches", "find", "findAll"} and plans[1].constant is not None:
             _hold_to_regex(node, plans[1].constant[0])
+            if node.function == "matches" and not isinstance(cost, int) and isinstance(plans[1].constant[0], str):
+                return Plan(function=calls.matching(plans[0].run, plans[1].constant[0], node.at))
         if node.function == "cel.@mapInsert":
             return Plan(function=calls.inserting([plan.run for plan in plans], self._accus[-1], node.at))
         if node.function in {"_==_", "_!=_"}:
             return Plan(function=_equality(node, plans, cost))
+        constants = [plan.constant[0] for plan in plans if plan.constant is not None]
+        if node.function in _PARSERS and len(constants) == len(plans):
+            return Plan(function=calls.known_call(function, constants, cost, node.at))
+        if node.function in _ORDERS and plans[1].constant is not None and type(plans[1].constant[0]) is int:
+            return Plan(function=calls.ordered_to_number(function, plans[0].run, plans[1].constant[0], node.at))
         return Plan(function=calls.called(function, [plan.run for plan in plans], cost, node.at))
 
     def items(self, node: Items) -> _Building:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final
 
 from fairlead.plan.cel.semver import Semver
@@ -68,6 +69,25 @@ class Timestamp:
     """A point in time: nanoseconds since 1970 in UTC."""
 
     nanos: int
+
+
+class Amount:
+    """A quantity: an exact number, an int wherever it is whole."""
+
+    __slots__ = ("form", "value")
+
+    def __init__(self, value: int | Fraction, form: quantity.Form) -> None:
+        self.value = int(value) if value.denominator == 1 else value
+        self.form = form
+
+    def __str__(self) -> str:
+        return quantity.emit_quantity(self.value, self.form)
+
+
+def amount(text: str) -> Amount:
+    """Return the quantity that a text is. Raises: Invalid (`QuantityInvalid`)."""
+    found = quantity.parse(text)
+    return Amount(found.value, found.form)
 
 
 class Optional:
@@ -153,7 +173,7 @@ def from_key(key: Value) -> Value:
 _KEYS: Final = frozenset({int, UInt, float, str})
 _NUMBERS: Final = frozenset({int, UInt, float})
 # What compares with its own kind alone: another kind is an error, not false.
-STRICT: Final = frozenset({quantity.Quantity, Semver, Address, Network, Location, NamedFormat})
+STRICT: Final = frozenset({Amount, Semver, Address, Network, Location, NamedFormat})
 
 _GO_NAMES: Final[dict[type, tuple[str, str]]] = {
     bool: ("bool", "types.Bool"),
@@ -170,7 +190,7 @@ _GO_NAMES: Final[dict[type, tuple[str, str]]] = {
     Duration: ("google.protobuf.Duration", "types.Duration"),
     Timestamp: ("google.protobuf.Timestamp", "types.Timestamp"),
     Optional: ("optional_type", "types.Optional"),
-    quantity.Quantity: ("kubernetes.Quantity", "cel.Quantity"),
+    Amount: ("kubernetes.Quantity", "cel.Quantity"),
     Semver: ("kubernetes.Semver", "cel.Semver"),
     Address: ("net.IP", "cel.IP"),
     Network: ("net.CIDR", "cel.CIDR"),
@@ -201,7 +221,7 @@ def equal(left: Value, right: Value) -> bool:
     if kind in STRICT:
         if other is not kind:
             raise Failed(NO_OVERLOAD)
-        return bool(left.value == right.value) if kind is quantity.Quantity else bool(left == right)
+        return bool(left.value == right.value) if kind is Amount else bool(left == right)
     return _equal_compound(left, right)
 
 

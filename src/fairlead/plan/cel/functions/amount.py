@@ -12,15 +12,14 @@ from typing import Final
 from fairlead import errors
 from fairlead.plan.cel import semver
 from fairlead.plan.cel.problem import shown
-from fairlead.plan.cel.value import INT_MAX, INT_MIN, Failed, Value
+from fairlead.plan.cel.value import INT_MAX, INT_MIN, Amount, Failed, Value, amount
 from fairlead.wire.kubernetes import quantity
-from fairlead.wire.kubernetes.quantity import Quantity
 
 
-def parse_quantity(text: str) -> Quantity:
+def parse_quantity(text: str) -> Amount:
     """Return the quantity that a text is. Raises: Failed."""
     try:
-        return quantity.parse(text)
+        return amount(text)
     except errors.Invalid as error:
         raise Failed(f"{error.message}: {shown(text)}") from error
 
@@ -37,18 +36,18 @@ def _compare(left: Value, right: Value) -> int:
     return 0 if left == right else (-1 if left < right else 1)
 
 
-def _is_integer(value: Quantity) -> bool:
+def _is_integer(value: Amount) -> bool:
     return value.value.denominator == 1 and INT_MIN <= value.value <= INT_MAX
 
 
-def _integer(value: Quantity) -> int:
+def _integer(value: Amount) -> int:
     if not _is_integer(value):
         raise Failed("cannot convert value to integer")
     return int(value.value)
 
 
-def _plus(value: Quantity, more: Fraction | int) -> Quantity:
-    return Quantity(value.value + more, value.form)
+def _plus(value: Amount, more: Fraction | int) -> Amount:
+    return Amount(value.value + more, value.form)
 
 
 def parse_semver(text: str, normalize: bool = False) -> semver.Semver:  # noqa: FBT001,FBT002  as the function of CEL

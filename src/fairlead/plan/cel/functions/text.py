@@ -22,6 +22,8 @@ _QUOTED: Final = str.maketrans(
     {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"'}
 )
 _REGEX_MEMORY: Final = 8 << 20
+_LONGEST_KNOWN, _MOST_KNOWN = 64, 256
+"""Characters of a text and texts that a pattern remembers: an attribute's value has 64 characters at most."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -42,6 +44,22 @@ def regex(pattern: str) -> Any:  # noqa: ANN401  the library has no types
 def matches(text: str, pattern: str) -> bool:
     """Return whether a regular expression is found in a text."""
     return regex(pattern).search(text) is not None
+
+
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Return whether a text has one constant pattern; remembers short texts, which devices share by the thousand."""
+    search = regex(pattern).search
+    known: dict[str, bool] = {}
+
+    def matches_pattern(text: str) -> bool:
+        found = known.get(text)
+        if found is None:
+            found = search(text) is not None
+            if len(text) <= _LONGEST_KNOWN and len(known) < _MOST_KNOWN:
+                known[text] = found
+        return found
+
+    return matches_pattern
 
 
 def _find(text: str, pattern: str) -> str:
@@ -137,8 +155,8 @@ TABLE: Final[dict[str, Callable[..., Value]]] = {
     "string_index_of_string_int": _index,
     "string_last_index_of_string": _last_index,
     "string_last_index_of_string_int": _last_index_from,
-    "string_lower_ascii": lambda text: text.translate(_LOWER),
-    "string_upper_ascii": lambda text: text.translate(_UPPER),
+    "string_lower_ascii": lambda text: text.lower() if text.isascii() else text.translate(_LOWER),
+    "string_upper_ascii": lambda text: text.upper() if text.isascii() else text.translate(_UPPER),
     "string_replace_string_string": _replace,
     "string_replace_string_string_int": _replace,
     "string_split_string": _split,
