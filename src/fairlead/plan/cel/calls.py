@@ -12,10 +12,10 @@ import operator as python_operator
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from fairlead.plan.cel import charge, declare
+from fairlead.plan.cel import celtype, charge, declare
 from fairlead.plan.cel.celtype import Type
 from fairlead.plan.cel.frame import COST, Frame, Run, spend
-from fairlead.plan.cel.functions import operator, sequence, table
+from fairlead.plan.cel.functions import operator, table
 from fairlead.plan.cel.functions import text as text_functions
 from fairlead.plan.cel.node import Call
 from fairlead.plan.cel.semver import Semver
@@ -36,6 +36,7 @@ from fairlead.plan.cel.value import (
     UInt,
     Value,
     equal,
+    from_key,
     go_name_of,
     size_through,
     to_key,
@@ -63,6 +64,7 @@ _CLASSES: Final[dict[str, frozenset[type]]] = {
     "net.IP": frozenset({Address}),
     "net.CIDR": frozenset({Network}),
 }
+_ANY_LIST: Final = celtype.list_of(celtype.DYN)
 _ALL: Final = frozenset[type]().union(*_CLASSES.values())
 
 
@@ -82,11 +84,13 @@ def function_of(node: Call, release: str) -> Function:
         return operator.BINARY[name]
     if count == 1 and name in operator.UNARY:
         return operator.UNARY[name]
-    if name == "includes" and release == charge.OLD_RELEASE:
-        return sequence.includes_of_1_36
     if name in {"_==_", "_!=_"}:
         return equals if name == "_==_" else differs
-    found = [(declare.overload(one), table.FUNCTIONS.get(one, _missing)) for one in node.overloads]
+    functions = table.OLD_FUNCTIONS if release == charge.OLD_RELEASE else table.FUNCTIONS
+    found = [(declare.overload(one), functions.get(one, _missing)) for one in node.overloads]
+    if name == "flatten":
+        # The reference looks at no types here, so that a flat list is as good as a list of lists.
+        found = [(one._replace(args=(_ANY_LIST, *one.args[1:])), apply) for one, apply in found]
     return _dispatched([(one.args, apply) for one, apply in found])
 
 
@@ -95,24 +99,22 @@ def _missing(*_values: Value) -> Value:
 
 
 def _dispatched(candidates: list[tuple[tuple[Type, ...], Function]]) -> Function:
-    if len(candidates) == 1 and len(candidates[0][0]) in {1, 2}:
+    is_shallow = not any(_is_deep(kind) for wanted, _ in candidates for kind in wanted)
+    if is_shallow and len(candidates) == 1 and len(candidates[0][0]) in {1, 2}:
         return _guarded(*candidates[0])
-    known: dict[tuple[type, ...], Function] = {}
-
-    def find(kinds: tuple[type, ...]) -> Function:
-        for wanted, apply in candidates:
-            if all(map(_fits, kinds, wanted)):
-                return apply
-        return _missing
 
     def apply(*values: Value) -> Value:
-        kinds = tuple(map(type, values))
-        found = known.get(kinds)
-        if found is None:
-            found = known[kinds] = find(kinds)
-        return found(*values)
+        for wanted, function in candidates:
+            if all(map(_fits, values, wanted)):
+                return function(*values)
+        raise Failed(NO_OVERLOAD)
 
     return apply
+
+
+def _is_deep(kind: Type) -> bool:
+    """Return whether a value's class does not tell if it fits: the first item of a list tells too."""
+    return kind.name in {"list", "map"} and any(one.name in _CLASSES for one in kind.params)
 
 
 def _guarded(wanted: tuple[Type, ...], function: Function) -> Function:
@@ -137,9 +139,18 @@ def _guarded(wanted: tuple[Type, ...], function: Function) -> Function:
     return binary
 
 
-def _fits(kind: type, wanted: Type) -> bool:
+def _fits(value: Value, wanted: Type) -> bool:
     classes = _CLASSES.get(wanted.name)
-    return classes is None or kind in classes
+    if classes is None:
+        return True
+    if type(value) not in classes:
+        return False
+    if not value or wanted.name not in {"list", "map"}:
+        return True
+    if isinstance(value, tuple):
+        return _fits(value[0], wanted.params[0])
+    key, item = next(iter(value.items()))
+    return _fits(from_key(key), wanted.params[0]) and _fits(item, wanted.params[1])
 
 
 def equals(left: Value, right: Value) -> Value:
@@ -153,6 +164,30 @@ def differs(left: Value, right: Value) -> Value:
         return not equal(left, right)
     except Failed:
         return True
+
+
+def rewritten(function: Function, arg: Run, at: int) -> Run:
+    """Return the function of `lowerAscii` and the like: one text of another, a tenth a character, and no errors."""
+    costs = charge.TENTHS
+    known = len(costs)
+
+    def run(frame: Frame) -> Value:
+        try:
+            value = arg(frame)
+        except Failed:
+            frame[COST] += 1
+            raise
+        if type(value) is not str:
+            spend(frame, charge.tenths(size_through(value)))
+            raise Failed(NO_OVERLOAD, at)
+        count = len(value)
+        if count < known:
+            frame[COST] += costs[count]
+        else:
+            spend(frame, charge.tenths(count))
+        return function(value)
+
+    return run
 
 
 def known_call(function: Function, values: list[Value], cost: charge.Cost, at: int) -> Run:
@@ -174,8 +209,10 @@ def known_call(function: Function, values: list[Value], cost: charge.Cost, at: i
     return run
 
 
-def called(function: Function, args: list[Run], cost: charge.Cost, at: int) -> Run:
-    """Return the function of a call."""
+def called(function: Function, args: list[Run], cost: charge.Cost, at: int, *, is_open: bool = False) -> Run:
+    """Return the function of a call; an open one, of which several overloads are left, ends with the first error."""
+    if is_open and len(args) > 1:
+        return _many(function, args, cost, at)
     if len(args) == 1:
         return _unary(function, args[0], cost, at)
     if len(args) == 2:
@@ -331,17 +368,19 @@ def matching(text: Run, pattern: str, at: int) -> Run:
     """Return the function of `matches` with a constant pattern. Raises: Failed where RE2 does not read the pattern."""
     matches = text_functions.matcher(pattern)
     each = math.ceil(len(pattern) * 0.25)
+    costs = [each * cost for cost in charge.TENTHS]
+    known = len(costs) - 1
 
     def run(frame: Frame) -> Value:
-        try:
-            value = text(frame)
-        except Failed:
-            spend(frame, each)
-            raise
+        value = text(frame)  # of an error, nothing is charged: the reference ends the call with it
         if type(value) is not str:
             spend(frame, each * charge.tenths(1 + size_through(value)))
             raise Failed(NO_OVERLOAD, at)
-        frame[COST] += each * math.ceil((1 + len(value)) * 0.1)
+        count = len(value)
+        if count < known:
+            frame[COST] += costs[count + 1]
+        else:
+            spend(frame, each * charge.tenths(count + 1))
         return matches(value)
 
     return run

@@ -12,12 +12,27 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from fairlead.plan.cel.value import STRICT, Value, size, size_through, traversal
+from fairlead.plan.cel.value import STRICT, NamedFormat, Value, size, size_through, traversal
 
 LIMIT: Final = 1_000_000
 OLD_RELEASE: Final = "1.36"
 LIST_BASE, MAP_BASE = 10, 30
-_FORMAT_REGEX: Final = 128
+_FORMATS: Final = {
+    "dns1123Label": 8,
+    "dns1123Subdomain": 15,
+    "dns1035Label": 8,
+    "qualifiedName": 15,
+    "dns1123LabelPrefix": 8,
+    "dns1123SubdomainPrefix": 15,
+    "dns1035LabelPrefix": 8,
+    "labelValue": 10,
+    "uri": 276,
+    "uuid": 18,
+    "byte": 21,
+    "date": 18,
+    "datetime": 18,
+}
+"""A quarter of the length of each format's regular expression."""
 Growing = Callable[[Sequence[Value], Value], int]
 Cost = int | Growing
 
@@ -25,6 +40,10 @@ Cost = int | Growing
 def tenths(count: int) -> int:
     """Return a tenth, rounded up: what passing over that many characters costs."""
     return math.ceil(count * 0.1)
+
+
+TENTHS: Final = tuple(tenths(count) for count in range(257))
+"""Of the lengths that the values of devices have."""
 
 
 def of(function: str, overload: str, release: str) -> Cost:
@@ -65,7 +84,9 @@ def _pattern(args: Sequence[Value], _result: Value) -> int:
 
 
 def _validated(args: Sequence[Value], _result: Value) -> int:
-    return math.ceil((1.0 + size(args[1])) * 0.1) * math.ceil(_FORMAT_REGEX * 0.25)
+    if not isinstance(args[0], NamedFormat):
+        return 1
+    return math.ceil((1.0 + size(args[1])) * 0.1) * _FORMATS[args[0].name]
 
 
 def _contains(overload: str, *, more: bool) -> Growing:

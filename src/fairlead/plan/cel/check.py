@@ -11,6 +11,7 @@ from collections.abc import Generator
 from typing import Final
 
 from fairlead.plan.cel import celtype, declare, descent
+from fairlead.plan.cel.functions import wording
 from fairlead.plan.cel.celtype import BOOL, DYN, INT, STRING, Bindings, Type
 from fairlead.plan.cel.node import Call, Entries, Fold, Ident, Items, Literal, Node, Select
 from fairlead.plan.cel.problem import Wrong, shown
@@ -68,11 +69,14 @@ class _Checker:
         """Replace the variables in all types, and hold lists and maps to one type of items."""
         waiting = [root]
         literals: list[Items | Entries] = []
+        formats: list[Call] = []
         exempt: set[int] = set()
         while waiting:
             node = waiting.pop()
             node.kind = celtype.substitute(self._bound, node.kind, to_dyn=True)
             below = node.children()
+            if isinstance(node, Call) and node.function == "format":
+                formats.append(node)
             if id(node) in exempt or (isinstance(node, Call) and node.function == "format"):
                 exempt.update(map(id, below))
             elif isinstance(node, Items | Entries):
@@ -80,6 +84,8 @@ class _Checker:
             waiting.extend(below)
         for literal in literals:
             _hold_to_one_type(literal)
+        for call in formats:
+            _hold_to_clauses(call)
 
     def _new(self) -> Type:
         self._free += 1
@@ -294,6 +300,15 @@ def _hold_to_one_type(node: Items | Entries) -> None:
         return
     _same([key for key, _ in node.entries], frozenset())
     _same([value for _, value in node.entries], node.optional)
+
+
+def _hold_to_clauses(node: Call) -> None:
+    """Refuse a literal text with clauses that do not fit its literal items."""
+    text, items = node.target, node.args[0]
+    if isinstance(text, Literal) and isinstance(text.value, str) and isinstance(items, Items):
+        problem = wording.problem_with(text.value, [item.kind.name for item in items.items])
+        if problem is not None:
+            raise Wrong(problem, node.at)
 
 
 def _same(nodes: list[Node], optional: frozenset[int]) -> None:

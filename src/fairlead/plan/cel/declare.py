@@ -27,7 +27,8 @@ class Overload(NamedTuple):
     variables: tuple[str, ...]
 
 
-_COMPARED: Final = ("bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration")
+_COMPARED: Final = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
+"""In the reference's order: a list of no known type is one of the first."""
 _NUMERIC: Final = ("int", "uint", "double")
 _SHORT: Final = {
     "timestamp": "google.protobuf.Timestamp",

@@ -14,7 +14,7 @@ from typing import Final
 from fairlead.plan.cel import attribute, calls, charge, descent, loop
 from fairlead.plan.cel.attribute import Chain, Step
 from fairlead.plan.cel.frame import FIRST_FREE, Run
-from fairlead.plan.cel.functions import table
+from fairlead.plan.cel.functions import operator, table
 from fairlead.plan.cel.macro import ACCU
 from fairlead.plan.cel.node import Call, Entries, Fold, Ident, Items, Literal, Node, Select
 from fairlead.plan.cel.problem import Wrong
@@ -144,9 +144,16 @@ class _Builder:
         constants = [plan.constant[0] for plan in plans if plan.constant is not None]
         if node.function in _PARSERS and len(constants) == len(plans):
             return Plan(function=calls.known_call(function, constants, cost, node.at))
-        if node.function in _ORDERS and plans[1].constant is not None and type(plans[1].constant[0]) is int:
+        if node.function in {"lowerAscii", "upperAscii", "trim"}:
+            return Plan(function=calls.rewritten(table.FUNCTIONS[overload], plans[0].run, node.at))
+        if node.function in _ORDERS and cost == 1 and plans[1].constant is not None and type(plans[1].constant[0]) is int:
             return Plan(function=calls.ordered_to_number(function, plans[0].run, plans[1].constant[0], node.at))
-        return Plan(function=calls.called(function, [plan.run for plan in plans], cost, node.at))
+        is_pattern = node.function == "format" or (
+            node.function in {"find", "findAll"} and plans[1].constant is not None
+        )
+        is_open = is_pattern or (not overload and node.function not in operator.BINARY)
+        runs = [plan.run for plan in plans]
+        return Plan(function=calls.called(function, runs, cost, node.at, is_open=is_open))
 
     def items(self, node: Items) -> _Building:
         """Plan a list."""

@@ -36,6 +36,11 @@ def _compare(left: Value, right: Value) -> int:
     return 0 if left == right else (-1 if left < right else 1)
 
 
+def _compare_amounts(one: Amount, other: Amount) -> int:
+    left, right = one.value, other.value
+    return 0 if left == right else (-1 if left < right else 1)
+
+
 def _is_integer(value: Amount) -> bool:
     return value.value.denominator == 1 and INT_MIN <= value.value <= INT_MAX
 
@@ -73,7 +78,7 @@ TABLE: Final[dict[str, Callable[..., Value]]] = {
     "quantity_sign": lambda value: _compare(value.value, 0),
     "quantity_is_greater_than": lambda one, other: one.value > other.value,
     "quantity_is_less_than": lambda one, other: one.value < other.value,
-    "quantity_compare_to": lambda one, other: _compare(one.value, other.value),
+    "quantity_compare_to": _compare_amounts,
     "quantity_get_float": lambda value: float(value.value),
     "quantity_get_int": _integer,
     "quantity_is_integer": _is_integer,

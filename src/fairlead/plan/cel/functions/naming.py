@@ -51,6 +51,8 @@ def _prefix_of(rule: Callable[[str], bool]) -> Callable[[str], bool]:
 
 
 def _bytes(text: str) -> bool:
+    if not text:
+        return False
     try:
         base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

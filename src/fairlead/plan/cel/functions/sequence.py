@@ -31,8 +31,16 @@ Items = tuple[Value, ...]
 _ORDERED: Final = frozenset({bool, int, UInt, float, str, bytes, Duration, Timestamp})
 
 
+def _order(one: Value, other: Value) -> int:
+    """As the reference: of two items that have no order, none is before the other."""
+    try:
+        return operator.compare(one, other)
+    except Failed:
+        return 0
+
+
 def _is_sorted(items: Items) -> bool:
-    return all(operator.compare(one, other) <= 0 for one, other in zip(items, items[1:], strict=False))
+    return all(_order(one, other) <= 0 for one, other in zip(items, items[1:], strict=False))
 
 
 def _sum(zero: Value) -> Callable[[Items], Value]:
@@ -45,7 +53,7 @@ def _extreme(sign: int) -> Callable[[Items], Value]:
             raise Failed(f"{'max' if sign > 0 else 'min'} called on empty list")
         found = items[0]
         for item in items:
-            if operator.compare(item, found) == sign:
+            if _order(item, found) == sign:
                 found = item
         return found
 
@@ -73,8 +81,7 @@ def _includes(holder: Value, wanted: Value) -> bool:
     return _is_equal(holder, wanted)
 
 
-def includes_of_1_36(holder: Value, wanted: Value) -> bool:
-    """Answer `includes` as Kubernetes 1.36 does: of a longer list it reads 48 items, then fails."""
+def _includes_of_1_36(holder: Value, wanted: Value) -> bool:
     if not isinstance(holder, tuple) or len(holder) <= _LONGEST_INCLUDED:
         return _includes(holder, wanted)
     if not _includes(holder[:_LONGEST_INCLUDED], wanted):
@@ -107,6 +114,14 @@ def _flatten(items: Items, depth: int = 1) -> Items:
 
 
 def _range(count: int) -> Items:
+    if count < 0:
+        raise Failed(f"lists.range: size must be non-negative, got {count}")
+    if count > MOST_ITEMS:
+        raise Failed(f"lists.range: size {count} exceeds maximum allowed ({MOST_ITEMS})")
+    return tuple(range(count))
+
+
+def _range_of_1_36(count: int) -> Items:
     if count > MOST_ITEMS:
         raise Spent
     return tuple(range(count))
@@ -145,7 +160,14 @@ def _set_contains(items: Items, wanted: Items) -> bool:
 
 
 def _intersects(items: Items, others: Items) -> bool:
-    return any(contains(others, item) for item in items)
+    return any(_has(others, item) for item in items)
+
+
+def _has(items: Items, wanted: Value) -> bool:
+    try:
+        return contains(items, wanted)
+    except Failed:
+        return False
 
 
 def _unwrapped(items: Items) -> Items:
@@ -217,3 +239,8 @@ TABLE: Final[dict[str, Callable[..., Value]]] = {
     "@mapInsert_map_key_value": _inserted,
     "@mapInsert_map_map": _merged,
 }
+OLD: Final[dict[str, Callable[..., Value]]] = {
+    "list_includes_dyn_dyn": _includes_of_1_36,
+    "lists_range": _range_of_1_36,
+}
+"""What Kubernetes 1.36 does otherwise: of a longer list, `includes` reads 48 items and then fails."""

@@ -19,3 +19,6 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Value]]] = {
     **wording.TABLE,
 }
 """By the ids of `declare`; the operators, which go by the kinds of their values alone, are in `operator`."""
+
+OLD_FUNCTIONS: Final[Mapping[str, Callable[..., Value]]] = {**FUNCTIONS, **sequence.OLD, **text.OLD}
+"""As Kubernetes 1.36 has them."""

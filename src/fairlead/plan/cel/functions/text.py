@@ -88,23 +88,37 @@ def _at(text: str, place: int) -> str:
 
 
 def _index(text: str, wanted: str, start: int = 0) -> int:
-    if not wanted:
-        return start
-    if not 0 <= start <= len(text):
+    if start < 0:
         raise Failed(f"index out of range: {start}")
-    return text.find(wanted, start)
+    if not wanted:
+        return min(start, len(text))
+    return text.find(wanted, start) if start < len(text) else -1
 
 
 def _last_index(text: str, wanted: str) -> int:
-    return text.rfind(wanted) if wanted else len(text)
+    return text.rfind(wanted)
 
 
 def _last_index_from(text: str, wanted: str, start: int) -> int:
-    if not wanted:
-        return start
-    if not 0 <= start <= len(text):
+    if start < 0:
         raise Failed(f"index out of range: {start}")
-    return text.rfind(wanted, 0, start + len(wanted))
+    if not wanted:
+        return min(start, len(text))
+    return text.rfind(wanted, 0, start + len(wanted)) if start < len(text) else -1
+
+
+def _index_of_1_36(text: str, wanted: str, start: int) -> int:
+    return start if not wanted else _index(text, wanted, _within(text, start))
+
+
+def _last_index_of_1_36(text: str, wanted: str, start: int) -> int:
+    return start if not wanted else _last_index_from(text, wanted, _within(text, start))
+
+
+def _within(text: str, start: int) -> int:
+    if not 0 <= start < len(text):
+        raise Failed(f"index out of range: {start}")
+    return start
 
 
 def _replace(text: str, wanted: str, other: str, count: int = -1) -> str:
@@ -168,3 +182,8 @@ TABLE: Final[dict[str, Callable[..., Value]]] = {
     "list_join": _joined,
     "list_join_string": _joined,
 }
+OLD: Final[dict[str, Callable[..., Value]]] = {
+    "string_index_of_string_int": _index_of_1_36,
+    "string_last_index_of_string_int": _last_index_of_1_36,
+}
+"""What Kubernetes 1.36 does otherwise."""

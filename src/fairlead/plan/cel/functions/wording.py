@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from fairlead.plan.cel.functions import clock, convert
@@ -47,6 +47,33 @@ def formatted(text: str, items: tuple[Value, ...]) -> str:
         if long > LONGEST:
             raise Spent
     return "".join([*parts, text[last:]])
+
+
+_ALLOWED: Final = {
+    "d": {"int", "uint"},
+    "f": {"double", "string"},
+    "e": {"double", "string"},
+    "b": {"int", "uint", "bool"},
+    "o": {"int", "uint"},
+    **dict.fromkeys("xX", {"int", "uint", "string", "bytes"}),
+    "s": {"list", "map", "int", "uint", "double", "bool", "string", "bytes", "type", "null_type"}
+    | {"google.protobuf.Timestamp", "google.protobuf.Duration"},
+}
+
+
+def problem_with(text: str, kinds: Sequence[str]) -> str | None:
+    """Return what is wrong with a literal text for literal items of these types; None: nothing."""
+    clauses = [clause for clause in _CLAUSE.finditer(text) if not clause[1]]
+    for place, clause in enumerate(clauses):
+        if place >= len(kinds):
+            return f"index {place} out of range"
+        if clause[3] not in _ALLOWED:
+            return f"unrecognized formatting clause {clause[3]!r}"
+        if kinds[place] != "dyn" and kinds[place] not in _ALLOWED[clause[3]]:
+            return f"clause %{clause[3]} cannot be used on {kinds[place]}"
+    if len(kinds) > len(clauses):
+        return f"too many arguments supplied to string.format (expected {len(clauses)}, got {len(kinds)})"
+    return None
 
 
 def _written(verb: str, digits: str | None, item: Value) -> str:
