@@ -7,13 +7,13 @@ Source: cel-go checker/checker.go and cel/validator.go (homogeneous literals), v
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Final
+from collections.abc import Callable, Generator
+from typing import Any, Final
 
 from fairlead.plan.cel import celtype, declare, descent
-from fairlead.plan.cel.functions import wording
 from fairlead.plan.cel.celtype import BOOL, DYN, INT, STRING, Bindings, Type
-from fairlead.plan.cel.node import Call, Entries, Fold, Ident, Items, Literal, Node, Select
+from fairlead.plan.cel.functions import wording
+from fairlead.plan.cel.grammar.node import Call, Entries, Fold, Ident, Items, Literal, Node, Select
 from fairlead.plan.cel.problem import Wrong, shown
 from fairlead.plan.cel.value import TypeValue, UInt
 
@@ -61,7 +61,12 @@ class _Checker:
 
     def visit(self, node: Node) -> _Checking:
         """Return the node's type, once the nodes below it have theirs."""
-        found = yield from _VISITS[type(node)](self, node)
+        if isinstance(node, Literal):
+            found = _LITERALS[type(node.value)]
+        elif isinstance(node, Ident):
+            found = self._ident(node)
+        else:
+            found = yield from _VISITS[type(node)](self, node)
         node.kind = found
         return found
 
@@ -101,12 +106,7 @@ class _Checker:
     def _known(self, kind: Type) -> Type:
         return celtype.substitute(self._bound, kind)
 
-    def literal(self, node: Literal) -> _Checking:
-        """Check a constant."""
-        return _LITERALS[type(node.value)]
-        yield
-
-    def ident(self, node: Ident) -> _Checking:
+    def _ident(self, node: Ident) -> Type:
         """Check a name: of a variable of a macro, of the device, or of a type."""
         found = self._variable(node.name)
         if found is None:
@@ -115,7 +115,6 @@ class _Checker:
                 raise Wrong(f"undeclared reference to {shown(node.name)}", node.at)
             node.constant = TypeValue(found.params[0].name)
         return found
-        yield
 
     def _variable(self, name: str) -> Type | None:
         for scope in reversed(self._scopes):
@@ -162,7 +161,7 @@ class _Checker:
             return self._known(self._field(node, operand, str(getattr(field, "value", "")), optional=True))
         kinds = []
         for arg in node.args:
-            kinds.append((yield arg))
+            kinds.append((yield arg))  # noqa: PERF401  a comprehension cannot yield
         if node.target is not None:
             prefix = _dotted(node.target)
             whole = f"{prefix}.{node.function}"
@@ -274,9 +273,7 @@ class _Checker:
         return {node.variable: first, node.variable2: second} if node.variable2 else {node.variable: first}
 
 
-_VISITS: Final[dict[type, object]] = {
-    Literal: _Checker.literal,
-    Ident: _Checker.ident,
+_VISITS: Final[dict[type, Callable[[_Checker, Any], _Checking]]] = {
     Select: _Checker.select,
     Call: _Checker.call,
     Items: _Checker.items,
@@ -312,11 +309,7 @@ def _hold_to_clauses(node: Call) -> None:
 
 
 def _same(nodes: list[Node], optional: frozenset[int]) -> None:
-    kinds = [
-        celtype.unwrapped(node.kind)[0] if place in optional else node.kind for place, node in enumerate(nodes)
-    ]
+    kinds = [celtype.unwrapped(node.kind)[0] if place in optional else node.kind for place, node in enumerate(nodes)]
     for node, kind in zip(nodes, kinds, strict=True):
         if kind != kinds[0]:
             raise Wrong(f"expected type '{kinds[0]}' but found '{kind}'", node.at)
-
-

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairlead import errors
-from fairlead.plan.cel import celtype, check, estimate, node, parser, problem, program
-from fairlead.plan.cel.charge import LIMIT
+from fairlead.plan.cel import celtype, check, estimate, problem
 from fairlead.plan.cel.device import DeviceView
-from fairlead.plan.cel.frame import COST
+from fairlead.plan.cel.grammar import node, parser
+from fairlead.plan.cel.running import program
+from fairlead.plan.cel.running.charge import LIMIT
+from fairlead.plan.cel.running.frame import COST, Frame
 from fairlead.plan.cel.value import Failed, Spent, Value, name_of
 
 LONGEST: Final = 10 * 1024
@@ -42,12 +44,12 @@ class Selector:
         self.text = text
         self.release = release
         self._run = made.run
-        self._blank = [None] * made.places
+        self._blank: Frame = [None] * made.places
         self._estimate = estimated
 
     def matches(self, device: DeviceView) -> bool:
         """Return whether it selects a device. Raises: CELError (`CELFailed`, `CELCost`)."""
-        frame = [0, device, *self._blank]
+        frame: Frame = [0, device, *self._blank]
         try:
             value = self._run(frame)
         except (Failed, Spent, RecursionError) as error:
@@ -60,8 +62,8 @@ class Selector:
         raise problem.failed(self.text, message, -1)
 
     def evaluate(self, device: DeviceView) -> Evaluation:
-        """Return the value for a device, of whatever type, and its cost. Raises: CELError, with `cost` in its context."""
-        frame = [0, device, *self._blank]
+        """Return the value for a device, of any type, and its cost. Raises: CELError, its `cost` in the context."""
+        frame: Frame = [0, device, *self._blank]
         try:
             value = self._run(frame)
         except (Failed, Spent, RecursionError) as error:

@@ -10,7 +10,7 @@ Answer = TypeVar("Answer")
 
 
 def descend(visit: Callable[[Asked], Generator[Asked, Answer, Answer]], start: Asked) -> Answer:
-    """Return what `visit` returns for the start; each thing that a visit yields is visited, and the answer sent back."""
+    """Return what `visit` returns for the start; what a visit yields is visited, and the answer sent back."""
     stack = [visit(start)]
     answer: Answer | None = None
     while True:

@@ -9,20 +9,22 @@ Source: cel-go checker/cost.go; apiserver pkg/cel/library/cost.go; dynamic-resou
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Generator
+from typing import Any, Final, NamedTuple
 
 from fairlead.plan.cel import celtype, descent, estimatecall
 from fairlead.plan.cel.celtype import Type
 from fairlead.plan.cel.estimatecall import MANY, UNKNOWN, Known, Size
-from fairlead.plan.cel.macro import ACCU
-from fairlead.plan.cel.node import Call, Entries, Fold, Ident, Items, Literal, Node, Select
+from fairlead.plan.cel.grammar.macro import ACCU
+from fairlead.plan.cel.grammar.node import Call, Entries, Fold, Ident, Items, Literal, Node, Select
 
 _Costing = Generator[Node, Size, Size]
 Path = tuple[str, ...]
 _NOTHING: Final = Size(0, 0)
 _ONE: Final = Size(1, 1)
-_SCALARS: Final = frozenset({celtype.BOOL, celtype.DOUBLE, celtype.DURATION, celtype.INT, celtype.TIMESTAMP, celtype.UINT})
+_SCALARS: Final = frozenset(
+    {celtype.BOOL, celtype.DOUBLE, celtype.DURATION, celtype.INT, celtype.TIMESTAMP, celtype.UINT}
+)
 _NAMES, _DOMAIN, _IDENTIFIER, _VALUE = 32, 63, 32, 64
 """Of a device: names, and characters of a domain (the driver is one), of an id, of a value."""
 
@@ -107,20 +109,16 @@ class _Coster:
 
     def visit(self, node: Node) -> _Costing:
         """Return what a node costs, asking for the costs of the nodes below it."""
+        if isinstance(node, Literal):
+            return _NOTHING
+        if isinstance(node, Ident):
+            return self._ident(node)
         return (yield from _VISITS[type(node)](self, node))
 
-    def literal(self, node: Literal) -> _Costing:
-        """Return what a constant costs."""
-        del node
-        return _NOTHING
-        yield
-
-    def ident(self, node: Ident) -> _Costing:
-        """Return what reading a variable costs."""
+    def _ident(self, node: Ident) -> Size:
         local = self._local(node)
         self._paths[node] = local.path if local else (node.name,)
         return _ONE
-        yield
 
     def _local(self, node: Node) -> _Local | None:
         stack = self._locals.get(node.name) if isinstance(node, Ident) else None
@@ -147,7 +145,7 @@ class _Coster:
         """Return what a call costs, and keep the size of what it returns."""
         costs = []
         for arg in node.args:
-            costs.append((yield arg))
+            costs.append((yield arg))  # noqa: PERF401  a comprehension cannot yield
         if node.function == "dyn":
             self._copy(node, node.args[0])
             return costs[0].plus(_ONE)
@@ -302,9 +300,7 @@ class _Coster:
         return local.size if local else None
 
 
-_VISITS: Final = {
-    Literal: _Coster.literal,
-    Ident: _Coster.ident,
+_VISITS: Final[dict[type, Callable[[_Coster, Any], _Costing]]] = {
     Select: _Coster.select,
     Call: _Coster.call,
     Items: _Coster.items,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from fairlead.plan.cel.celtype import Type
-from fairlead.plan.cel.charge import OLD_RELEASE
+from fairlead.plan.cel.running.charge import OLD_RELEASE
 from fairlead.plan.cel.value import Value
 
 MANY: Final = 2**64 - 1
@@ -74,9 +74,7 @@ Estimated = tuple[Size, Size | None]
 _Estimator = Callable[[Known | None, list[Known]], Estimated | None]
 
 
-def estimated(
-    function: str, overload: str, target: Known | None, args: list[Known], release: str
-) -> Estimated | None:
+def estimated(function: str, overload: str, target: Known | None, args: list[Known], release: str) -> Estimated | None:
     """Return cost and size of a call by what the libraries say of it; None: they say nothing."""
     by_overload = _BY_OVERLOAD.get(overload)
     if by_overload is not None:
@@ -180,7 +178,7 @@ def _found(target: Known | None, args: list[Known]) -> Estimated | None:
 
 
 def _pattern(text: Known, pattern: Known) -> Size:
-    return text.size.plus(_ONE).scaled(0.1).times(pattern.size.scaled(0.25))
+    return _searched(text.size, pattern.size)
 
 
 def _validated(_target: Known | None, args: list[Known]) -> Estimated | None:
@@ -301,9 +299,35 @@ _BY_FUNCTION: Final[dict[str, _Estimator]] = {
     "_==_": _equal,
 }
 _FIXED: Final = frozenset(
-    "masked prefixLength family isUnspecified isLoopback isLinkLocalMulticast isLinkLocalUnicast isGlobalUnicast "
-    "format.named sign asInteger isInteger asApproximateFloat isGreaterThan isLessThan compareTo add sub major minor "
-    "patch getScheme getHostname getHost getPort getEscapedPath getQuery".split()
+    [
+        "masked",
+        "prefixLength",
+        "family",
+        "isUnspecified",
+        "isLoopback",
+        "isLinkLocalMulticast",
+        "isLinkLocalUnicast",
+        "isGlobalUnicast",
+        "format.named",
+        "sign",
+        "asInteger",
+        "isInteger",
+        "asApproximateFloat",
+        "isGreaterThan",
+        "isLessThan",
+        "compareTo",
+        "add",
+        "sub",
+        "major",
+        "minor",
+        "patch",
+        "getScheme",
+        "getHostname",
+        "getHost",
+        "getPort",
+        "getEscapedPath",
+        "getQuery",
+    ]
 )
 _COMPARISONS: Final = frozenset(
     {"equals", "not_equals"}
@@ -330,21 +354,24 @@ def standard(overload: str, target: Known | None, args: list[Known], release: st
 
 def _text(overload: str, target: Known | None, sizes: list[Size], release: str) -> Estimated | None:
     if overload == "in_list":
-        return sizes[1].scaled(1), None
+        return sizes[1], None
     if overload == "matches" and release != OLD_RELEASE:
-        return sizes[0].plus(_ONE).scaled(0.1).times(sizes[1].scaled(0.25)), None
+        return _searched(sizes[0], sizes[1]), None
     if target is None:
         return _converted(overload, sizes)
     own = target.computed or UNKNOWN
-    if overload == "string_format":
-        return own.scaled(0.1), None
-    if overload in {"starts_with_string", "ends_with_string"}:
-        return sizes[0].scaled(0.1), None
-    if overload == "matches_string":
-        return own.plus(_ONE).scaled(0.1).times(sizes[0].scaled(0.25)), None
-    if overload == "contains_string":
-        return own.scaled(0.1).times(sizes[0].scaled(0.1)), None
-    return None
+    costs: dict[str, Callable[[], Size]] = {
+        "string_format": lambda: own.scaled(0.1),
+        "starts_with_string": lambda: sizes[0].scaled(0.1),
+        "ends_with_string": lambda: sizes[0].scaled(0.1),
+        "matches_string": lambda: _searched(own, sizes[0]),
+        "contains_string": lambda: own.scaled(0.1).times(sizes[0].scaled(0.1)),
+    }
+    return (costs[overload](), None) if overload in costs else None
+
+
+def _searched(text: Size, pattern: Size) -> Size:
+    return text.plus(_ONE).scaled(0.1).times(pattern.scaled(0.25))
 
 
 def _converted(overload: str, sizes: list[Size]) -> Estimated | None:

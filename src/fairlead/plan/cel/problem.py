@@ -14,7 +14,7 @@ class CELError(errors.RequestError):
     """An expression could not be evaluated for a device: Kubernetes then gives the pod no device at all."""
 
 
-class Wrong(Exception):  # noqa: N818  becomes errors.Invalid at the door, which knows the text
+class Wrong(Exception):
     """An expression is no CEL, at an offset of its text."""
 
     def __init__(self, message: str, at: int) -> None:

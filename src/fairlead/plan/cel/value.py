@@ -27,7 +27,7 @@ MOST_ITEMS: Final = 1_000_000
 """Items of a list: concatenation costs 1 whatever the size, so a doubling would never end by its cost."""
 
 
-class Failed(Exception):  # noqa: N818  an error of CEL's, which `||` may still absorb
+class Failed(Exception):
     """An evaluation went wrong at an offset of the text."""
 
     def __init__(self, message: str, at: int = -1) -> None:
@@ -36,7 +36,7 @@ class Failed(Exception):  # noqa: N818  an error of CEL's, which `||` may still 
         self.at = at
 
 
-class Spent(Exception):  # noqa: N818  no error of CEL's: nothing absorbs it
+class Spent(Exception):
     """An evaluation reached a limit: of cost, size or depth."""
 
     def __init__(self, message: str = "operation cancelled: actual cost limit exceeded") -> None:

@@ -11,7 +11,18 @@ from fairlead.plan.cel.celtype import Type
 
 _A: Final = 'device.attributes["d.com"]'
 _C: Final = 'device.capacity["d.com"]'
-_TEXTS: Final = ("''", "'fish'", "'Fish and chips'", "'a,b,c'", "'d.com'", "'é∞x'", "'1.2.3'", "'x'", "r'a.b'", "'  pad '")
+_TEXTS: Final = (
+    "''",
+    "'fish'",
+    "'Fish and chips'",
+    "'a,b,c'",
+    "'d.com'",
+    "'é∞x'",
+    "'1.2.3'",
+    "'x'",
+    "r'a.b'",
+    "'  pad '",
+)
 _LEAVES: Final[Mapping[str, tuple[str, ...]]] = {
     "bool": ("true", "false", f"{_A}.flag", "device.allowMultipleAllocations", f"has({_A}.text)", f"has({_A}.zz)"),
     "int": ("0", "1", "2", "-3", "9223372036854775807", "-9223372036854775808", f"{_A}.count", f"{_A}.missing"),
@@ -27,11 +38,22 @@ _LEAVES: Final[Mapping[str, tuple[str, ...]]] = {
     "net.IP": ("ip('10.1.2.3')", "ip('fe80::1')"),
     "net.CIDR": ("cidr('10.0.0.0/8')", "cidr('fe80::/10')"),
     "kubernetes.NamedFormat": ("format.dns1123Label()", "format.uuid()"),
-    "dyn": (f"{_A}.text", f"{_A}.count", f"{_A}.flag", f"{_A}.version", f"{_A}.numbers", "dyn(1)", "dyn('a')", f"{_A}.zz"),
+    "dyn": (
+        f"{_A}.text",
+        f"{_A}.count",
+        f"{_A}.flag",
+        f"{_A}.version",
+        f"{_A}.numbers",
+        "dyn(1)",
+        "dyn('a')",
+        f"{_A}.zz",
+    ),
     "null_type": ("null",),
 }
 _SCALARS: Final = ("bool", "int", "uint", "double", "string", "int", "string")
-_OPERATORS: Final = {f"_{sign}_": sign for sign in ("==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "&&", "||")}
+_OPERATORS: Final = {
+    f"_{sign}_": sign for sign in ("==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "&&", "||")
+}
 _UNARY: Final = {"!_": "!", "-_": "-"}
 _DEEPEST: Final = 4
 
@@ -75,7 +97,9 @@ class Generator:
             return self._list(kind, depth)
         if kind.name == "map":
             count = self._random.randrange(3)
-            keys = self._random.sample(["'a'", "'b'", "'c'"] if kind.params[0].name == "string" else ["1", "2", "3"], count)
+            keys = self._random.sample(
+                ["'a'", "'b'", "'c'"] if kind.params[0].name == "string" else ["1", "2", "3"], count
+            )
             return "{" + ", ".join(f"{key}: {self._of(kind.params[1], depth + 2)}" for key in keys) + "}"
         if kind.name == "optional_type":
             return self._random.choice(("optional.none()", f"optional.of({self._of(kind.params[0], depth + 1)})"))
@@ -89,7 +113,9 @@ class Generator:
         inner = kind.params[0] if kind.params[0].name[0] != "$" else Type(self._random.choice(_SCALARS))
         count = self._random.randrange(4)
         simple = self._random.random() < 0.5
-        return "[" + ", ".join(self._leaf(inner, 9) if simple else self._of(inner, depth + 2) for _ in range(count)) + "]"
+        return (
+            "[" + ", ".join(self._leaf(inner, 9) if simple else self._of(inner, depth + 2) for _ in range(count)) + "]"
+        )
 
     def _call(self, kind: Type, depth: int) -> str:
         one = self._random.choice(self._by_result.get(kind.name, []) or self._by_result["bool"])

@@ -55,7 +55,7 @@ def _plus(value: Amount, more: Fraction | int) -> Amount:
     return Amount(value.value + more, value.form)
 
 
-def parse_semver(text: str, normalize: bool = False) -> semver.Semver:  # noqa: FBT001,FBT002  as the function of CEL
+def parse_semver(text: str, normalize: bool = False) -> semver.Semver:
     """Return the version that a text is. Raises: Failed."""
     found = _semver(text, normalize)
     if found is None:
@@ -63,12 +63,12 @@ def parse_semver(text: str, normalize: bool = False) -> semver.Semver:  # noqa: 
     return found
 
 
-def _semver(text: str, normalize: bool = False) -> semver.Semver | None:  # noqa: FBT001,FBT002  as above
+def _semver(text: str, normalize: bool = False) -> semver.Semver | None:
     said = semver.normalized(text) if normalize else text
     return None if said is None else semver.parse(said)
 
 
-def _is_semver(text: str, normalize: bool = False) -> bool:  # noqa: FBT001,FBT002  as above
+def _is_semver(text: str, normalize: bool = False) -> bool:
     return _semver(text, normalize) is not None
 
 

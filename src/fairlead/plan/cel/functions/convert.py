@@ -133,6 +133,6 @@ TABLE: Final[dict[str, Callable[..., Value]]] = {
     "int64_to_timestamp": lambda value: operator.moment(value * 10**9),
     "string_to_timestamp": clock.parse_moment,
     "double_to_uint64": _double_to_uint,
-    "int64_to_uint64": lambda value: operator.unsigned(value),
+    "int64_to_uint64": operator.unsigned,
     "string_to_uint64": _unsigned,
 }

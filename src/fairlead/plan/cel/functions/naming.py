@@ -22,7 +22,9 @@ _LABEL_SHAPE: Final = re.compile(_LABEL, re.ASCII)
 _SUBDOMAIN_SHAPE: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
 _LABEL_1035_SHAPE: Final = re.compile(r"[a-z](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
 _PART_SHAPE: Final = re.compile(_PART, re.ASCII)
-_UUID_SHAPE: Final = re.compile(r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}", re.ASCII)
+_UUID_SHAPE: Final = re.compile(
+    r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}", re.ASCII
+)
 
 
 def _label(text: str) -> bool:
@@ -85,7 +87,7 @@ _RULES: Final[dict[str, Callable[[str], bool]]] = {
     "dns1123SubdomainPrefix": _prefix_of(_subdomain),
     "dns1035LabelPrefix": _prefix_of(_label_1035),
     "labelValue": lambda text: not text or _part(text),
-    "uri": lambda text: network.TABLE["is_url_string"](text),
+    "uri": network.TABLE["is_url_string"],
     "uuid": lambda text: _UUID_SHAPE.fullmatch(text) is not None,
     "byte": _bytes,
     "date": _date,

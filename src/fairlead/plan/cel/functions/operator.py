@@ -145,8 +145,10 @@ def compare(left: Value, right: Value) -> int:
     """Return -1, 0 or 1; numbers are ordered across their types. Raises: Failed where the types have no order."""
     kind, other = type(left), type(right)
     if kind in _NUMBERS and other in _NUMBERS:
-        if left != left or right != right:
+        if math.isnan(left) or math.isnan(right):
             raise Failed("NaN values cannot be ordered")
+        if float in (kind, other):
+            left, right = float(left), float(right)  # as the reference, though large integers lose their last digits
     elif kind is not other or kind not in _ORDERED:
         raise Failed(NO_OVERLOAD)
     if left == right:

@@ -6,6 +6,7 @@ Source: apiserver pkg/cel/library/lists.go; cel-go ext/lists.go (version 3), ext
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Final
 
@@ -40,7 +41,7 @@ def _order(one: Value, other: Value) -> int:
 
 
 def _is_sorted(items: Items) -> bool:
-    return all(_order(one, other) <= 0 for one, other in zip(items, items[1:], strict=False))
+    return all(_order(one, other) <= 0 for one, other in itertools.pairwise(items))
 
 
 def _sum(zero: Value) -> Callable[[Items], Value]:

@@ -16,10 +16,21 @@ from fairlead.plan.cel.value import INT_MAX, LONGEST, Failed, Spent, Value
 _UPPER: Final = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
 _LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _BLANKS: Final = (
-    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
 )
 _QUOTED: Final = str.maketrans(
-    {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"'}
+    {
+        "\a": "\\a",
+        "\b": "\\b",
+        "\f": "\\f",
+        "\n": "\\n",
+        "\r": "\\r",
+        "\t": "\\t",
+        "\v": "\\v",
+        "\\": "\\\\",
+        '"': '\\"',
+    }
 )
 _REGEX_MEMORY: Final = 8 << 20
 _LONGEST_KNOWN, _MOST_KNOWN = 64, 256
@@ -27,10 +38,10 @@ _LONGEST_KNOWN, _MOST_KNOWN = 64, 256
 
 
 @functools.lru_cache(maxsize=1024)
-def regex(pattern: str) -> Any:  # noqa: ANN401  the library has no types
+def regex(pattern: str) -> Any:
     """Return a compiled regular expression. Raises: Failed where RE2 does not read it."""
     # Loaded where the first selector has one: a wheel of 0.6 MB that a client does without.
-    import re2
+    import re2  # type: ignore[import-not-found,import-untyped,unused-ignore]  # ships no types
 
     options = re2.Options()
     options.log_errors = False
@@ -108,17 +119,11 @@ def _last_index_from(text: str, wanted: str, start: int) -> int:
 
 
 def _index_of_1_36(text: str, wanted: str, start: int) -> int:
-    return start if not wanted else _index(text, wanted, _within(text, start))
+    return _index(text, wanted, start) if wanted else start
 
 
 def _last_index_of_1_36(text: str, wanted: str, start: int) -> int:
-    return start if not wanted else _last_index_from(text, wanted, _within(text, start))
-
-
-def _within(text: str, start: int) -> int:
-    if not 0 <= start < len(text):
-        raise Failed(f"index out of range: {start}")
-    return start
+    return _last_index_from(text, wanted, start) if wanted else start
 
 
 def _replace(text: str, wanted: str, other: str, count: int = -1) -> str:

@@ -55,7 +55,8 @@ _ALLOWED: Final = {
     "e": {"double", "string"},
     "b": {"int", "uint", "bool"},
     "o": {"int", "uint"},
-    **dict.fromkeys("xX", {"int", "uint", "string", "bytes"}),
+    "x": {"int", "uint", "string", "bytes"},
+    "X": {"int", "uint", "string", "bytes"},
     "s": {"list", "map", "int", "uint", "double", "bool", "string", "bytes", "type", "null_type"}
     | {"google.protobuf.Timestamp", "google.protobuf.Duration"},
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from fairlead.plan.cel.charge import LIMIT
+from fairlead.plan.cel.running.charge import LIMIT
 from fairlead.plan.cel.value import Spent, Value
 
 Frame = list[Any]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from fairlead.plan.cel.node import Call, Entries, Fold, Ident, Items, Literal, Node, Select, count
+from fairlead.plan.cel.grammar.node import Call, Entries, Fold, Ident, Items, Literal, Node, Select, count
 from fairlead.plan.cel.problem import Wrong, shown
 
 ACCU: Final = "@result"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from fairlead.plan.cel.frame import COST, DEVICE, Frame, Run
 from fairlead.plan.cel.problem import shown
+from fairlead.plan.cel.running.frame import COST, DEVICE, Frame, Run
 from fairlead.plan.cel.value import NO_OVERLOAD, NONE, DomainMap, Failed, Optional, UInt, Value, to_key
 
 
@@ -176,7 +176,9 @@ def _looked_up(frame: Frame, step: Step, holder: Value) -> Value:
         raise Failed(error.message, step.at) from None
     if found is _MISSING:
         said = shown(key)[1:-1] if isinstance(key, str) else str(key)
-        raise Failed(f"no such key: {said}" if not isinstance(holder, tuple) else f"index out of bounds: {said}", step.at)
+        raise Failed(
+            f"no such key: {said}" if not isinstance(holder, tuple) else f"index out of bounds: {said}", step.at
+        )
     return found
 
 

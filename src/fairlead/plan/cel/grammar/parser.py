@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final
 
-from fairlead.plan.cel import descent, lexer, macro
-from fairlead.plan.cel.node import Call, Entries, Ident, Items, Literal, Node, Select
+from fairlead.plan.cel import descent
+from fairlead.plan.cel.grammar import lexer, macro
+from fairlead.plan.cel.grammar.node import Call, Entries, Ident, Items, Literal, Node, Select
 from fairlead.plan.cel.problem import Wrong, shown
 
 _DEEPEST: Final = 250
@@ -23,7 +24,25 @@ _OPERATORS: Final = {
 }
 _POWER: Final = {**dict.fromkeys(_RELATIONS, 1), **dict.fromkeys(_SUMS, 2), **dict.fromkeys(_PRODUCTS, 3)}
 _RESERVED: Final = frozenset(
-    "as break const continue else for function if import let loop package namespace return var void while".split()
+    [
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    ]
 )
 
 
@@ -144,7 +163,7 @@ class _Parser:
     def _index(self, node: Node) -> _Reading:
         at = self._take("[").at
         function = "_[?_]" if self._has("?") else "_[_]"
-        index = (yield "expression")
+        index = yield "expression"
         self._take("]")
         return Call(at, function, [node, index])
 
@@ -170,7 +189,7 @@ class _Parser:
             said = self._take("number")
             return Literal(token.at, lexer.number(said.text, token.at, is_negative=is_negative))
         if self._has("("):
-            inner = (yield "expression")
+            inner = yield "expression"
             self._take(")")
             return inner
         if self._has("["):
@@ -219,7 +238,7 @@ class _Parser:
         while not self._has("}"):
             if self._has("?"):
                 optional.add(len(entries))
-            key = (yield "expression")
+            key = yield "expression"
             self._take(":")
             entries.append((key, (yield "expression")))
             if not self._has(","):

@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 import operator as python_operator
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
-from fairlead.plan.cel import celtype, charge, declare
+from fairlead.plan.cel import celtype, declare
 from fairlead.plan.cel.celtype import Type
-from fairlead.plan.cel.frame import COST, Frame, Run, spend
 from fairlead.plan.cel.functions import operator, table
 from fairlead.plan.cel.functions import text as text_functions
-from fairlead.plan.cel.node import Call
+from fairlead.plan.cel.grammar.node import Call
+from fairlead.plan.cel.running import charge
+from fairlead.plan.cel.running.frame import COST, Frame, Run, spend
 from fairlead.plan.cel.semver import Semver
 from fairlead.plan.cel.value import (
     NO_OVERLOAD,
@@ -43,7 +44,7 @@ from fairlead.plan.cel.value import (
 )
 
 Function = Callable[..., Value]
-_CLASSES: Final[dict[str, frozenset[type]]] = {
+_CLASSES: Final[dict[str, frozenset[type[Any]]]] = {
     "bool": frozenset({bool}),
     "int": frozenset({int}),
     "uint": frozenset({UInt}),
@@ -52,7 +53,7 @@ _CLASSES: Final[dict[str, frozenset[type]]] = {
     "bytes": frozenset({bytes}),
     "null_type": frozenset({type(None)}),
     "list": frozenset({tuple}),
-    "map": frozenset({dict, DomainMap}),
+    "map": frozenset[type[Any]]((dict, DomainMap)),
     "type": frozenset({TypeValue}),
     "optional_type": frozenset({Optional}),
     "google.protobuf.Duration": frozenset({Duration}),
@@ -64,8 +65,9 @@ _CLASSES: Final[dict[str, frozenset[type]]] = {
     "net.IP": frozenset({Address}),
     "net.CIDR": frozenset({Network}),
 }
+UNGUARDED: Final = frozenset({"flatten", "sort", "@sortByAssociatedKeys"})
 _ANY_LIST: Final = celtype.list_of(celtype.DYN)
-_ALL: Final = frozenset[type]().union(*_CLASSES.values())
+_ALL: Final = frozenset[type[Any]]().union(*_CLASSES.values())
 
 
 def constant(value: Value) -> Run:
@@ -78,7 +80,7 @@ def constant(value: Value) -> Run:
 
 
 def function_of(node: Call, release: str) -> Function:
-    """Return what applies a call to values: an operator's, or that of the first overload whose types the values have."""
+    """Return what applies a call to values: an operator's, or that of the first overload that fits them."""
     name, count = node.function, len(node.operands())
     if count == 2 and name in operator.BINARY:
         return operator.BINARY[name]
@@ -88,9 +90,10 @@ def function_of(node: Call, release: str) -> Function:
         return equals if name == "_==_" else differs
     functions = table.OLD_FUNCTIONS if release == charge.OLD_RELEASE else table.FUNCTIONS
     found = [(declare.overload(one), functions.get(one, _missing)) for one in node.overloads]
-    if name == "flatten":
-        # The reference looks at no types here, so that a flat list is as good as a list of lists.
-        found = [(one._replace(args=(_ANY_LIST, *one.args[1:])), apply) for one, apply in found]
+    if name in UNGUARDED:
+        # The reference looks at no items here: a flat list is as good as a list of lists.
+        lists = [tuple(_ANY_LIST if arg.name == "list" else arg for arg in one.args) for one, _ in found]
+        return _dispatched([(args, apply) for args, (_, apply) in zip(lists, found, strict=True)])
     return _dispatched([(one.args, apply) for one, apply in found])
 
 
@@ -407,7 +410,7 @@ def logic(terms: list[Run], at: int, *, end: bool) -> Run:
     return run
 
 
-def _undone(frame: Frame, second: Run, error: Failed, end: bool) -> Value:  # noqa: FBT001  as above
+def _undone(frame: Frame, second: Run, error: Failed, end: bool) -> Value:
     try:
         found = second(frame)
     except Failed:

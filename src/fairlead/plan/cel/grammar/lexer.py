@@ -31,9 +31,7 @@ _TOKEN: Final = re.compile(
     |(?P<op>==|!=|<=|>=|&&|\|\||[-+*/%!<>?:.,()\[\]{}])""",
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
-_RAW: Final = re.compile(
-    r"([rR][bB]?|[bB][rR])(\"{3}(?s:.)*?\"{3}|'{3}(?s:.)*?'{3}|\"[^\"\r\n]*\"|'[^'\r\n]*')"
-)
+_RAW: Final = re.compile(r"([rR][bB]?|[bB][rR])(\"{3}(?s:.)*?\"{3}|'{3}(?s:.)*?'{3}|\"[^\"\r\n]*\"|'[^'\r\n]*')")
 _WORDS: Final = {"true": True, "false": False, "null": None}
 _ESCAPE: Final = re.compile(
     r"\\(?:([abfnrtv\\?\"'`])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.?))",

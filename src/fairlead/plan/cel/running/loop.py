@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from fairlead.plan.cel.charge import LIMIT
-from fairlead.plan.cel.frame import COST, PENDING, Frame, Run
+from fairlead.plan.cel.running.charge import LIMIT
+from fairlead.plan.cel.running.frame import COST, PENDING, Frame, Run
 from fairlead.plan.cel.value import NO_OVERLOAD, Failed, Spent, Value, from_key, go_name_of
 
 _CONDITION_COSTS: Final = {True: 2, False: 3}
@@ -57,14 +57,15 @@ def quantifier(over: Run, test: Run, places: tuple[int, int], at: int, *, is_all
     return run
 
 
-def _joined(frame: Frame, test: Run, so_far: Value, end: bool, at: int) -> Value:  # noqa: FBT001  a round's state
+def _joined(frame: Frame, test: Run, so_far: Value, end: bool, at: int) -> Value:
     """Return the value so far with one more term, as `&&` or `||` has it."""
     try:
         found = test(frame)
-        if type(found) is not bool:
-            raise Failed(NO_OVERLOAD, at)
     except Failed as error:
-        return so_far if isinstance(so_far, Failed) else error
+        found = error
+    if type(found) is not bool:
+        problem = found if isinstance(found, Failed) else Failed(NO_OVERLOAD, at)
+        return so_far if isinstance(so_far, Failed) else problem
     return end if found is end else so_far
 
 

@@ -7,17 +7,18 @@ Source: cel-go interpreter/planner.go and decorators.go, v0.29.2.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from fairlead.plan.cel import attribute, calls, charge, descent, loop
-from fairlead.plan.cel.attribute import Chain, Step
-from fairlead.plan.cel.frame import FIRST_FREE, Run
-from fairlead.plan.cel.functions import operator, table
-from fairlead.plan.cel.macro import ACCU
-from fairlead.plan.cel.node import Call, Entries, Fold, Ident, Items, Literal, Node, Select
+from fairlead.plan.cel import descent
+from fairlead.plan.cel.functions import operator, table, text
+from fairlead.plan.cel.grammar.macro import ACCU
+from fairlead.plan.cel.grammar.node import Call, Entries, Fold, Ident, Items, Literal, Node, Select
 from fairlead.plan.cel.problem import Wrong
+from fairlead.plan.cel.running import attribute, calls, charge, loop
+from fairlead.plan.cel.running.attribute import Chain, Step
+from fairlead.plan.cel.running.frame import FIRST_FREE, Run
 from fairlead.plan.cel.value import Failed, UInt, Value, to_key
 
 _Building = Generator[Node, "Plan", "Plan"]
@@ -27,6 +28,7 @@ _CONVERSIONS: Final = frozenset(
 _PARSERS: Final = frozenset(
     {"quantity", "isQuantity", "semver", "isSemver", "ip", "isIP", "cidr", "isCIDR", "url", "isURL", "format.named"}
 )
+_PATTERNS: Final = frozenset({"matches", "find", "findAll"})
 _ORDERS: Final = frozenset({"_<_", "_<=_", "_>_", "_>=_"})
 _LITERAL_KINDS: Final = frozenset({bool, int, UInt, float, str})
 
@@ -73,26 +75,23 @@ class _Builder:
 
     def visit(self, node: Node) -> _Building:
         """Return the node's plan, asking for those of the nodes below it."""
+        if isinstance(node, Literal):
+            return Plan(constant=(node.value,))
+        if isinstance(node, Ident):
+            return self._ident(node)
         return (yield from _VISITS[type(node)](self, node))
 
     def _place(self) -> int:
         self.places += 1
         return FIRST_FREE + self.places - 1
 
-    def literal(self, node: Literal) -> _Building:
-        """Plan a constant."""
-        return Plan(constant=(node.value,))
-        yield
-
-    def ident(self, node: Ident) -> _Building:
-        """Plan a variable."""
+    def _ident(self, node: Ident) -> Plan:
         if node.constant is not None:
             return Plan(constant=(node.constant,))
         for scope in reversed(self._scopes):
             if node.name in scope:
                 return scope[node.name]
         return Plan(chain=Chain(node.at, is_device=True))
-        yield
 
     def select(self, node: Select) -> _Building:
         """Plan a field."""
@@ -113,15 +112,13 @@ class _Builder:
             return Plan(function=loop.appended(self._accus[-1], item.run, cost))
         plans: list[Plan] = []
         for operand in operands:
-            plans.append((yield operand))
+            plans.append((yield operand))  # noqa: PERF401  a comprehension cannot yield
         special = _SPECIALS.get(node.function)
         made = special(node, plans) if special is not None else None
         return made or self._ordinary(node, plans)
 
     def _is_append(self, node: Call) -> bool:
-        if node.function == "cel.@mapInsert":
-            return False
-        if node.function != "_+_" or len(self._accus) == 0:
+        if node.function != "_+_" or not self._accus:
             return False
         first, second = node.args
         is_accu = isinstance(first, Ident) and first.name == ACCU
@@ -131,35 +128,25 @@ class _Builder:
         overload = node.overloads[0] if len(node.overloads) == 1 else ""
         cost = charge.of(node.function, overload, self._release)
         function = calls.function_of(node, self._release)
-        if node.function in _CONVERSIONS and len(plans) == 1 and plans[0].constant is not None:
+        if node.function in _CONVERSIONS and plans[0].constant is not None:
             return Plan(constant=(_folded(node, function, plans[0].constant[0]),))
-        if node.function in {"matches", "find", "findAll"} and plans[1].constant is not None:
-            _hold_to_regex(node, plans[1].constant[0])
-            if node.function == "matches" and not isinstance(cost, int) and isinstance(plans[1].constant[0], str):
-                return Plan(function=calls.matching(plans[0].run, plans[1].constant[0], node.at))
         if node.function == "cel.@mapInsert":
             return Plan(function=calls.inserting([plan.run for plan in plans], self._accus[-1], node.at))
-        if node.function in {"_==_", "_!=_"}:
-            return Plan(function=_equality(node, plans, cost))
-        constants = [plan.constant[0] for plan in plans if plan.constant is not None]
-        if node.function in _PARSERS and len(constants) == len(plans):
-            return Plan(function=calls.known_call(function, constants, cost, node.at))
-        if node.function in {"lowerAscii", "upperAscii", "trim"}:
-            return Plan(function=calls.rewritten(table.FUNCTIONS[overload], plans[0].run, node.at))
-        if node.function in _ORDERS and cost == 1 and plans[1].constant is not None and type(plans[1].constant[0]) is int:
-            return Plan(function=calls.ordered_to_number(function, plans[0].run, plans[1].constant[0], node.at))
-        is_pattern = node.function == "format" or (
-            node.function in {"find", "findAll"} and plans[1].constant is not None
-        )
-        is_open = is_pattern or (not overload and node.function not in operator.BINARY)
+        short = _short_way(node, plans, overload, cost)
+        if short is None and node.function in _PARSERS and all(plan.constant is not None for plan in plans):
+            values = [plan.constant[0] for plan in plans if plan.constant is not None]
+            short = calls.known_call(function, values, cost, node.at)
+        # What is planned with any number of arguments ends with the first error.
+        is_many = node.function == "format" or _pattern_of(node, plans) is not None
+        is_open = is_many or (not overload and node.function not in operator.BINARY and node.function[0] != "@")
         runs = [plan.run for plan in plans]
-        return Plan(function=calls.called(function, runs, cost, node.at, is_open=is_open))
+        return Plan(function=short or calls.called(function, runs, cost, node.at, is_open=is_open))
 
     def items(self, node: Items) -> _Building:
         """Plan a list."""
         plans: list[Plan] = []
         for item in node.items:
-            plans.append((yield item))
+            plans.append((yield item))  # noqa: PERF401  a comprehension cannot yield
         constants = [plan.constant[0] for plan in plans if plan.constant is not None]
         if len(constants) == len(plans) and not node.optional:
             return Plan(constant=(tuple(constants),))
@@ -217,9 +204,7 @@ class _Builder:
         return Plan(function=loop.bound(body.run, accu))
 
 
-_VISITS: Final = {
-    Literal: _Builder.literal,
-    Ident: _Builder.ident,
+_VISITS: Final[dict[type, Callable[[_Builder, Any], _Building]]] = {
     Select: _Builder.select,
     Call: _Builder.call,
     Items: _Builder.items,
@@ -296,11 +281,30 @@ _SPECIALS: Final = {
 }
 
 
-def _equality(node: Call, plans: list[Plan], cost: charge.Cost) -> Run:
-    is_equal = node.function == "_==_"
-    if plans[1].constant is not None and type(plans[1].constant[0]) is str and is_equal:
-        return calls.equal_to_text(plans[0].run, plans[1].constant[0], node.at)
-    return calls.called(calls.equals if is_equal else calls.differs, [plan.run for plan in plans], cost, node.at)
+def _short_way(node: Call, plans: list[Plan], overload: str, cost: charge.Cost) -> Run | None:
+    """Return the function of a call that has a quicker one: of what most selectors are made of."""
+    pattern = _pattern_of(node, plans)
+    if pattern is not None:
+        _hold_to_regex(node, pattern)
+        return calls.matching(plans[0].run, pattern, node.at) if node.function == "matches" and cost != 1 else None
+    if node.function in {"lowerAscii", "upperAscii", "trim"}:
+        return calls.rewritten(table.FUNCTIONS[overload], plans[0].run, node.at)
+    if len(plans) != 2 or plans[1].constant is None:
+        return None
+    constant = plans[1].constant[0]
+    if node.function == "_==_" and type(constant) is str:
+        return calls.equal_to_text(plans[0].run, constant, node.at)
+    if node.function in _ORDERS and cost == 1 and type(constant) is int:
+        return calls.ordered_to_number(operator.BINARY[node.function], plans[0].run, constant, node.at)
+    return None
+
+
+def _pattern_of(node: Call, plans: list[Plan]) -> str | None:
+    """Return the regular expression of a call that has a constant one."""
+    if node.function not in _PATTERNS or plans[1].constant is None:
+        return None
+    pattern = plans[1].constant[0]
+    return pattern if isinstance(pattern, str) else None
 
 
 def _folded(node: Call, function: calls.Function, value: Value) -> Value:
@@ -310,11 +314,8 @@ def _folded(node: Call, function: calls.Function, value: Value) -> Value:
         raise Wrong(error.message, node.at) from None
 
 
-def _hold_to_regex(node: Call, pattern: Value) -> None:
-    if isinstance(pattern, str):
-        try:
-            table.text.regex(pattern)
-        except Failed as error:
-            raise Wrong(error.message, node.at) from None
-
-
+def _hold_to_regex(node: Call, pattern: str) -> None:
+    try:
+        text.regex(pattern)
+    except Failed as error:
+        raise Wrong(error.message, node.at) from None

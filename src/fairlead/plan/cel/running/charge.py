@@ -48,19 +48,16 @@ TENTHS: Final = tuple(tenths(count) for count in range(257))
 
 def of(function: str, overload: str, release: str) -> Cost:
     """Return the cost of a call; `overload` is empty where several were left."""
-    if overload in _LISTS:
-        return _LISTS[overload]
-    if function == "includes" and release == OLD_RELEASE:
+    is_old = release == OLD_RELEASE
+    if overload == "cidr_ip" or (is_old and function == "includes"):
         return 1
-    if overload == "cidr_ip":
-        return 1
-    if function in _BY_FUNCTION:
-        return _BY_FUNCTION[function]
     if function in {"containsIP", "containsCIDR"}:
         return _contains(overload, more=function == "containsCIDR")
-    if release == OLD_RELEASE and overload in _OLD:
+    if is_old and overload in _OLD:
         return _OLD[overload]
-    return _BY_OVERLOAD.get(overload, 1)
+    if overload in _LISTS:
+        return _LISTS[overload]
+    return _BY_FUNCTION.get(function) or _BY_OVERLOAD.get(overload, 1)
 
 
 def _first(args: Sequence[Value], _result: Value) -> int:
@@ -198,10 +195,22 @@ _BY_OVERLOAD: Final[dict[str, Cost]] = {
     "not_equals": smaller,
     "add_string": _both,
     "add_bytes": _both,
-    "matches": lambda args, _: math.ceil((1.0 + size_through(args[0])) * 0.1)
-    * math.ceil(size_through(args[1]) * 0.25),
-    "matches_string": lambda args, _: math.ceil((1.0 + size_through(args[0])) * 0.1)
-    * math.ceil(size_through(args[1]) * 0.25),
+    "matches": lambda args, _: math.ceil((1.0 + size_through(args[0])) * 0.1) * math.ceil(size_through(args[1]) * 0.25),
+    "matches_string": lambda args, _: (
+        math.ceil((1.0 + size_through(args[0])) * 0.1) * math.ceil(size_through(args[1]) * 0.25)
+    ),
     "contains_string": _substring,
 }
-_OLD: Final[dict[str, Cost]] = {"starts_with_string": _of_first, "ends_with_string": _of_first, "matches": 1}
+
+
+def _flattened_of_1_36(args: Sequence[Value], _result: Value) -> int:
+    depth = args[1] if isinstance(args[1], int) else 1
+    return (int(size(args[0]) * float(depth)) + 1 + LIST_BASE) % 2**64
+
+
+_OLD: Final[dict[str, Cost]] = {
+    "starts_with_string": _of_first,
+    "ends_with_string": _of_first,
+    "matches": 1,
+    "list_flatten_int": _flattened_of_1_36,
+}

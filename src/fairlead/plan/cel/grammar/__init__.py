@@ -1,0 +1,1 @@
+"""Reads an expression: tokens, nodes, and the macros that become other nodes."""
