@@ -29,6 +29,13 @@ class Overload(NamedTuple):
 
 _COMPARED: Final = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
 """In the reference's order: a list of no known type is one of the first."""
+_ORDERED: Final = (
+    ("bool", "bool"),
+    *(("int", other) for other in ("int", "double", "uint")),
+    *(("uint", other) for other in ("uint", "double", "int")),
+    *(("double", other) for other in ("double", "int", "uint")),
+    *((kind, kind) for kind in ("string", "bytes", "timestamp", "duration")),
+)
 _NUMERIC: Final = ("int", "uint", "double")
 _SHORT: Final = {
     "timestamp": "google.protobuf.Timestamp",
@@ -273,13 +280,9 @@ _DATES: Final = {
 def _made() -> Iterator[str]:
     """Return the lines that differ by a type or a name alone."""
     for name, sign in (("less", "<"), ("less_equals", "<="), ("greater", ">"), ("greater_equals", ">=")):
-        for kind in _COMPARED:
-            yield f"{name}_{_WIDE.get(kind, kind)} _{sign}_({kind}, {kind}) bool"
-        for one in _NUMERIC:
-            for other in _NUMERIC:
-                if one != other:
-                    ids = f"{_WIDE.get(one, one)}_{_WIDE.get(other, other)}"
-                    yield f"{name}_{ids} _{sign}_({one}, {other}) bool"
+        for one, other in _ORDERED:
+            ids = _WIDE.get(one, one) if one == other else f"{_WIDE.get(one, one)}_{_WIDE.get(other, other)}"
+            yield f"{name}_{ids} _{sign}_({one}, {other}) bool"
     for kind in _COMPARED:
         yield f"list_{kind}_is_sorted_bool .isSorted(list<{kind}>) bool"
         yield f"list_{kind}_max_{kind} .max(list<{kind}>) {kind}"

@@ -21,6 +21,8 @@ _FLOAT: Final = re.compile(
     r"[+-]?(?:(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:e[+-]?[0-9]{1,9})?|inf|infinity|nan)",
     re.ASCII | re.IGNORECASE,
 )
+_BETWEEN: Final = re.compile(r"(?<=[0-9])_(?=[0-9])", re.ASCII)
+_MOST_DIGITS: Final = 1000
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
@@ -48,6 +50,9 @@ def _unsigned(text: str) -> UInt:
 
 
 def _double(text: str) -> float:
+    if len(text) > _MOST_DIGITS:
+        raise _unreadable(text, "double")
+    text = _BETWEEN.sub("", text)
     if not _FLOAT.fullmatch(text):
         raise _unreadable(text, "double")
     value = float(text)

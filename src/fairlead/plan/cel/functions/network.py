@@ -102,7 +102,7 @@ def _location(text: str) -> Location | None:
     if not text or (not _SCHEME.match(text) and text[0] != "/") or any(ord(one) <= 32 or one == "\x7f" for one in text):
         return None
     try:
-        parts = urlsplit(text, allow_fragments=False)
+        parts = urlsplit(text)
     except ValueError:
         return None
     if _ESCAPES.search(parts.path) or (parts.netloc and not _HOST.fullmatch(parts.netloc.rpartition("@")[2])):
