@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fairlead.plan.cel import semver
+from fairlead.plan.cel import amount, semver
 from fairlead.plan.cel.problem import CELError, shown
-from fairlead.plan.cel.value import INT_MAX, INT_MIN, DomainMap, Value, amount
+from fairlead.plan.cel.value import INT_MAX, INT_MIN, DomainMap, NameMap, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class DeviceView:
 
     def __post_init__(self) -> None:
         attributes = _domains(self.driver, {name: _value(name, one) for name, one in self.attributes.items()})
-        capacity = _domains(self.driver, {name: amount(text) for name, text in self.capacity.items()})
-        root = {
+        capacity = _domains(self.driver, {name: amount.parse(text) for name, text in self.capacity.items()})
+        root: Mapping[str, Value] = {
             "driver": self.driver,
             "allowMultipleAllocations": bool(self.allow_multiple_allocations),
             "attributes": attributes,
@@ -72,7 +72,7 @@ def _domains(driver: str, values: Mapping[str, Value]) -> DomainMap:
     for name, value in values.items():
         domain, slash, identifier = name.partition("/")
         where, what = (domain, identifier) if slash else (driver, name)
-        found.setdefault(where, {})[what] = value
+        found.setdefault(where, NameMap())[what] = value
     return found
 
 

@@ -354,7 +354,7 @@ def standard(overload: str, target: Known | None, args: list[Known], release: st
 
 def _text(overload: str, target: Known | None, sizes: list[Size], release: str) -> Estimated | None:
     if overload == "in_list":
-        return sizes[1], None
+        return sizes[1].scaled(1), None
     if overload == "matches" and release != OLD_RELEASE:
         return _searched(sizes[0], sizes[1]), None
     if target is None:

@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, Final
 
+from fairlead.plan.cel.amount import Amount
 from fairlead.plan.cel.semver import Semver
-from fairlead.wire.kubernetes import quantity
 
 Value = Any
 """Any CEL value; which classes there are is said above."""
@@ -71,25 +70,6 @@ class Timestamp:
     nanos: int
 
 
-class Amount:
-    """A quantity: an exact number, an int wherever it is whole."""
-
-    __slots__ = ("form", "value")
-
-    def __init__(self, value: int | Fraction, form: quantity.Form) -> None:
-        self.value = int(value) if value.denominator == 1 else value
-        self.form = form
-
-    def __str__(self) -> str:
-        return quantity.emit_quantity(self.value, self.form)
-
-
-def amount(text: str) -> Amount:
-    """Return the quantity that a text is. Raises: Invalid (`QuantityInvalid`)."""
-    found = quantity.parse(text)
-    return Amount(found.value, found.form)
-
-
 class Optional:
     """A value that may be missing."""
 
@@ -137,7 +117,13 @@ class NamedFormat:
     name: str
 
 
-class DomainMap(dict[str, Value]):
+class NameMap(dict[str, Value]):
+    """A map of the device's, whose keys are texts."""
+
+    __slots__ = ()
+
+
+class DomainMap(NameMap):
     """The map of domains: a domain that is missing is looked up as an empty map."""
 
     __slots__ = ()
@@ -185,6 +171,7 @@ _GO_NAMES: Final[dict[type, tuple[str, str]]] = {
     type(None): ("null_type", "types.Null"),
     tuple: ("list", "types.List"),
     dict: ("map", "types.Map"),
+    NameMap: ("map", "types.Map"),
     DomainMap: ("map", "types.Map"),
     TypeValue: ("type", "types.Type"),
     Duration: ("google.protobuf.Duration", "types.Duration"),
@@ -272,6 +259,7 @@ _SIZES: Final[dict[type, Callable[[Value], int]]] = {
     bytes: len,
     tuple: len,
     dict: len,
+    NameMap: len,
     DomainMap: len,
     Address: lambda value: value.bits // 8,
     Network: lambda value: math.ceil(value.prefix / 8),

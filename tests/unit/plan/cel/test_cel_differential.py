@@ -1,7 +1,7 @@
 """Holds our CEL to Kubernetes' own library, which a small program in Go asks: value, error, estimate and cost.
 
 The program is built from `tests/oracle/cel`; its modules are fetched where they are not yet. What is left out is what
-the reference itself calls an internal error, and one sum that overflows there.
+the reference itself calls an internal error.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def test_ten_thousand_expressions_are_answered_as_by_kubernetes(oracle: Path) ->
     assert compiled > _COUNT // 2
     assert failed > _COUNT // 10
     pairs = zip(texts, answers, strict=True)
-    differing = [(text, theirs, ours) for text, theirs in pairs if _differs(text, theirs, ours := _ours(text))]
+    differing = [(text, theirs, ours) for text, theirs in pairs if _differs(theirs, ours := _ours(text))]
     assert differing == []
 
 
@@ -85,8 +85,8 @@ def _ours(text: str) -> dict[str, Any]:
     return said
 
 
-def _differs(text: str, theirs: dict[str, Any], ours: dict[str, Any]) -> bool:
-    if theirs["matchError"].startswith(("internal error", "panic")) or (".sub(" in text and str(-(2**63)) in text):
+def _differs(theirs: dict[str, Any], ours: dict[str, Any]) -> bool:
+    if theirs["matchError"].startswith(("internal error", "panic")):
         return False
     if theirs["compileError"] or not ours["compiles"]:
         return bool(theirs["compileError"]) is ours["compiles"]

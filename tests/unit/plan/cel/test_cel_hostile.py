@@ -109,7 +109,7 @@ def test_any_text_is_a_selector_or_invalid(text: str) -> None:
         cel.compile_selector(text)
 
 
-_SIGNS = tuple(".()[]{}?:,!-<+") + ("&&", "||", "==", ".?", "[?", "//")
+_SIGNS = (*".()[]{}?:,!-<+", "&&", "||", "==", ".?", "[?", "//")
 _WORDS = ("device", "1", "2u", "1.5", "'a'", "x", "in", "has", "map", "all", "true", "null", "optional.of", "cel.bind")
 _PIECES = st.sampled_from([*_SIGNS, *_WORDS, "b'\\xff'", '"""'])
 

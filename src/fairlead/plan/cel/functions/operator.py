@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+from fairlead.plan.cel.semver import Semver
 from fairlead.plan.cel.value import (
     INT_MAX,
     INT_MIN,
@@ -180,6 +181,8 @@ def within(wanted: Value, holder: Value) -> Value:
     if isinstance(holder, tuple):
         return contains(holder, wanted)
     if isinstance(holder, dict):
+        if type(holder) is dict and type(wanted) is Semver:
+            raise Spent("internal error: a version is looked up in a map")  # as the reference, which cannot hash it
         try:
             return to_key(wanted) in holder
         except Failed:

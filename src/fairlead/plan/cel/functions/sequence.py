@@ -16,6 +16,7 @@ from fairlead.plan.cel.value import (
     NONE,
     Duration,
     Failed,
+    NameMap,
     Optional,
     Spent,
     Timestamp,
@@ -40,7 +41,13 @@ def _order(one: Value, other: Value) -> int:
         return 0
 
 
+def _hold_to_order(items: Items) -> None:
+    if any(type(item) not in _ORDERED for item in items):
+        raise Failed("no such overload")
+
+
 def _is_sorted(items: Items) -> bool:
+    _hold_to_order(items)
     return all(_order(one, other) <= 0 for one, other in itertools.pairwise(items))
 
 
@@ -52,6 +59,7 @@ def _extreme(sign: int) -> Callable[[Items], Value]:
     def find(items: Items) -> Value:
         if not items:
             raise Failed(f"{'max' if sign > 0 else 'min'} called on empty list")
+        _hold_to_order(items)
         found = items[0]
         for item in items:
             if _order(item, found) == sign:
@@ -172,7 +180,9 @@ def _has(items: Items, wanted: Value) -> bool:
 
 
 def _unwrapped(items: Items) -> Items:
-    return tuple(item.value for item in items if isinstance(item, Optional) and item.is_present)
+    if not all(isinstance(item, Optional) for item in items):
+        raise Failed("value is not optional")
+    return tuple(item.value for item in items if item.is_present)
 
 
 def _is_zero(value: Value) -> bool:
@@ -185,7 +195,7 @@ def _is_zero(value: Value) -> bool:
     return value is None or (type(value) in _ZEROS and not value)
 
 
-_ZEROS: Final = frozenset({bool, int, UInt, float, str, bytes, tuple, dict})
+_ZEROS: Final = frozenset({bool, int, UInt, float, str, bytes, tuple, dict, NameMap})
 
 
 def _value(optional: Optional) -> Value:

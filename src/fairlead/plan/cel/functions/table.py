@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from fairlead.plan.cel.functions import amount, clock, convert, naming, network, sequence, text, wording
+from fairlead.plan.cel.functions import clock, convert, measure, naming, network, sequence, text, wording
 from fairlead.plan.cel.value import Value
 
 FUNCTIONS: Final[Mapping[str, Callable[..., Value]]] = {
-    **amount.TABLE,
+    **measure.TABLE,
     **clock.TABLE,
     **convert.TABLE,
     **naming.TABLE,

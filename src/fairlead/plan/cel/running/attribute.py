@@ -12,7 +12,7 @@ from typing import Final
 
 from fairlead.plan.cel.problem import shown
 from fairlead.plan.cel.running.frame import COST, DEVICE, Frame, Run
-from fairlead.plan.cel.value import NO_OVERLOAD, NONE, DomainMap, Failed, Optional, UInt, Value, to_key
+from fairlead.plan.cel.value import NO_OVERLOAD, NONE, DomainMap, Failed, NameMap, Optional, UInt, Value, to_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ def _find(holder: Value, key: Value, *, is_asking: bool) -> Value:
     """Return what a holder has under a key, or `_MISSING`. Raises: Failed where the key is of a wrong type."""
     if isinstance(holder, dict):
         found = holder.get(to_key(key), _MISSING)
-        return {} if found is _MISSING and type(holder) is DomainMap else found
+        return NameMap() if found is _MISSING and type(holder) is DomainMap else found
     if isinstance(holder, tuple):
         place = _place(key)
         return holder[place] if 0 <= place < len(holder) else _MISSING

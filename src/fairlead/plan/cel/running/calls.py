@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from fairlead.plan.cel import celtype, declare
+from fairlead.plan.cel.amount import Amount
 from fairlead.plan.cel.celtype import Type
 from fairlead.plan.cel.functions import operator, table
 from fairlead.plan.cel.functions import text as text_functions
@@ -23,12 +24,12 @@ from fairlead.plan.cel.semver import Semver
 from fairlead.plan.cel.value import (
     NO_OVERLOAD,
     Address,
-    Amount,
     DomainMap,
     Duration,
     Failed,
     Location,
     NamedFormat,
+    NameMap,
     Network,
     Optional,
     Spent,
@@ -53,7 +54,7 @@ _CLASSES: Final[dict[str, frozenset[type[Any]]]] = {
     "bytes": frozenset({bytes}),
     "null_type": frozenset({type(None)}),
     "list": frozenset({tuple}),
-    "map": frozenset[type[Any]]((dict, DomainMap)),
+    "map": frozenset[type[Any]]((dict, NameMap, DomainMap)),
     "type": frozenset({TypeValue}),
     "optional_type": frozenset({Optional}),
     "google.protobuf.Duration": frozenset({Duration}),

@@ -205,7 +205,10 @@ _BY_OVERLOAD: Final[dict[str, Cost]] = {
 
 def _flattened_of_1_36(args: Sequence[Value], _result: Value) -> int:
     depth = args[1] if isinstance(args[1], int) else 1
-    return (int(size(args[0]) * float(depth)) + 1 + LIST_BASE) % 2**64
+    exact = int(size(args[0]) * float(depth))
+    return (
+        (exact if exact < 2**64 else 2**63) % 2**64 + 1 + LIST_BASE if exact >= 0 else (exact + 1 + LIST_BASE) % 2**64
+    )
 
 
 _OLD: Final[dict[str, Cost]] = {

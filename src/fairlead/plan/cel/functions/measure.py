@@ -6,27 +6,26 @@ Source: apiserver pkg/cel/library quantity.go and semverlib.go, v0.37.2.
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Final
 
 from fairlead import errors
-from fairlead.plan.cel import semver
+from fairlead.plan.cel import amount, semver
+from fairlead.plan.cel.amount import Amount
 from fairlead.plan.cel.problem import shown
-from fairlead.plan.cel.value import INT_MAX, INT_MIN, Amount, Failed, Value, amount
-from fairlead.wire.kubernetes import quantity
+from fairlead.plan.cel.value import Failed, Value
 
 
 def parse_quantity(text: str) -> Amount:
     """Return the quantity that a text is. Raises: Failed."""
     try:
-        return amount(text)
+        return amount.parse(text)
     except errors.Invalid as error:
         raise Failed(f"{error.message}: {shown(text)}") from error
 
 
 def _is_quantity(text: str) -> bool:
     try:
-        quantity.parse(text)
+        amount.parse(text)
     except errors.Invalid:
         return False
     return True
@@ -41,18 +40,10 @@ def _compare_amounts(one: Amount, other: Amount) -> int:
     return 0 if left == right else (-1 if left < right else 1)
 
 
-def _is_integer(value: Amount) -> bool:
-    return value.value.denominator == 1 and INT_MIN <= value.value <= INT_MAX
-
-
 def _integer(value: Amount) -> int:
-    if not _is_integer(value):
+    if not value.is_integer:
         raise Failed("cannot convert value to integer")
     return int(value.value)
-
-
-def _plus(value: Amount, more: Fraction | int) -> Amount:
-    return Amount(value.value + more, value.form)
 
 
 def parse_semver(text: str, normalize: bool = False) -> semver.Semver:
@@ -81,11 +72,11 @@ TABLE: Final[dict[str, Callable[..., Value]]] = {
     "quantity_compare_to": _compare_amounts,
     "quantity_get_float": lambda value: float(value.value),
     "quantity_get_int": _integer,
-    "quantity_is_integer": _is_integer,
-    "quantity_add": lambda one, other: _plus(one, other.value),
-    "quantity_add_int": _plus,
-    "quantity_sub": lambda one, other: _plus(one, -other.value),
-    "quantity_sub_int": lambda one, other: _plus(one, -other),
+    "quantity_is_integer": lambda value: value.is_integer,
+    "quantity_add": lambda one, other: one.plus(other),
+    "quantity_add_int": lambda one, other: one.plus(amount.whole(other)),
+    "quantity_sub": lambda one, other: one.minus(other),
+    "quantity_sub_int": lambda one, other: one.minus(amount.whole(other)),
     "string_to_semver": parse_semver,
     "string_bool_to_semver": parse_semver,
     "is_semver_string": _is_semver,
