@@ -16,7 +16,7 @@ from fairlead.plan.cel.functions import operator, table, text
 from fairlead.plan.cel.grammar.macro import ACCU
 from fairlead.plan.cel.grammar.node import Call, Entries, Fold, Ident, Items, Literal, Node, Select
 from fairlead.plan.cel.problem import Wrong
-from fairlead.plan.cel.running import attribute, calls, charge, loop
+from fairlead.plan.cel.running import attribute, calls, charge, loop, shortcut
 from fairlead.plan.cel.running.attribute import Chain, Step
 from fairlead.plan.cel.running.frame import FIRST_FREE, Run
 from fairlead.plan.cel.value import Failed, UInt, Value, to_key
@@ -135,7 +135,7 @@ class _Builder:
         short = _short_way(node, plans, overload, cost)
         if short is None and node.function in _PARSERS and all(plan.constant is not None for plan in plans):
             values = [plan.constant[0] for plan in plans if plan.constant is not None]
-            short = calls.known_call(function, values, cost, node.at)
+            short = shortcut.known_call(function, values, cost, node.at)
         # What is planned with any number of arguments ends with the first error.
         is_many = node.function == "format" or _pattern_of(node, plans) is not None
         is_open = is_many or (not overload and node.function not in operator.BINARY and node.function[0] != "@")
@@ -286,16 +286,16 @@ def _short_way(node: Call, plans: list[Plan], overload: str, cost: charge.Cost) 
     pattern = _pattern_of(node, plans)
     if pattern is not None:
         _hold_to_regex(node, pattern)
-        return calls.matching(plans[0].run, pattern, node.at) if node.function == "matches" and cost != 1 else None
+        return shortcut.matching(plans[0].run, pattern, node.at) if node.function == "matches" and cost != 1 else None
     if node.function in {"lowerAscii", "upperAscii", "trim"}:
-        return calls.rewritten(table.FUNCTIONS[overload], plans[0].run, node.at)
+        return shortcut.rewritten(table.FUNCTIONS[overload], plans[0].run, node.at)
     if len(plans) != 2 or plans[1].constant is None:
         return None
     constant = plans[1].constant[0]
     if node.function == "_==_" and type(constant) is str:
-        return calls.equal_to_text(plans[0].run, constant, node.at)
+        return shortcut.equal_to_text(plans[0].run, constant, node.at)
     if node.function in _ORDERS and cost == 1 and type(constant) is int:
-        return calls.ordered_to_number(operator.BINARY[node.function], plans[0].run, constant, node.at)
+        return shortcut.ordered_to_number(operator.BINARY[node.function], plans[0].run, constant, node.at)
     return None
 
 
