@@ -17,7 +17,7 @@ from fairlead.plan.cel.grammar import node, parser
 from fairlead.plan.cel.running import program
 from fairlead.plan.cel.running.charge import LIMIT
 from fairlead.plan.cel.running.frame import COST, Frame
-from fairlead.plan.cel.value import Failed, Spent, Value, name_of
+from fairlead.plan.cel.value import Failed, Spent, Value, is_text, name_of
 
 LONGEST: Final = 10 * 1024
 """Bytes of an expression: the API server's limit, which the scheduler does not ask about."""
@@ -111,7 +111,9 @@ def _compiled(text: str, release: str) -> Selector:
 
 
 def _made(text: str, release: str) -> Selector:
-    if len(text.encode("utf-8", "surrogatepass")) > LONGEST:
+    if not is_text(text):
+        raise problem.Wrong("no UTF-8", 0)
+    if len(text.encode()) > LONGEST:
         raise problem.Wrong(f"longer than {LONGEST} bytes", 0)
     root = parser.parse(text)
     if node.depth(root) > _DEEPEST:

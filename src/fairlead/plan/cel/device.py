@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from fairlead.plan.cel import amount, semver
 from fairlead.plan.cel.problem import CELError, shown
-from fairlead.plan.cel.value import INT_MAX, INT_MIN, DomainMap, NameMap, Value
+from fairlead.plan.cel.value import INT_MAX, INT_MIN, DomainMap, NameMap, Value, is_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,8 @@ def _scalar(name: str, given: Scalar) -> Value:
         if version is None:
             raise CELError(f"attribute {shown(name)}: no semantic version: {shown(given.text)}", reason="CELDevice")
         return version
+    if isinstance(given, str) and not is_text(given):
+        raise CELError(f"attribute {shown(name)}: no UTF-8: {shown(given)}", reason="CELDevice")
     if type(given) is int and not INT_MIN <= given <= INT_MAX:
         raise CELError(f"attribute {shown(name)}: integer out of range", reason="CELDevice")
     return given

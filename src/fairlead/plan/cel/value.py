@@ -235,17 +235,24 @@ def _not_unequal(left: Value, right: Value) -> bool:
 
 
 def contains(items: tuple[Value, ...], wanted: Value) -> bool:
-    """Return whether a list has a value. Raises: Failed where none is equal and one could not be compared."""
-    problem: Failed | None = None
-    for item in items:
-        try:
-            if equal(item, wanted):
-                return True
-        except Failed as error:
-            problem = problem or error
-    if problem is not None:
-        raise problem
-    return False
+    """Return whether a list has a value; items that it cannot be compared with are others."""
+    return any(_is_equal(wanted, item) for item in items)
+
+
+def _is_equal(left: Value, right: Value) -> bool:
+    try:
+        return equal(left, right)
+    except Failed:
+        return False
+
+
+def is_text(value: str) -> bool:
+    """Return whether a text has code points alone: half of a surrogate pair is none, and no UTF-8 writes it."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def size(value: Value) -> int:

@@ -204,6 +204,22 @@ def test_a_failing_evaluation_says_why(text: str, said: str) -> None:
     assert said in _failed(text)
 
 
+def test_half_a_surrogate_pair_is_no_text() -> None:
+    assert "no UTF-8" in _refused("device.driver == '\ud800'")
+    with pytest.raises(CELError, match="no UTF-8"):
+        DeviceView(driver="d", attributes={"a": "\ud800"})
+
+
+def test_a_large_pattern_is_looked_for_as_well() -> None:
+    assert value("'ab'.matches('(a|b|c|d){300}|ab$')") is True
+    assert value("'ba'.matches('(a|b|c|d){300}|ab$')") is False
+
+
+def test_an_item_that_cannot_be_compared_is_another() -> None:
+    assert value(f"3 in [{A}.version, {A}.count]") is False
+    assert value(f"sets.contains([{A}.version], [{A}.count])") is False
+
+
 def test_quantities_are_exact() -> None:
     assert value("quantity('0.1').add(quantity('0.2')) == quantity('300m')") is True
     assert value("quantity('9223372036854775807').add(1).isInteger()") is False

@@ -33,6 +33,8 @@ _QUOTED: Final = str.maketrans(
     }
 )
 _REGEX_MEMORY: Final = 8 << 20
+_SMALL_PROGRAM: Final = 1000
+"""Instructions of a compiled pattern."""
 _LONGEST_KNOWN, _MOST_KNOWN = 64, 256
 """Characters of a text and texts that a pattern remembers: an attribute's value has 64 characters at most."""
 
@@ -57,15 +59,34 @@ def matches(text: str, pattern: str) -> bool:
     return regex(pattern).search(text) is not None
 
 
+def _search(pattern: str) -> Callable[[str], bool]:
+    """Return what looks for a pattern: a set of one, which makes no match object, five times as quick.
+
+    A set has automata alone and says no where their memory ends; small programs are far from that.
+    """
+    compiled = regex(pattern)
+    if compiled.programsize > _SMALL_PROGRAM:
+        return lambda text: compiled.search(text) is not None
+    import re2  # type: ignore[import-not-found,import-untyped,unused-ignore]  # loaded by `regex` already
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _REGEX_MEMORY
+    only = re2.Set.SearchSet(options)
+    only.Add(pattern)
+    only.Compile()
+    return lambda text: bool(only.Match(text))
+
+
 def matcher(pattern: str) -> Callable[[str], bool]:
     """Return whether a text has one constant pattern; remembers short texts, which devices share by the thousand."""
-    search = regex(pattern).search
+    search = _search(pattern)
     known: dict[str, bool] = {}
 
     def matches_pattern(text: str) -> bool:
         found = known.get(text)
         if found is None:
-            found = search(text) is not None
+            found = search(text)
             if len(text) <= _LONGEST_KNOWN and len(known) < _MOST_KNOWN:
                 known[text] = found
         return found
