@@ -88,6 +88,10 @@ def double_text(value: float) -> str:
     return f"{lead}{text[0]}{rest}e{'-' if power < 0 else '+'}{abs(power):02}"
 
 
+def _no_duration(_value: int) -> Value:
+    raise Failed("type conversion error from 'int' to 'google.protobuf.Duration'")
+
+
 def _decoded(value: bytes) -> str:
     try:
         return value.decode()
@@ -121,6 +125,7 @@ TABLE: Final[dict[str, Callable[..., Value]]] = {
     "string_to_double": _double,
     "uint64_to_double": float,
     "string_to_duration": clock.parse_span,
+    "int64_to_duration": _no_duration,
     "double_to_int64": _double_to_int,
     "duration_to_int64": lambda value: value.nanos,
     "string_to_int64": _integer,

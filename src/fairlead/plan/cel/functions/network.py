@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from fairlead.plan.cel.problem import shown
-from fairlead.plan.cel.value import Address, Failed, Location, Network, Value
+from fairlead.plan.cel.value import Address, Failed, Location, NameMap, Network, Value
 
 _PREFIX: Final = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:", re.ASCII)
@@ -134,8 +134,8 @@ def _port(value: Location) -> str:
     return value.host.rpartition("]")[2].partition(":")[2]
 
 
-def _query(value: Location) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+def _query(value: Location) -> NameMap:
+    found = NameMap()
     for key, one in parse_qsl(value.query, keep_blank_values=True):
         found[key] = (*found.get(key, ()), one)
     return found
