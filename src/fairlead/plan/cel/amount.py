@@ -7,6 +7,7 @@ Source: apimachinery pkg/api/resource, quantity.go (`ParseQuantity`) and amount.
 
 from __future__ import annotations
 
+import functools
 import re
 from fractions import Fraction
 from typing import Final
@@ -71,6 +72,7 @@ def whole(value: int) -> Amount:
     return Amount(value, quantity.Form.DECIMAL, 0)
 
 
+@functools.lru_cache(maxsize=4096)
 def parse(text: str) -> Amount:
     """Return the quantity that a text is. Raises: Invalid (`QuantityInvalid`)."""
     sign = text[:1] if text[:1] in {"+", "-"} else ""

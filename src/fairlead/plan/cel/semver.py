@@ -6,6 +6,7 @@ Source: semver.org 2.0.0; blang/semver v4 `Parse`, apiserver pkg/cel/library/sem
 
 from __future__ import annotations
 
+import functools
 import re
 from functools import total_ordering
 from typing import Final
@@ -39,6 +40,7 @@ class Semver:
         return f"Semver({self.text!r})"
 
 
+@functools.lru_cache(maxsize=4096)
 def parse(text: str) -> Semver | None:
     """Return the version that a text is in strict form; None: it is none."""
     shape = _SHAPE.fullmatch(text)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from fairlead.plan.cel.device import DeviceView
 from fairlead.wire.kubernetes import quantity
 from fairlead.wire.kubernetes.resource.device import Device, DeviceAttribute
 from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
@@ -87,6 +88,8 @@ class Candidate:
     groups: tuple[GroupUse, ...] = ()
     values: dict[str, Value | None] = field(default_factory=dict)
     """Attributes that constraints asked for, by fully qualified name; filled as they are asked for."""
+    views: list[DeviceView] = field(default_factory=list)
+    """The device as selectors see it, once the first has asked."""
 
 
 def value_of(candidate: Candidate, name: str, *, lists: bool) -> Value | None:

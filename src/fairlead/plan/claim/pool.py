@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairlead import errors
+from fairlead.plan.cel.device import DeviceView
 from fairlead.plan.claim.candidate import Candidate, CounterID, DeviceID, GroupUse, billionths
 from fairlead.plan.claim.gate import Gates
 from fairlead.plan.claim.held import PoolName
@@ -81,6 +82,7 @@ class Pools:
         self._pool: dict[PoolName, list[ResourceSlice]] = {}
         self._latest: dict[PoolName, int] = {}
         self._whole: dict[tuple[PoolName, int], _Counters | str] = {}
+        self._views: dict[int, list[DeviceView]] = {}
         for item in slices:
             spec = item.spec
             name = (spec.driver, spec.pool.name)
@@ -184,6 +186,7 @@ class Pools:
                     consumes=counters.consumes.get(device.name, ()) if takes else (),
                     takes_counters=takes,
                     groups=counters.groups.get(device.name, ()) if takes else (),
+                    views=self._views.setdefault(id(device), []),
                 )
 
     def _bars(self, device: Device) -> str:

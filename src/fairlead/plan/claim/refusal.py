@@ -23,6 +23,7 @@ _WORDS: Final = {
     "group": "of other compatibility groups",
     "taint": "tainted",
     "constraint": "against a constraint",
+    "unreadable": "that cannot be read",
     "error": "with a failing selector",
 }
 """What the tests say of the devices that they refuse, in the order of the tests."""

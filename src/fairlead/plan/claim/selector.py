@@ -10,7 +10,11 @@ from collections.abc import Callable
 from fairlead.plan.claim.candidate import Candidate
 
 Matches = Callable[[str, Candidate], bool]
-"""Returns whether a device meets an expression. Raises: SelectorError."""
+"""Returns whether a device meets an expression. Raises: SelectorError, DeviceError."""
+
+
+class DeviceError(Exception):
+    """A device that no expression can be asked about, since a value of it is none of its kind; it fits no request."""
 
 
 class SelectorError(Exception):

@@ -1,19 +1,15 @@
-"""Builds small clusters of devices for tests of the allocator, and stands in for CEL."""
+"""Builds small clusters of devices for tests of the allocator."""
 
 from __future__ import annotations
 
 import itertools
-import json
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fairlead.plan.claim import allocate, default, held, pool
-from fairlead.plan.claim.candidate import Candidate, billionths
+from fairlead.plan.claim import allocate, default, expression, held, pool
 from fairlead.plan.claim.gate import DEFAULTS, Gates
 from fairlead.plan.claim.held import Held
 from fairlead.plan.claim.refusal import Allocation, Refusal
-from fairlead.plan.claim.selector import SelectorError
 from fairlead.wire.kubernetes.resource import dialect
 from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
@@ -23,55 +19,12 @@ Document = dict[str, Any]
 SITE = pool.Site(name="node-1", labels={"zone": "a"})
 DRIVER = "gpu.example.com"
 ANY = "true"
+matches = expression.matcher()
 
 
 def read(kind: str, document: Document) -> Any:
     """Read one object of v1."""
     return dialect.read({"apiVersion": dialect.V1, "kind": kind, **document}).item
-
-
-def _is(value: Any) -> Callable[[Candidate], bool]:
-    return lambda one: one.id.driver == value
-
-
-def _attribute(one: Candidate, domain: str, name: str) -> Any:
-    found = one.device.attributes.get(f"{domain}/{name}")
-    if found is None and domain == one.id.driver:
-        found = one.device.attributes.get(name)
-    if found is None:
-        message = f"no such key: {name}"
-        raise SelectorError(message)
-    return next(
-        getattr(found, key) for key in ("string", "int_", "bool_", "version") if getattr(found, key) is not None
-    )
-
-
-def _atom(text: str, one: Candidate) -> bool:
-    if text == "true":
-        return True
-    if text.startswith("device.driver == "):
-        return bool(one.id.driver == json.loads(text.removeprefix("device.driver == ")))
-    if shape := re.fullmatch(r"device\.allowMultipleAllocations == (true|false)", text):
-        return bool(one.device.allow_multiple_allocations) is (shape[1] == "true")
-    if shape := re.fullmatch(r'device\.attributes\["([^"]+)"\]\.(\w+)(?: == (.+))?', text):
-        value = _attribute(one, shape[1], shape[2])
-        return bool(value is True if shape[3] is None else value == json.loads(shape[3]))
-    if shape := re.fullmatch(r'device\.capacity\["([^"]+)"\]\.(\w+)\.compareTo\(quantity\("([^"]+)"\)\) >= 0', text):
-        capacity = one.device.capacity
-        found = capacity.get(f"{shape[1]}/{shape[2]}") or capacity.get(shape[2])
-        if found is None:
-            message = f"no such key: {shape[2]}"
-            raise SelectorError(message)
-        return billionths(found.value) >= billionths(shape[3])
-    message = (
-        f"compilation failed: ERROR: <input>:1:1: undeclared reference to '{text}' (in container '')\n | {text}\n | ^"
-    )
-    raise SelectorError(message, is_compile=True)
-
-
-def matches(expression: str, one: Candidate) -> bool:
-    """Stand in for CEL: the few forms of expressions that the cases have."""
-    return all(_atom(text, one) for text in expression.split(" && "))
 
 
 def device(name: str, *, attributes: Mapping[str, Any] | None = None, **rest: Any) -> Document:

@@ -11,7 +11,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.cli.layer.dra.read import Objects
-from fairlead.plan.claim import consistency
+from fairlead.plan.claim import consistency, expression
 from fairlead.plan.claim.gate import Gates
 from fairlead.plan.claim.validate import door
 from fairlead.plan.claim.validate.request import Rules
@@ -38,8 +38,7 @@ GATES: Final = {
 """Feature gates by the API server's names: fields of `Gates`."""
 _WORDS: Final = {"true": True, "false": False}
 _UNJUDGED: Final = (
-    "Not judged: CEL expressions, and whether a namespace allows admin access "
-    f"(label {resourceclaim.ADMIN_ACCESS}): it is taken to."
+    f"Not judged: whether a namespace allows admin access (label {resourceclaim.ADMIN_ACCESS}): it is taken to."
 )
 
 
@@ -131,7 +130,7 @@ def _admitted(item: meta.Object, chosen: Gates) -> tuple[tuple[str, ...], tuple[
 
 
 def _rules(chosen: Gates) -> Rules:
-    return Rules(check_selector=lambda _text: None, gates=chosen)
+    return Rules(check_selector=expression.checker(), gates=chosen)
 
 
 def _claim(item: Any, chosen: Gates) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final
 
+from fairlead import errors
 from fairlead.plan.cel.problem import shown
 from fairlead.plan.cel.value import INT_MAX, LONGEST, Failed, Spent, Value
 
@@ -43,7 +44,11 @@ _LONGEST_KNOWN, _MOST_KNOWN = 64, 256
 def regex(pattern: str) -> Any:
     """Return a compiled regular expression. Raises: Failed where RE2 does not read it."""
     # Loaded where the first selector has one: a wheel of 0.6 MB that a client does without.
-    import re2  # type: ignore[import-not-found,import-untyped,unused-ignore]  # ships no types
+    try:
+        import re2  # type: ignore[import-not-found,import-untyped,unused-ignore]  # ships no types
+    except ImportError:
+        message = "regular expressions need the package google-re2: pip install google-re2"
+        raise errors.Unavailable(message, reason="RE2NotInstalled") from None
 
     options = re2.Options()
     options.log_errors = False

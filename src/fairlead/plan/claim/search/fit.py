@@ -20,7 +20,7 @@ from fairlead.plan.claim.pool import NodePools, Pool
 from fairlead.plan.claim.search.capacity import CapacityError, Consumption, consumption
 from fairlead.plan.claim.search.ledger import Ledger, Placed
 from fairlead.plan.claim.search.request import Constraint, Fatal, Wanted
-from fairlead.plan.claim.selector import Matches, SelectorError
+from fairlead.plan.claim.selector import DeviceError, Matches, SelectorError
 from fairlead.wire.kubernetes import quantity
 from fairlead.wire.kubernetes.resource.device import DeviceTaint, DeviceToleration
 
@@ -113,6 +113,8 @@ class Fitting:
             try:
                 if not self._matches(one.expression, candidate):
                     return Misfit("selector", f"selector #{one.number} of {one.owner}: {one.expression}")
+            except DeviceError as error:
+                return Misfit("unreadable", str(error))
             except SelectorError as error:
                 kind = "compile" if error.is_compile else "runtime"
                 on = "" if error.is_compile else f" on device {candidate.id}"

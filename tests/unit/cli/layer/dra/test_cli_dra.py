@@ -42,7 +42,7 @@ def test_objects_that_are_right_end_with_0(tmp_path: Path) -> None:
     file.write_text(_SLICE + _CLAIM % "one")
     done = _check("-f", str(file))
     assert (done.return_value, done.stdout.splitlines()[0]) == (0, "2 objects looked at: nothing is wrong.")
-    assert "Not judged: CEL expressions" in done.stdout
+    assert "Not judged: whether a namespace allows" in done.stdout
 
 
 def test_a_device_given_twice_and_a_field_that_is_none_end_with_1() -> None:

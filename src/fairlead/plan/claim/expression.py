@@ -1,0 +1,88 @@
+"""Asks CEL whether a device meets an expression, and says whether an API server would store an expression.
+
+A device is read for CEL once and kept at its candidate. The release says whose costs count.
+Source: k8s.io/dynamic-resource-allocation v0.37.2 cel/compile.go; kubernetes 1.37 pkg/apis/resource/validation
+(behaviour).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead import errors
+from fairlead.plan.cel import compile as cel
+from fairlead.plan.cel.device import DeviceView, Scalar, Version
+from fairlead.plan.cel.problem import CELError
+from fairlead.plan.cel.running.charge import LIMIT
+from fairlead.plan.claim.candidate import Candidate
+from fairlead.plan.claim.selector import DeviceError, Matches, SelectorError
+from fairlead.plan.claim.validate.request import TOO_COMPLEX, Check
+from fairlead.wire.kubernetes.resource.device import Device, DeviceAttribute
+
+LATEST: Final = cel.RELEASES[-1]
+
+
+def matcher(release: str = LATEST) -> Matches:
+    """Return what the search asks, with the costs of a release of Kubernetes."""
+
+    def matches(expression: str, candidate: Candidate) -> bool:
+        try:
+            selector = cel.compile_selector(expression, release=release)
+        except errors.Invalid as error:
+            raise SelectorError(error.message, is_compile=True) from error
+        device = view(candidate)
+        try:
+            return selector.matches(device)
+        except CELError as error:
+            raise SelectorError(error.message) from error
+
+    return matches
+
+
+def checker(release: str = LATEST) -> Check:
+    """Return what an API server asks of an expression before it stores it."""
+
+    def check(expression: str) -> str | None:
+        try:
+            estimate = cel.compile_selector(expression, release=release).estimate()
+        except errors.Invalid as error:
+            return error.message
+        return TOO_COMPLEX if estimate is None or estimate > LIMIT else None
+
+    return check
+
+
+def view(candidate: Candidate) -> DeviceView:
+    """Return a device as selectors see it. Raises: DeviceError."""
+    if not candidate.views:
+        try:
+            candidate.views.append(of_device(candidate.id.driver, candidate.device))
+        except errors.FairleadError as error:
+            raise DeviceError(error.message) from error
+    return candidate.views[0]
+
+
+def of_device(driver: str, device: Device) -> DeviceView:
+    """Return a published device as selectors see it. Raises: CELError, Invalid."""
+    return DeviceView(
+        driver=driver,
+        attributes={name: _value(name, one) for name, one in device.attributes.items()},
+        capacity={name: str(one.value) for name, one in device.capacity.items()},
+        allow_multiple_allocations=device.allow_multiple_allocations,
+    )
+
+
+def _value(name: str, attribute: DeviceAttribute) -> Scalar | tuple[Scalar, ...]:
+    """Return the value of an attribute. Raises: CELError: it has none of a kind that is known."""
+    scalars = (attribute.int_, attribute.bool_, attribute.string)
+    for one in scalars:
+        if one is not None:
+            return one
+    if attribute.version is not None:
+        return Version(attribute.version)
+    for items in (attribute.ints, attribute.bools, attribute.strings):
+        if items:
+            return tuple(items)
+    if attribute.versions:
+        return tuple(Version(one) for one in attribute.versions)
+    raise CELError(f"attribute {name}: unsupported attribute value", reason="CELDevice")
