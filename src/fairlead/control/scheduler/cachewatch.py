@@ -93,7 +93,7 @@ def selectors(cache: Cache) -> tuple[Watch, ...]:
 
 def _read(cache: Cache, one: Constraint, kind: type[Object], changed: Changed) -> Watch:
     keys = _keys(functools.partial(cache.note_for, one), changed)
-    return Watch(kind=kind, keys=keys, reset=functools.partial(one.forget, kind), is_optional=True)
+    return Watch(kind=kind, keys=keys, reset=functools.partial(cache.forget_for, one, kind), is_optional=True)
 
 
 def devices(cache: Cache) -> Watch:

@@ -20,6 +20,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fairlead import errors, telemetry
@@ -35,6 +36,7 @@ from fairlead.control.scheduler.queuereport import QueueReport
 from fairlead.control.scheduler.wakeups import Wakeups
 from fairlead.control.scheduler.watchdog import Watchdog
 from fairlead.model.step import TraceStep
+from fairlead.plan.schedule import constraint
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.cached.entry import Held
 from fairlead.plan.schedule.constraint import Reservation
@@ -70,6 +72,17 @@ _LOOK: Final = 10
 _QUEUE: Final = "pending-pods"
 _RACED: Final = (errors.Conflict, errors.NotFound)
 _REFUSED: Final = (errors.Invalid, errors.Denied)
+
+
+@dataclass(frozen=True, slots=True)
+class _Binding:
+    """A pod that is bound to a node."""
+
+    pod: core.Pod
+    node: str
+    step: TraceStep
+    reserved: tuple[Reservation, ...]
+    """What is written first."""
 
 
 class Scheduler:
@@ -122,6 +135,8 @@ class Scheduler:
         self._step = functools.partial(eventrecorder.step, self._rankings.policy)
         self._doubtful: dict[str, core.Pod] = {}
         """Pods by uid whose binding was sent and not answered."""
+        self._unanswered: tuple[Reservation, ...] = ()
+        """Reservations that were sent and not answered."""
         self._recorder = EventRecorder(store, self._cache, self._queue, self._alive)
         self._news = asyncio.Event()
         """Set when a watch reported a change, or a task of this round ended."""
@@ -183,6 +198,9 @@ class Scheduler:
                 found = await self._store.get(core.Pod, pod.metadata.name, pod.metadata.namespace)
             self._cache.correct(uid, found)
             del self._doubtful[uid]
+        while self._unanswered:
+            await binders.resolve(self._store, self._cache, self._unanswered[:1])
+            self._unanswered = self._unanswered[1:]
 
     # decisions
 
@@ -300,16 +318,19 @@ class Scheduler:
             return
         if found.node is None:
             words = self._make_room((pod,), tasks, had)
+            self._give_back(pod, blockers, tasks)
             self._refuse(pod, "Unschedulable", f"{found.message}{words}", found, duration_s=timing.duration_s)
-        elif reserved := self._cache.reserve(pod, group.need, found.node):
+        elif binders.waiting(reserved := self._cache.reserve(pod, group.need, found.node)):
+            self._cache.assume_reserved(reserved)
             self._cache.hold(pod, found.node, for_s=binders.hold_s(reserved))
-            words = binders.words(group.need, found.node)
+            words = binders.words(group.need, found.node, reserved)
             self._refuse(pod, binders.reason(reserved), words, found, duration_s=timing.duration_s)
             self._start(tasks, self._have_made(pod, reserved), f"writes what {pod.metadata.name} needs")
         else:
             group.refusals = 0
+            self._cache.assume_reserved(reserved)
             step = self._step("Scheduled", eventrecorder.assigned(pod, found), found, duration_s=timing.duration_s)
-            await self._bind_beside(pod, found.node, step, tasks)
+            await self._bind_beside(_Binding(pod, found.node, step, reserved), tasks)
 
     async def _look_at_gang(self, gang: Gang, pods: tuple[core.Pod, ...], tasks: asyncio.TaskGroup) -> None:
         """Assume a place for each pod that the gang lacks, then bind them all; or take all of it back."""
@@ -325,7 +346,8 @@ class Scheduler:
             return
         for pod, summary in placed.found:
             step = self._step("Scheduled", eventrecorder.assigned(pod, summary), summary, duration_s=timing.duration_s)
-            await self._bind_beside(pod, summary.node or "", step, tasks)
+            reserved = placed.reserved.get(pod.metadata.uid, ())
+            await self._bind_beside(_Binding(pod, summary.node or "", step, reserved), tasks)
         whole = self._workloads.gangs.of(pods[0].metadata.uid) if placed.found else None
         for uid in whole.waiting if whole is not None else ():
             self._queue.recall(uid)  # those beyond the minimum may go now
@@ -333,16 +355,17 @@ class Scheduler:
     def _hold_gang(self, placed: Placed, tasks: asyncio.TaskGroup) -> None:
         """Hold room for every pod of a gang until what all of them need is written; none is bound before."""
         self._wakeups.absorb()
-        every = tuple(one for _, reserved in placed.waits for one in reserved)
+        every = tuple(one for reserved in placed.reserved.values() for one in reserved)
         with Trial(self._cache) as trial:
             trial.reserve(every)  # until their tasks have said so to the store, no other pod takes the same
             trial.commit()
         for pod, summary in placed.found:
-            words = binders.words(self._cache.need(pod), summary.node or "")
+            words = binders.words(self._cache.need(pod), summary.node or "", every)
             self._cache.hold(pod, summary.node or "", for_s=binders.hold_s(every))
             self._refuse(pod, binders.reason(every), words, summary)
-        for pod, reserved in placed.waits:
-            self._start(tasks, self._have_made(pod, reserved), f"writes what {pod.metadata.name} needs")
+        for pod, _ in placed.found:
+            if reserved := placed.reserved.get(pod.metadata.uid, ()):
+                self._start(tasks, self._have_made(pod, reserved), f"writes what {pod.metadata.name} needs")
 
     def _refuse_gang(
         self, gang: Gang, pods: tuple[core.Pod, ...], why: Diagnosis, tasks: asyncio.TaskGroup, had: tuple[Held, ...]
@@ -353,7 +376,14 @@ class Scheduler:
             self._queue.rest(group, refusal, blockers)
         words = self._make_room(pods, tasks, had)
         for pod in pods:
+            self._give_back(pod, blockers, tasks)
             self._refuse(pod, "Unschedulable", f"{refusal.message}{words}", refusal)
+
+    def _give_back(self, pod: core.Pod, blockers: frozenset[str], tasks: asyncio.TaskGroup) -> None:
+        """Give back what a pod that fits nowhere has of constraints that refuse it nodes, so that it may elsewhere."""
+        if blockers & constraint.FILTERS.keys() and (given := self._cache.give_back(pod)):
+            self._cache.assume_reserved(given)
+            self._start(tasks, self._have_made(pod, given), f"gives back what {pod.metadata.name} has")
 
     def _let_go(self, pods: tuple[core.Pod, ...]) -> tuple[Held, ...]:
         """Take back the room held for pods that are judged now; returns what it was."""
@@ -432,27 +462,38 @@ class Scheduler:
     async def _have_made(self, pod: core.Pod, reserved: tuple[Reservation, ...]) -> None:
         try:
             await binders.bind(self._store, self._cache, reserved)
+        except (*_RACED, *_REFUSED) as error:
+            self._cache.release(pod.metadata.uid)
+            self._queue.delay(pod)
+            telemetry.log.info("pod is decided anew", pod=pod.metadata.name, reason=error.reason)
         except errors.FairleadError as error:
+            self._unanswered += reserved
             self._queue.delay(pod)
             self._fail(error)
 
     # bindings
 
-    async def _bind_beside(self, pod: core.Pod, node: str, step: TraceStep, tasks: asyncio.TaskGroup) -> None:
+    async def _bind_beside(self, binding: _Binding, tasks: asyncio.TaskGroup) -> None:
+        pod = binding.pod
         if not self._cache.is_assumed(pod.metadata.uid):
-            self._cache.assume(pod, node)
+            self._cache.assume(pod, binding.node)
         self._recorder.withdraw(pod.metadata.uid)
         await self._slots.acquire()
         if self._broken is not None:
             self._cache.forget(pod.metadata.uid)
+            self._cache.withdraw_reserved(binding.reserved)
             self._slots.release()
             return
-        self._start(tasks, self._bind(pod, node, step), f"binds {pod.metadata.name}")
+        self._start(tasks, self._bind(binding), f"binds {pod.metadata.name}")
 
-    async def _bind(self, pod: core.Pod, node: str, step: TraceStep) -> None:
+    async def _bind(self, binding: _Binding) -> None:
+        pod, node = binding.pod, binding.node
         uid = pod.metadata.uid
+        is_reserved = False
         telemetry.crash_point("scheduler.before-bind")
         try:
+            await binders.bind(self._store, self._cache, binding.reserved)
+            is_reserved = True
             await self._placement.bind(pod, node)
         except _RACED as error:
             self._meter.add(telemetry.DECISIONS, "lost")
@@ -472,6 +513,8 @@ class Scheduler:
             telemetry.log.warning("pod cannot be placed", pod=name, reason=error.reason, error=error.message)
         except errors.FairleadError as error:
             self._doubtful[uid] = pod
+            if not is_reserved:
+                self._unanswered += binding.reserved
             self._broken = error
         else:
             self._cache.confirm(uid)
@@ -479,7 +522,7 @@ class Scheduler:
             self._meter.add(telemetry.DECISIONS, "bound")
             telemetry.crash_point("scheduler.after-bind")
             telemetry.log.info("pod bound", pod=pod.metadata.name, node=node)
-            self._recorder.note(pod, step)
+            self._recorder.note(pod, binding.step)
         finally:
             self._slots.release()
 

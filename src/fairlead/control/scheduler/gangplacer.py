@@ -8,8 +8,8 @@ on top of the sub-groups before it. Nothing is bound here.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from fairlead.plan.schedule.cache import Cache
@@ -27,8 +27,8 @@ Diagnosis = tuple[Summary, frozenset[str]]
 _DOMAIN: Final = frozenset({"TopologyDomain", "NodeResourcesFit"})
 
 
-Waits = tuple[core.Pod, tuple[Reservation, ...]]
-"""A pod, and what is to be written before it is bound."""
+Reserved = dict[str, tuple[Reservation, ...]]
+"""By pod's uid: what is to be written before it is bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +48,15 @@ class Placed:
 
     found: tuple[tuple[core.Pod, Summary], ...] = ()
     """Each pod with its node, assumed in the trial; empty: the gang was not placed."""
-    waits: tuple[Waits, ...] = ()
-    """Of those, the pods for which something is to be written first; it counts as given."""
+    reserved: Mapping[str, tuple[Reservation, ...]] = field(default_factory=dict)
+    """By uid, of those: what is to be written first; it counts as given."""
     refusal: Diagnosis | None = None
     """Why nodes refused it, with how many of its pods fit; None: it was placed, or changed meanwhile."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether a pod of it waits for others once what it needs is written."""
+        return any(one.waits for reserved in self.reserved.values() for one in reserved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,7 @@ class GangPlacer:
     async def _place_in(self, batch: _Batch, trial: Trial) -> Placed:
         """Place pods in one domain, those of each sub-group together, on top of the others."""
         before = trial.checkpoint()
-        found, waits = list[tuple[core.Pod, Summary]](), list[Waits]()
+        found, every = list[tuple[core.Pod, Summary]](), Reserved()
         for below, pods in batch.gang.apart(batch.pods):
             if below is None:
                 placed = await self._place_each(batch, pods, trial)
@@ -106,20 +111,20 @@ class GangPlacer:
                 asked = self._cache.places.asked(pods[0], below)
                 placed = await self._place(_Batch(below, pods, asked, batch.where), trial)
             found += placed.found
-            waits += placed.waits
+            every |= placed.reserved
             if not placed.found:
                 self._undo(trial, before)
                 return Placed(refusal=placed.refusal and self._among(batch, len(found), below, placed.refusal))
-        return Placed(found=tuple(found), waits=tuple(waits))
+        return Placed(found=tuple(found), reserved=every)
 
     async def _place_each(self, batch: _Batch, pods: Sequence[core.Pod], trial: Trial) -> Placed:
         before = trial.checkpoint()
         # Forgetting an assumption queued the pod again without its group of equal needs: groups are looked up anew.
-        groups, found, waits = self._loop.group(pods, batch.gang.key), list[tuple[core.Pod, Summary]](), list[Waits]()
+        groups, found, every = self._loop.group(pods, batch.gang.key), list[tuple[core.Pod, Summary]](), Reserved()
         refusal: Diagnosis | None = None
         for pod, known in zip(pods, groups, strict=bool(groups)):
             group = known
-            if waits and self._cache.is_constrained(pod):
+            if every and self._cache.is_constrained(pod):
                 (group,) = self._loop.group((pod,), batch.gang.key)  # without what the others took
             summary, blockers = await self._loop.judge(domain.within(group.need, batch.where))
             if summary.node is None:
@@ -129,11 +134,11 @@ class GangPlacer:
                 break
             if reserved := self._cache.reserve(pod, group.need, summary.node):
                 trial.reserve(reserved)
-                waits.append((pod, reserved))
+                every[pod.metadata.uid] = reserved
             trial.assume(pod, summary.node)
             found.append((pod, dataclasses.replace(summary, domain=domain.shown(batch.where))))
         if len(found) == len(pods) and all(self._cache.is_assumed(pod.metadata.uid) for pod, _ in found):
-            return Placed(found=tuple(found), waits=tuple(waits))
+            return Placed(found=tuple(found), reserved=every)
         self._undo(trial, before)
         return Placed(refusal=refusal)
 

@@ -27,7 +27,7 @@ BUDGET: Final = 20_000
 """Steps of one search: below a second on one core."""
 
 
-def allocate(
+def allocate(  # noqa: PLR0913 - the one door of the search
     claims: Sequence[ResourceClaim],
     classes: Mapping[str, DeviceClass],
     pools: NodePools,
@@ -36,6 +36,7 @@ def allocate(
     matches: Matches,
     gates: Gates = DEFAULTS,
     budget: int = BUDGET,
+    is_brief: bool = False,
     share_ids: Callable[[], str] = lambda: str(uuid.uuid4()),
 ) -> Allocation | Refusal:
     """Return devices for all claims of a pod on one node, or why there are none.
@@ -43,6 +44,7 @@ def allocate(
     Args:    claims: those of the pod that are not allocated yet.   classes: by name.
              pools: of the node, read with the same gates.   held: by claims that are allocated, or are being allocated.
              budget: steps after which the search gives up.   share_ids: makes ids for shares of devices.
+             is_brief: a refusal has no device's own words, so that nodes that refuse alike say the same.
     """
     fitting = Fitting(pools, held, gates, matches)
     table: Table | None = None
@@ -56,9 +58,9 @@ def allocate(
             return Allocation(results=found, steps=walk.steps)
         if walk.is_careful:
             _raise_errors(fitting, table, walk.deepest)
-        reason, message, is_fatal = *explain.why(fitting, table), False
+        reason, message, is_fatal = *explain.why(fitting, table, is_brief=is_brief), False
     except Fatal as error:
-        reason, message, is_fatal = error.reason, str(error), True
+        reason, message, is_fatal = error.reason, error.brief if is_brief else str(error), True
     except BudgetSpent:
         reason, is_fatal = "BudgetSpent", False
         message = f"the search was given up after {budget} steps; what is asked for may or may not be there"

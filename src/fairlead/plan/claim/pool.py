@@ -74,15 +74,20 @@ class NodePools:
 class Pools:
     """Slices of a cluster, indexed."""
 
-    def __init__(self, slices: Iterable[ResourceSlice], gates: Gates) -> None:
-        """Index slices as they are published."""
+    def __init__(
+        self, slices: Iterable[ResourceSlice], gates: Gates, *, views: dict[int, list[DeviceView]] | None = None
+    ) -> None:
+        """Index slices as they are published.
+
+        Args: views: by identity, devices as selectors see them, kept for pools that are read again.
+        """
         self._gates = gates
         self._on_node: dict[str, list[ResourceSlice]] = {}
         self._shared: list[ResourceSlice] = []
         self._pool: dict[PoolName, list[ResourceSlice]] = {}
         self._latest: dict[PoolName, int] = {}
         self._whole: dict[tuple[PoolName, int], _Counters | str] = {}
-        self._views: dict[int, list[DeviceView]] = {}
+        self._views = {} if views is None else views
         for item in slices:
             spec = item.spec
             name = (spec.driver, spec.pool.name)

@@ -77,8 +77,8 @@ class Refusal:
         return tuple(self.judge())
 
 
-def summary(verdicts: Sequence[Verdict]) -> str:
-    """Return how many devices each test refused, and what the most frequent of its reasons is."""
+def summary(verdicts: Sequence[Verdict], *, is_brief: bool = False) -> str:
+    """Return how many devices each test refused, and, unless in brief, its most frequent reasons."""
     by_test: dict[str, Counter[str]] = {}
     for one in verdicts:
         if one.test:
@@ -87,6 +87,9 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     for test, words in _WORDS.items():
         if test in by_test:
             texts = by_test[test]
+            if is_brief:
+                parts.append(f"{texts.total()} {words}")
+                continue
             shown = [text for text, _ in texts.most_common(_SHOWN)]
             more = f"; {len(texts) - _SHOWN} more reasons" if len(texts) > _SHOWN else ""
             parts.append(f"{texts.total()} {words} ({'; '.join(shown)}{more})")

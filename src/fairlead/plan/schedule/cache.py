@@ -20,7 +20,7 @@ from fairlead.plan.schedule import constraints, peers, reference
 from fairlead.plan.schedule.cached import version
 from fairlead.plan.schedule.cached.entry import Assumed, Held, News
 from fairlead.plan.schedule.cached.rejections import Rejections
-from fairlead.plan.schedule.constraint import Ask, Constraint, Refusal, Reservation, Users
+from fairlead.plan.schedule.constraint import Ask, Constraint, Noted, Refusal, Reservation, Users
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.place import Places
 from fairlead.plan.schedule.queue import Changes, SchedulingQueue
@@ -79,6 +79,8 @@ class Cache:
         """What spreads pods that say nothing of it; empty: nothing does."""
         self.constraints = {one.name: one for one in (make(self._users) for make in made)}
         """By name: what has a say beside amounts, labels and other pods."""
+        self._unlimited: set[str] | None = set()
+        """Nodes whose limits changed since the last `changes`; None: every node's."""
         self._constrained: dict[str, None] = {}
         """Uids of pods that wait and ask for something by a constraint."""
         self.news = News()
@@ -149,7 +151,8 @@ class Cache:
         self._nodes.pop(name, None)
         try:
             if self._pool.takes(node, is_gone=is_gone):
-                self._nodes[name] = dataclasses.replace(reference.offered(node), limits=self._limits(name))
+                found = reference.offered(node)
+                self._nodes[name] = dataclasses.replace(found, limits=self._limits(found))
             self._refuse(name)
         except errors.Invalid as error:
             telemetry.log.warning("node left out", node=name, reason=error.reason, error=error.message)
@@ -168,17 +171,49 @@ class Cache:
         return "" if pod is None else f"{pod.metadata.namespace}/{pod.metadata.name}"
 
     def note_for(self, one: Constraint, item: Object, *, is_gone: bool = False) -> None:
-        """Take in what the watch says of what a constraint reads; pods that wait by one are looked at again."""
-        node = one.note(item, is_gone=is_gone)
-        self.news.has_new_claims = True
-        if node and node in self._nodes and self._nodes[node].limits != (limits := self._limits(node)):
-            self._nodes[node] = dataclasses.replace(self._nodes[node], limits=limits)
-            self._touched.add(node)
-        if node or one.has_limits:
+        """Take in what the watch says of what a constraint reads; pods that wait by it are looked at again."""
+        self.heed(one.note(item, is_gone=is_gone))
+
+    def heed(self, found: Noted) -> None:
+        """Count what a constraint says of a change: nodes' limits, and pods that are looked at again."""
+        self.news.recall(found.pods)
+        if found.nodes is None:
+            self._unlimited = None
+        elif self._unlimited is not None:
+            self._unlimited.update(found.nodes)
+        if found.counts:
             self._recount()
 
-    def _limits(self, node: str) -> dict[str, Any]:
-        found = ((name, one.limits(node)) for name, one in self.constraints.items())
+    def forget_for(self, one: Constraint, kind: type[Object]) -> None:
+        """Begin anew with one kind that a constraint reads: a list follows."""
+        one.forget(kind)
+        self._unlimited = None
+
+    def assume_reserved(self, reserved: Iterable[Reservation]) -> None:
+        """Count what is reserved as given, so that no other pod takes it."""
+        for one in reserved:
+            known = self.constraints[one.constraint]
+            for before, after in one.changes:
+                self.heed(known.assume(before, after))
+
+    def withdraw_reserved(self, reserved: Iterable[Reservation]) -> None:
+        """Take back, the last first, what `assume_reserved` counted and was not written."""
+        for one in reversed(tuple(reserved)):
+            known = self.constraints[one.constraint]
+            for before, after in reversed(one.changes):
+                self.heed(known.withdraw(before, after))
+
+    def _relimit(self) -> None:
+        """Ask constraints again what nodes can take, of which something changed."""
+        names, self._unlimited = self._nodes if self._unlimited is None else self._unlimited, set()
+        for name in tuple(names):
+            node = self._nodes.get(name)
+            if node is not None and (limits := self._limits(node)) != node.limits:
+                self._nodes[name] = dataclasses.replace(node, limits=limits)
+                self._touched.add(name)
+
+    def _limits(self, node: reference.NodeInfo) -> dict[str, Any]:
+        found = ((name, one.limits(node.name, node.labels)) for name, one in self.constraints.items())
         return {name: limits for name, limits in found if limits}
 
     def _recount(self) -> None:
@@ -210,6 +245,11 @@ class Cache:
         view = self.views.get(node, reference.NodeInfo(name=node))
         found = (self.constraints[ask.constraint].reserve(pod, ask, view) for ask in need.asks)
         return tuple(one for one in found if one is not None)
+
+    def give_back(self, pod: core.Pod) -> tuple[Reservation, ...]:
+        """Return what is to be written so that a pod that fits nowhere may fit elsewhere."""
+        concerned = (one for one in self.constraints.values() if one.concerns(pod))
+        return tuple(found for one in concerned if (found := one.give_back(pod)) is not None)
 
     def _read(self, pod: core.Pod) -> reference.PodInfo:
         """Return what a pod says; read once for its decision and its binding. Raises: Invalid: a bad quantity."""
@@ -324,7 +364,7 @@ class Cache:
         for uid in [uid for uid, one in self._assumed.items() if one.ends_at <= now]:
             self.forget(uid)
         self.news.echoes_due = min((one.ends_at for one in self._assumed.values()), default=math.inf)
-        return (*over, *(tuple(self._constrained) if self.news.take_new_claims() else ()))
+        return (*over, *self.news.take_recalled(self._constrained))
 
     @property
     def now(self) -> float:
@@ -413,11 +453,12 @@ class Cache:
     @property
     def is_current(self) -> bool:
         """Whether nothing has happened since the last `changes`."""
-        return not self._touched
+        return not self._touched and self._unlimited == set()
 
     def changes(self) -> Changes:
         """Bring `views` up to date; returns the nodes that differ, each as it was and as it is."""
         found = {}
+        self._relimit()
         for name in self._touched:
             before, node, after = self.views.pop(name, None), self._nodes.get(name), None
             if node is not None:
@@ -512,8 +553,8 @@ class Cache:
         if pod.spec.node_name:
             self.news.is_freed = True
             self.news.left.add(pod.spec.node_name)
-        if pod.spec.node_name and self.is_constrained(pod):
-            self.news.has_new_claims = True  # a claim of one pod alone may be free
+        if pod.spec.node_name and any(one.frees(pod) for one in self.constraints.values()):
+            self.news.recall(None)
         if self._rejections.drop(pod):
             self._refuse(pod.spec.node_name)
         of_namespace = self._of_namespace[pod.metadata.namespace]

@@ -8,9 +8,9 @@ beside `volume` and a row of `constraints.ALL`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import Object
@@ -82,6 +82,21 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Noted:
+    """What a change of an object is about."""
+
+    nodes: Collection[str] | None = ()
+    """Names of nodes whose limits it states; None: of every node."""
+    pods: Collection[str] | None = ()
+    """Uids of pods that are to be looked at again; None: of all that wait and ask by a constraint."""
+    counts: bool = False
+    """Whether what pods take of their nodes is to be counted again (`Constraint.has`)."""
+
+
+NOTHING: Final = Noted()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
     """What is to be written before a pod is bound to a node."""
 
@@ -91,6 +106,8 @@ class Reservation:
     """For the slow half; nothing: others write, and the pod waits for them."""
     changes: tuple[tuple[Object, Object], ...]
     """Objects as they are and as they count from now on, so that no other pod is given the same."""
+    waits: bool = True
+    """Whether the pod waits for others once that is written; else it is bound at once."""
 
 
 class Constraint(Protocol):
@@ -100,16 +117,20 @@ class Constraint(Protocol):
     kinds: ClassVar[tuple[type[Object], ...]]
     """That it reads; a cluster may serve none of them."""
 
-    def note(self, item: Any, *, is_gone: bool = False) -> str:
-        """Take in what the watch says; returns the node whose limits it states, "" for none."""
+    def note(self, item: Any, *, is_gone: bool = False) -> Noted:
+        """Take in what the watch says."""
+        ...
+
+    def assume(self, before: Any, after: Any) -> Noted:
+        """Count an object as it will be once it is written."""
+        ...
+
+    def withdraw(self, before: Any, after: Any) -> Noted:
+        """Take an assumption back; what the watch has said since stays."""
         ...
 
     def forget(self, kind: Any) -> None:
         """Begin anew with one kind: a list follows."""
-        ...
-
-    def is_current(self, item: Any) -> bool:
-        """Return whether the watch has said nothing newer of an object, whatever was noted of it beside."""
         ...
 
     @staticmethod
@@ -129,17 +150,25 @@ class Constraint(Protocol):
         """Return what a pod that has a node takes of it; None: nothing that is counted."""
         ...
 
-    @property
-    def has_limits(self) -> bool:
-        """Whether any node limits what it takes."""
+    def frees(self, pod: core.Pod) -> bool:
+        """Return whether pods that wait may go because this one left its node, which no object says."""
         ...
 
-    def limits(self, node: str) -> Any:
-        """Return what a node can take; falsy: it says nothing."""
+    @property
+    def has_limits(self) -> bool:
+        """Whether any node limits what is counted by its pods' asks."""
+        ...
+
+    def limits(self, node: str, labels: Mapping[str, str]) -> Any:
+        """Return what a node can take: equal where nothing changed; falsy: it says nothing."""
         ...
 
     def reserve(self, pod: core.Pod, ask: Ask, node: Node) -> Reservation | None:
         """Return what is to be written so that a pod may be bound to a node; None: nothing is lacking."""
+        ...
+
+    def give_back(self, pod: core.Pod) -> Reservation | None:
+        """Return what is to be written so that a pod that fits nowhere may fit elsewhere; None: nothing helps."""
         ...
 
 

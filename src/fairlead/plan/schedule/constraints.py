@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from fairlead.plan.schedule.claim.claims import Claims
 from fairlead.plan.schedule.constraint import Constraint, Users
 from fairlead.plan.schedule.volume.volumes import Volumes
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import Object
 
-ALL: Final = (Volumes,)
+ALL: Final = (Volumes, Claims)
 """In this order they are asked."""
 MADE: Final[tuple[Callable[[Users], Constraint], ...]] = ALL
 KINDS: Final[tuple[type[Object], ...]] = tuple(kind for one in ALL for kind in one.kinds)

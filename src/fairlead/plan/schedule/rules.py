@@ -31,7 +31,6 @@ RULES: Final[Mapping[str, Callable[[core.PodSpec], bool]]] = {
     f"spec.affinity.podAntiAffinity.{_RULE}": lambda spec: bool(
         spec.affinity and _is_unknown(spec.affinity.pod_anti_affinity)
     ),
-    "spec.resourceClaims": lambda spec: bool(spec.resource_claims),
     "spec.resources": lambda spec: spec.resources is not None and spec.resources != core.ResourceRequirements(),
     "spec.volumes[].gcePersistentDisk": _volume("gce_persistent_disk"),
     "spec.volumes[].awsElasticBlockStore": _volume("aws_elastic_block_store"),

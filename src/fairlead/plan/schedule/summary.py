@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 _TEXT: Final = 100
-"""Characters of one reason or name that are kept: a taint's value and a node's name may each have hundreds."""
+"""Characters of a name that are kept: a node's may have hundreds."""
+_WHY: Final = 180
+"""Characters of a reason that are kept: a taint's value and a selector may have hundreds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,9 @@ class Summary:
         if self.node is not None:
             return f"assigned to {self.node}{self.aside}"
         kept, rest = self._kept()
-        texts = sorted(f"{one.nodes} {_short(one.why)}" for one in kept) + [f"and {rest} more reasons"] * bool(rest)
+        texts = sorted(f"{one.nodes} {_short(one.why, _WHY)}" for one in kept) + [f"and {rest} more reasons"] * bool(
+            rest
+        )
         why = f"0/{self.nodes} nodes are available: {', '.join(texts) or 'no nodes are known'}."
         return f"{self.preface}{why}"
 
@@ -74,7 +78,7 @@ class Summary:
         """Return it as JSON values."""
         kept, rest = self._kept()
         best = [{"name": _short(name), "score": score} for name, score in self.best]
-        refused = [{"why": _short(one.why), "nodes": one.nodes, "example": _short(one.example)} for one in kept]
+        refused = [{"why": _short(one.why, _WHY), "nodes": one.nodes, "example": _short(one.example)} for one in kept]
         more: dict[str, object] = {"more_reasons": rest} if rest else {}
         more |= {"devices": self.devices} if self.devices else {}
         more |= {"domain": self.domain} if self.domain else {}
@@ -86,5 +90,5 @@ class Summary:
         return ordered[: self.BEST], max(0, len(ordered) - self.BEST)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"
+def _short(text: str, most: int = _TEXT) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

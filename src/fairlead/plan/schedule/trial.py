@@ -15,10 +15,9 @@ from typing import Self
 
 from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.cache import Cache
-from fairlead.plan.schedule.constraint import Constraint, Reservation
+from fairlead.plan.schedule.constraint import Reservation
 from fairlead.plan.schedule.reference import NodeInfo, PodInfo
 from fairlead.wire.kubernetes import core
-from fairlead.wire.kubernetes.meta import Object
 
 
 class _Steps:
@@ -66,17 +65,9 @@ class Trial(_Steps):
 
     def reserve(self, reserved: Iterable[Reservation]) -> None:
         """Count what is reserved as given, so that the next pod of a group takes something else."""
-        for one in reserved:
-            for before, after in one.changes:
-                self._change(self._cache.constraints[one.constraint], before, after)
-
-    def _change(self, known: Constraint, before: Object, after: Object) -> None:
-        def undo() -> None:
-            if known.is_current(before):
-                known.note(before)
-
-        known.note(after)
-        self._undo.append(undo)
+        every = tuple(reserved)
+        self._cache.assume_reserved(every)
+        self._undo.append(lambda: self._cache.withdraw_reserved(every))
 
     def lend(self, uid: str) -> None:
         """Let go of the room that is held for a pod, so that another may be judged to use it meanwhile."""
@@ -85,7 +76,8 @@ class Trial(_Steps):
 
     def rollback(self, to: int = 0) -> None:
         """See `_Steps.rollback`. No other pod was judged by these steps: none that waits hears of their end."""
-        before = dataclasses.replace(self._cache.news, left=set(self._cache.news.left))
+        news = self._cache.news
+        before = dataclasses.replace(news, left=set(news.left), recalled=set(news.recalled))
         super().rollback(to)
         self._cache.news = before
 

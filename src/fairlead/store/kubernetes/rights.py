@@ -22,6 +22,7 @@ CHECK_S: Final = 300.0
 RECHECK_S: Final = 10.0
 """While some are lacking; also after the API server did not answer."""
 _GPUS: Final = "fairlead.dev"
+_DEVICES: Final = "resource.k8s.io"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +69,8 @@ LEASING: Final = (
 TAINTING: Final = _verbs("update", "nodes")
 """With which an agent taints its node, where `health.node_taint` asks for that."""
 TAINTING_DEVICES: Final = (
-    *_verbs("list create delete", "devicetaintrules", group="resource.k8s.io"),
-    *_verbs("list", "resourceslices", group="resource.k8s.io"),
+    *_verbs("list create delete", "devicetaintrules", group=_DEVICES),
+    *_verbs("list", "resourceslices", group=_DEVICES),
 )
 """With which an agent taints the devices of a DRA driver, where `health.device_taint` asks for that."""
 DRAINING: Final = _verbs("create", "pods", part="eviction")
@@ -86,6 +87,12 @@ SCHEDULER: Final = (
     *_verbs("list watch patch", "persistentvolumes"),
     *_verbs("list watch", "csinodes", group="storage.k8s.io"),
     *_verbs("list watch", "storageclasses", group="storage.k8s.io"),
+    *_verbs("get list watch update", "resourceclaims", group=_DEVICES),
+    *_verbs("update", "resourceclaims", group=_DEVICES, part="status"),
+    *_verbs("update", "resourceclaims", group=_DEVICES, part="binding"),
+    *_verbs("list watch", "resourceslices", group=_DEVICES),
+    *_verbs("list watch", "deviceclasses", group=_DEVICES),
+    *_verbs("list watch", "devicetaintrules", group=_DEVICES),
     *_verbs("list watch", "services"),
     *_verbs("list watch", "replicationcontrollers"),
     *_verbs("list watch", "replicasets", group="apps"),

@@ -215,7 +215,7 @@ async def test_a_group_is_bound_once_the_claims_of_all_have_their_volumes_and_ho
         for number in range(2):
             await plane.add_member("g", number, 3, 1, **_using(f"data-{number}"))
         await plane.until_said("g-0", "until its claims have their volumes there: data-0")
-        await plane.until_said("g-2", "until the claims of its group have their volumes")
+        await plane.until_said("g-2", "until the claims of its group have what they need")
         chosen = {}
         for name in ("data-0", "data-1"):
             claim = await plane.store.get(core.PersistentVolumeClaim, name, "default")
@@ -271,8 +271,8 @@ async def test_a_group_waits_for_the_claim_of_any_of_its_pods_and_for_rules_that
             'persistentvolumeclaim "data" not found, and none is known: may they be listed?.'
         )
         await plane.add_member("u", 0, 2, 1)
-        await plane.add_member("u", 1, 2, 1, resource_claims=(core.PodResourceClaim(name="gpu"),))
-        await plane.until_said("u-0", "u-1 cannot be: asks for spec.resourceClaims")
+        await plane.add_member("u", 1, 2, 1, resources=core.ResourceRequirements(requests={"cpu": "1"}))
+        await plane.until_said("u-0", "u-1 cannot be: asks for spec.resources")
         assert await plane.bound() == {}
         await _add_claim(plane, "data", _FIXED, volume="near")
         await plane.until_bound(["g-0", "g-1"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ import pytest
 
 from fairlead.plan.schedule import constraint, hint, reference
 from fairlead.plan.schedule.cache import Cache
-from fairlead.plan.schedule.constraint import Filter, Node, Refusal, Reservation, Users
+from fairlead.plan.schedule.constraint import Filter, Node, Noted, Refusal, Reservation, Users
 from fairlead.plan.schedule.engine.rankings import EngineRankings
 from fairlead.plan.schedule.queue import SchedulingQueue
 from fairlead.plan.schedule.summary import Summary
@@ -55,14 +56,17 @@ class Licences:
     def __init__(self, _users: Users) -> None:
         pass
 
-    def note(self, _item: Any, *, is_gone: bool = False) -> str:
+    def note(self, _item: Any, *, is_gone: bool = False) -> Noted:
         raise NotImplementedError(is_gone)
+
+    def assume(self, before: Any, after: Any) -> Noted:
+        raise NotImplementedError(before, after)
+
+    def withdraw(self, before: Any, after: Any) -> Noted:
+        raise NotImplementedError(before, after)
 
     def forget(self, kind: Any) -> None:
         raise NotImplementedError(kind)
-
-    def is_current(self, item: Any) -> bool:
-        raise NotImplementedError(item)
 
     @staticmethod
     def concerns(pod: core.Pod) -> bool:
@@ -77,14 +81,20 @@ class Licences:
     def has(self, pod: core.Pod) -> Licence:
         return self.ask(pod)
 
+    def frees(self, _pod: core.Pod) -> bool:
+        return False
+
     @property
     def has_limits(self) -> bool:
         return True
 
-    def limits(self, node: str) -> int:
+    def limits(self, node: str, _labels: Mapping[str, str]) -> int:
         return int(node.partition("-")[2] or 0)
 
     def reserve(self, _pod: core.Pod, _ask: constraint.Ask, _node: Node) -> Reservation | None:
+        return None
+
+    def give_back(self, _pod: core.Pod) -> Reservation | None:
         return None
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.plan.schedule import hint, reference
+from fairlead.plan.schedule.claim import ask
 from fairlead.plan.schedule.volume import volumes
 from fairlead.wire.kubernetes import core
 
@@ -35,7 +36,7 @@ def _node(**more: Any) -> reference.NodeInfo:
         (_node(), _node(is_unschedulable=True), set()),
         (_node(taints=(_TAINT,)), _node(), {"TaintToleration"}),
         (_node(), _node(taints=(_TAINT,)), set()),
-        (_node(), _node(labels={"a": "b"}), {"NodeAffinity", "TopologyDomain", "VolumeBinding"}),
+        (_node(), _node(labels={"a": "b"}), {"NodeAffinity", "TopologyDomain", "VolumeBinding", "DynamicResources"}),
         (_node(ports=frozenset({("0.0.0.0", "TCP", 80)})), _node(), {"NodePorts"}),
     ],
 )
@@ -47,7 +48,7 @@ def test_each_change_names_the_filters_it_may_turn(
 
 def test_a_node_that_came_may_turn_every_filter() -> None:
     found = hint.improved(None, _node())
-    assert found >= {*reference.FILTERS, *(one.name for kind in (volumes.Ask,) for one in kind.filters)}
+    assert found >= {*reference.FILTERS, *(one.name for kind in (volumes.Ask, ask.Ask) for one in kind.filters)}
 
 
 def test_every_filter_has_a_hint() -> None:

@@ -31,7 +31,6 @@ _RULE = "requiredDuringSchedulingIgnoredDuringExecution[].namespaceSelector"
     [
         ({"affinity": {"podAffinity": _LABELLED}}, f"spec.affinity.podAffinity.{_RULE}"),
         ({"affinity": {"podAntiAffinity": _LABELLED}}, f"spec.affinity.podAntiAffinity.{_RULE}"),
-        ({"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}, "spec.resourceClaims"),
         ({"resources": {"requests": {"cpu": "1"}}}, "spec.resources"),
         *(
             ({"volumes": [{"name": "v", source: value}]}, f"spec.volumes[].{source}")

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.control.scheduler.binding import volumes
+from fairlead.control.scheduler.binding import claims, volumes
 from fairlead.plan.schedule.cache import Cache
-from fairlead.plan.schedule.constraint import Ask, Constraint, Reservation
+from fairlead.plan.schedule.claim.ask import NAME as CLAIMS
+from fairlead.plan.schedule.constraint import Ask, Reservation
 from fairlead.plan.schedule.reference import PodInfo
 from fairlead.plan.schedule.volume.volumes import NAME as VOLUMES
 from fairlead.store.port import Store
@@ -24,33 +25,49 @@ class Binder:
     """How long room is held at a time."""
     words: Callable[[Ask], str]
     """Returns what a pod waits for, "" for nothing."""
-    bind: Callable[[Store, Constraint, Reservation], Awaitable[None]]
-    """Writes what is reserved. Raises: Unavailable."""
+    bind: Callable[[Store, Cache, Reservation], Awaitable[None]]
+    """Writes what is reserved. Raises: Unavailable; Conflict, NotFound, Invalid, Denied: it was not written."""
+    resolve: Callable[[Store, Cache, Reservation], Awaitable[None]] | None = None
+    """Asks the store what it took of it, where `bind` raised Unavailable. Raises: Unavailable."""
 
 
 BINDERS: Final[Mapping[str, Binder]] = {
     VOLUMES: Binder(volumes.REASON, volumes.BIND_S, volumes.words, volumes.bind),
+    CLAIMS: Binder(claims.REASON, claims.HOLD_S, claims.words, claims.bind, claims.resolve),
 }
 """By constraint; one that reserves nothing is not here."""
 
 
-def words(need: PodInfo, node: str) -> str:
+def words(need: PodInfo, node: str, reserved: Iterable[Reservation]) -> str:
     """Return what is said of a pod while what it needs, or what its group needs, is made."""
-    found = [said for ask in need.asks if ask.constraint in BINDERS and (said := BINDERS[ask.constraint].words(ask))]
-    return f"room is held on {node} until {' and '.join(found) or 'the claims of its group have their volumes'}"
+    names = {one.constraint for one in waiting(reserved)}
+    found = [said for ask in need.asks if ask.constraint in names and (said := BINDERS[ask.constraint].words(ask))]
+    return f"room is held on {node} until {' and '.join(found) or 'the claims of its group have what they need'}"
+
+
+def waiting(reserved: Iterable[Reservation]) -> tuple[Reservation, ...]:
+    """Return those for which the pod waits once they are written."""
+    return tuple(one for one in reserved if one.waits)
 
 
 def reason(reserved: Iterable[Reservation]) -> str:
-    """Return the reason of the first."""
-    return next(BINDERS[one.constraint].reason for one in reserved)
+    """Return the reason of the first that the pod waits for."""
+    return next(BINDERS[one.constraint].reason for one in waiting(reserved))
 
 
 def hold_s(reserved: Iterable[Reservation]) -> float:
     """Return how long room is held: as long as the slowest may take."""
-    return max(BINDERS[one.constraint].hold_s for one in reserved)
+    return max(BINDERS[one.constraint].hold_s for one in waiting(reserved))
 
 
 async def bind(store: Store, cache: Cache, reserved: Iterable[Reservation]) -> None:
-    """Write what is reserved, one after another. Raises: Unavailable."""
+    """Write what is reserved, one after another. Raises: as `Binder.bind`."""
     for one in reserved:
-        await BINDERS[one.constraint].bind(store, cache.constraints[one.constraint], one)
+        await BINDERS[one.constraint].bind(store, cache, one)
+
+
+async def resolve(store: Store, cache: Cache, reserved: Iterable[Reservation]) -> None:
+    """Find out what the store took of reservations whose write it did not answer. Raises: Unavailable."""
+    for one in reserved:
+        if (ask := BINDERS[one.constraint].resolve) is not None:
+            await ask(store, cache, one)

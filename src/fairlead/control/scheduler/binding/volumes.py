@@ -13,11 +13,11 @@ from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.plan.schedule import constraint
-from fairlead.plan.schedule.constraint import Constraint, Reservation
+from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.constraint import Reservation
 from fairlead.plan.schedule.volume import claims, wanted
-from fairlead.plan.schedule.volume.volumes import Ask, Choice
+from fairlead.plan.schedule.volume.volumes import Ask, Choice, Volumes
 from fairlead.store.port import Store
-from fairlead.wire.kubernetes.meta import Object
 
 BIND_S: Final = 600.0
 """How long room is held at a time while volumes are made."""
@@ -31,14 +31,16 @@ def words(ask: constraint.Ask) -> str:
     return f"its claims have their volumes there: {names}" if names else ""
 
 
-async def bind(store: Store, known: Constraint, reserved: Reservation) -> None:
+async def bind(store: Store, cache: Cache, reserved: Reservation) -> None:
     """Give claims their volumes, or write the node on them; one that has changed since is left: its pod is judged anew.
 
     Raises: Unavailable: the store does not answer.
     """
+    known = cache.constraints[reserved.constraint]
+    assert isinstance(known, Volumes)  # noqa: S101 whose reservation it is
     for one in reserved.writes:
         assert isinstance(one, Choice)  # noqa: S101 what `Volumes.reserve` writes
-        before: Object = one.claim if one.volume is None else one.volume
+        before: claims.Object = one.claim if one.volume is None else one.volume
         after = claims.chosen(one.claim, reserved.node) if one.volume is None else claims.given(one.volume, one.claim)
         if not known.is_current(before):
             continue

@@ -32,18 +32,18 @@ def of_row(fitting: Fitting, row: Wanted) -> Iterator[Verdict]:
         yield Verdict(claim=row.owner, request=row.label, device=candidate.id, test=test, text=text)
 
 
-def why(fitting: Fitting, table: Table) -> tuple[str, str]:
-    """Return the reason and the message of a search that found nothing."""
+def why(fitting: Fitting, table: Table, *, is_brief: bool = False) -> tuple[str, str]:
+    """Return the reason and the message of a search that found nothing. Args: is_brief: with no device's own words."""
     fitting.ledger.rollback(0)
     problem = _pools(fitting)
     if problem is not None:
         return problem
     for claim in table.requests:
         for rows in claim:
-            alone = [_alone(fitting, table, row) for row in rows]
+            alone = [_alone(fitting, table, row, is_brief=is_brief) for row in rows]
             if all(text for _, text in alone):
                 return alone[0][0], "; ".join(text for _, text in alone)
-    return "TooFewTogether", _together(fitting, table)
+    return "TooFewTogether", _together(fitting, table, is_brief=is_brief)
 
 
 def _pools(fitting: Fitting) -> tuple[str, str] | None:
@@ -53,7 +53,7 @@ def _pools(fitting: Fitting) -> tuple[str, str] | None:
     return None
 
 
-def _alone(fitting: Fitting, table: Table, row: Wanted) -> tuple[str, str]:
+def _alone(fitting: Fitting, table: Table, row: Wanted, *, is_brief: bool) -> tuple[str, str]:
     """Return why a row cannot have its devices even where it is the only one; empty: it can, as far as is seen here."""
     where = f"request {row.label} of claim {row.owner}"
     every = table.every.get(row.at)
@@ -62,11 +62,12 @@ def _alone(fitting: Fitting, table: Table, row: Wanted) -> tuple[str, str]:
         names = {one.id for one in every}
         bad = [one for one in judged if one.test and one.device in names]
         if not every:
-            return "NoneOfAll", f"{where} wants all devices, and {_none(fitting, judged)}"
-        return ("NoneOfAll", f"{where} wants all {len(every)} devices: {bad[0]}") if bad else ("", "")
+            return "NoneOfAll", f"{where} wants all devices, and {_none(fitting, judged, is_brief=is_brief)}"
+        first = refusal.summary(bad, is_brief=True) if is_brief else str(bad[0]) if bad else ""
+        return ("NoneOfAll", f"{where} wants all {len(every)} devices: {first}") if bad else ("", "")
     fits = [one for one in judged if not one.test]
     if len(fits) < row.count:
-        refused = refusal.summary(judged)
+        refused = refusal.summary(judged, is_brief=is_brief)
         message = f"{where} wants {row.count} of {len(judged)} devices, and {len(fits)} fit"
         return "TooFew", f"{message}: {refused}" if refused else f"{message}{_waiting(fitting)}"
     for one in row.constraints:
@@ -77,8 +78,8 @@ def _alone(fitting: Fitting, table: Table, row: Wanted) -> tuple[str, str]:
     return "", ""
 
 
-def _none(fitting: Fitting, judged: list[Verdict]) -> str:
-    return refusal.summary(judged) or f"none is offered{_waiting(fitting)}"
+def _none(fitting: Fitting, judged: list[Verdict], *, is_brief: bool) -> str:
+    return refusal.summary(judged, is_brief=is_brief) or f"none is offered{_waiting(fitting)}"
 
 
 def _waiting(fitting: Fitting) -> str:
@@ -99,20 +100,20 @@ def _most(fitting: Fitting, constraint: Constraint, fits: set[object]) -> int:
     return max(counts.values(), default=0)
 
 
-def _together(fitting: Fitting, table: Table) -> str:
+def _together(fitting: Fitting, table: Table, *, is_brief: bool) -> str:
     """Return where requests get stuck that each could be met alone, if devices are taken as they come."""
     fitting.ledger.rollback(0)
     for claim in table.requests:
         for rows in claim:
             stuck: list[str] = []
-            while len(stuck) < len(rows) and (words := _stuck(fitting, table, rows[len(stuck)])):
+            while len(stuck) < len(rows) and (words := _stuck(fitting, table, rows[len(stuck)], is_brief=is_brief)):
                 stuck.append(words)
             if len(stuck) == len(rows):
                 return "; ".join(stuck)
     return f"no choice of alternatives meets every request with the {MOST} devices that a claim can record"
 
 
-def _stuck(fitting: Fitting, table: Table, row: Wanted) -> str:
+def _stuck(fitting: Fitting, table: Table, row: Wanted, *, is_brief: bool) -> str:
     """Take devices for a row; where there are too few, say why and take none."""
     mark, got = fitting.ledger.checkpoint(), 0
     count = len(table.every[row.at]) if row.is_all else row.count
@@ -120,7 +121,7 @@ def _stuck(fitting: Fitting, table: Table, row: Wanted) -> str:
         got += got < count and fitting.place(row, candidate) is None
     if got == count:
         return ""
-    refused = refusal.summary(list(of_row(fitting, row)))
+    refused = refusal.summary(list(of_row(fitting, row)), is_brief=is_brief)
     before = f" beside {len(fitting.ledger.placed) - got} for requests before it" if mark else ""
     fitting.ledger.rollback(mark)
     return f"request {row.label} of claim {row.owner} wants {count} devices and gets {got}{before}: {refused}"

@@ -119,7 +119,8 @@ class Fitting:
                 kind = "compile" if error.is_compile else "runtime"
                 on = "" if error.is_compile else f" on device {candidate.id}"
                 message = f"{one.owner}: selector #{one.number}{on}: CEL {kind} error: {error}"
-                raise Fatal(message, "SelectorFailed") from error
+                brief = f"{one.owner}: selector #{one.number}: {error}"
+                raise Fatal(message, "SelectorFailed", brief=brief) from error
         return Misfit("node", "the device is on other nodes") if candidate.is_elsewhere else None
 
     def consumed(self, wanted: Wanted, candidate: Candidate) -> Fit | Misfit:

@@ -29,9 +29,11 @@ _NO_AMOUNTS: Final[Mapping[str, Quantity]] = {}
 class Fatal(Exception):
     """What ends the allocation of the pod on every node."""
 
-    def __init__(self, message: str, reason: str) -> None:
+    def __init__(self, message: str, reason: str, *, brief: str = "") -> None:
         super().__init__(message)
         self.reason = reason
+        self.brief = brief or message
+        """Without the device's name, so that nodes that fail alike say the same."""
 
 
 @dataclass(frozen=True, slots=True)

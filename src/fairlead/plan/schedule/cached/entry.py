@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from fairlead.wire.kubernetes import core
@@ -35,8 +36,10 @@ class Held:
 class News:
     """What happened since it was asked for."""
 
-    has_new_claims: bool = False
-    """Whether the pods that wait with claims are to be looked at again."""
+    recalls_all: bool = False
+    """Whether all pods that wait by a constraint are to be looked at again."""
+    recalled: set[str] = field(default_factory=set)
+    """Uids of pods that are to be looked at again: an object that they ask for changed."""
     is_freed: bool = True
     """Whether pods that their queue or group holds back may go: a pod or a node came to count otherwise."""
     left: set[str] = field(default_factory=set)
@@ -54,7 +57,15 @@ class News:
         found, self.left = self.left, set()
         return found
 
-    def take_new_claims(self) -> bool:
-        """Return whether claims changed, once."""
-        found, self.has_new_claims = self.has_new_claims, False
+    def recall(self, uids: Collection[str] | None) -> None:
+        """Have pods looked at again. Args: uids: None: all that wait by a constraint."""
+        if uids is None:
+            self.recalls_all = True
+        else:
+            self.recalled.update(uids)
+
+    def take_recalled(self, waiting: Iterable[str]) -> tuple[str, ...]:
+        """Return who is to be looked at again, once. Args: waiting: those that wait by a constraint."""
+        found = tuple(waiting) if self.recalls_all else tuple(self.recalled)
+        self.recalls_all, self.recalled = False, set()
         return found

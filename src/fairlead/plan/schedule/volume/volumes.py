@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from fairlead.plan.schedule import constraint
-from fairlead.plan.schedule.constraint import Filter, Node, Refusal, Reservation
+from fairlead.plan.schedule.constraint import Filter, Node, Noted, Refusal, Reservation
 from fairlead.plan.schedule.volume import claims, wanted
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import Object
@@ -68,17 +68,26 @@ class Volumes:
         """Begin without any. Args: users: see `constraint.Users`."""
         self._claims = claims.Claims(users)
 
-    def note(self, item: claims.Object, *, is_gone: bool = False) -> str:
+    def note(self, item: claims.Object, *, is_gone: bool = False) -> Noted:
         """See `Constraint.note`."""
         self._claims.note(item, is_gone=is_gone)
-        return item.metadata.name if isinstance(item, storage.CSINode) else ""
+        nodes = (item.metadata.name,) if isinstance(item, storage.CSINode) else ()
+        return Noted(nodes=nodes, pods=None, counts=bool(nodes) or self.has_limits)
+
+    def assume(self, before: claims.Object, after: claims.Object) -> Noted:  # noqa: ARG002 - as of every constraint
+        """See `Constraint.assume`."""
+        return self.note(after)
+
+    def withdraw(self, before: claims.Object, after: claims.Object) -> Noted:  # noqa: ARG002
+        """See `Constraint.withdraw`."""
+        return self.note(before) if self.is_current(before) else constraint.NOTHING
 
     def forget(self, kind: type[claims.Object]) -> None:
         """See `Constraint.forget`."""
         self._claims.forget(kind)
 
     def is_current(self, item: claims.Object) -> bool:
-        """See `Constraint.is_current`."""
+        """Return whether the watch has said nothing newer of an object, whatever was assumed of it."""
         return self._claims.is_current(item)
 
     @staticmethod
@@ -103,12 +112,16 @@ class Volumes:
         attached = self._claims.attached(pod) if self.has_limits else frozenset()
         return Ask(attached=attached) if attached else None
 
+    def frees(self, pod: core.Pod) -> bool:
+        """See `Constraint.frees`: a claim of one pod alone may be free."""
+        return self.concerns(pod)
+
     @property
     def has_limits(self) -> bool:
         """See `Constraint.has_limits`."""
         return self._claims.has_limits
 
-    def limits(self, node: str) -> dict[str, int]:
+    def limits(self, node: str, labels: Mapping[str, str]) -> dict[str, int]:  # noqa: ARG002
         """See `Constraint.limits`: by driver, how many volumes it can attach."""
         return self._claims.limits(node)
 
@@ -125,3 +138,7 @@ class Volumes:
                 found.append(Choice(claim, self._claims.volume(volume) if volume else None))
         changes = tuple((one.volume, claims.given(one.volume, one.claim)) for one in found if one.volume is not None)
         return Reservation(constraint=NAME, node=node.name, writes=tuple(found), changes=changes)
+
+    def give_back(self, pod: core.Pod) -> Reservation | None:  # noqa: ARG002
+        """See `Constraint.give_back`: a provisioner that fails takes the node off a claim itself."""
+        return None

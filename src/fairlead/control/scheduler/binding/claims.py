@@ -1,0 +1,118 @@
+"""Writes the devices of a pod's claims, and that the claims are reserved for it, before the pod is bound.
+
+The finalizer is written first, then allocation and reservation at once. Where another pod shares the claim and is
+written at the same time, one write says both. A write that is lost to another writer is not repeated: what the store
+has counts, and the pod is decided anew. Where the store does not say whether it took a write, the claim counts as
+allocated until it has been asked (`resolve`).
+Source: kubernetes 1.37 pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go, bindClaim (behaviour).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from fairlead import errors, telemetry
+from fairlead.plan.schedule import constraint
+from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.claim.ask import NAME, Ask
+from fairlead.plan.schedule.claim.claims import BINDING_S, Claims, Write
+from fairlead.plan.schedule.constraint import Noted, Reservation
+from fairlead.store.port import Store
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
+
+REASON: Final = "WaitsForDevices"
+HOLD_S: Final = BINDING_S
+_LOST: Final = (errors.Conflict, errors.NotFound, errors.Invalid, errors.Denied)
+_locks: Final[dict[str, tuple[asyncio.Lock, list[None]]]] = {}
+"""By claim's uid: one writer at a time, and how many want to be."""
+
+
+def words(ask: constraint.Ask) -> str:
+    """Return what a pod waits for until it is bound."""
+    return "the devices of its claims are ready there" if isinstance(ask, Ask) else ""
+
+
+async def bind(store: Store, cache: Cache, reserved: Reservation) -> None:
+    """Write what is reserved.
+
+    Raises: Conflict, NotFound, Invalid, Denied: another writer was faster, or the store refuses it: the pod is to be
+            decided anew; Unavailable: the store does not answer, and `resolve` finds out what it took.
+    """
+    known = _claims(cache)
+    for one in reserved.writes:
+        assert isinstance(one, Write)  # noqa: S101 what `Claims` reserves
+        with _turn(one.uid) as lock:
+            async with lock:
+                await _write(store, known, one, cache.heed)
+
+
+async def resolve(store: Store, cache: Cache, reserved: Reservation) -> None:
+    """Ask the store how claims stand of which it is not known. Raises: Unavailable."""
+    for one in reserved.writes:
+        assert isinstance(one, Write)  # noqa: S101 what `Claims` reserves
+        cache.heed(_claims(cache).settle(one, await _find(store, one)))
+
+
+def _claims(cache: Cache) -> Claims:
+    known = cache.constraints[NAME]
+    assert isinstance(known, Claims)  # noqa: S101 by its name
+    return known
+
+
+async def _write(store: Store, known: Claims, write: Write, heed: Callable[[Noted], None]) -> None:
+    sent = known.known.by_uid(write.uid)
+    if sent is None:
+        raise errors.NotFound(f'resourceclaim "{write.name}" is gone', reason="NotFound")
+    if not _is_for(sent, write):
+        raise errors.Conflict(f'resourceclaim "{write.name}" is decided anew', reason="ClaimChanged")
+    if known.known.is_written(write.uid):
+        return  # by another pod that shares it
+    try:
+        heed(known.confirm(sent, await _store(store, sent)))
+    except _LOST as error:
+        telemetry.log.warning("claim not written", claim=write.name, reason=error.reason, error=error.message)
+        heed(known.settle(write, await _find(store, write)))
+        raise
+
+
+async def _store(store: Store, claim: ResourceClaim) -> ResourceClaim:
+    """Write a claim as it was decided; returns it as it is stored."""
+    telemetry.crash_point("scheduler.before-claim")
+    base = await store.update(claim) if claim.status.allocation is not None else claim
+    telemetry.crash_point("scheduler.between-claim-writes")
+    written = await store.update_status(msgspec.structs.replace(base, status=claim.status))
+    telemetry.crash_point("scheduler.after-claim")
+    return written
+
+
+def _is_for(claim: ResourceClaim, write: Write) -> bool:
+    """Return whether a claim still is as it was decided for a pod."""
+    if not write.pod:
+        return claim.status.allocation is None
+    return any(one.uid == write.pod for one in claim.status.reserved_for)
+
+
+async def _find(store: Store, write: Write) -> ResourceClaim | None:
+    """Return a claim as it is stored, None where it is gone or is another one by now. Raises: Unavailable."""
+    found = None
+    with contextlib.suppress(errors.NotFound):
+        found = await store.get(ResourceClaim, write.name, write.namespace)
+    return found if found is not None and found.metadata.uid == write.uid else None
+
+
+@contextlib.contextmanager
+def _turn(uid: str) -> Iterator[asyncio.Lock]:
+    """Give the lock of a claim, and forget it once no task wants it."""
+    lock, users = _locks.setdefault(uid, (asyncio.Lock(), []))
+    users.append(None)
+    try:
+        yield lock
+    finally:
+        users.pop()
+        if not users:
+            del _locks[uid]

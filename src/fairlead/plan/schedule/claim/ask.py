@@ -1,0 +1,117 @@
+"""Says what a pod's claims ask of a node, as a value that is equal for pods that ask alike, and judges a node by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+import msgspec
+
+from fairlead.plan.claim import allocate, expression
+from fairlead.plan.claim.gate import Gates
+from fairlead.plan.claim.held import Held
+from fairlead.plan.claim.pool import NodePools
+from fairlead.plan.claim.refusal import Allocation, Refusal
+from fairlead.plan.pod import affinity
+from fairlead.plan.schedule import constraint
+from fairlead.plan.schedule.constraint import Filter, Node
+from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.meta import ObjectMeta
+from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
+
+NAME: Final = "claims"
+FILTER: Final = "DynamicResources"
+_LONGEST: Final = 400
+"""Characters of a reason: a message names every one, and a pod's event has 1,024."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Supply:
+    """What a node has for claims; another value where any of it changed."""
+
+    read_pools: Callable[[], NodePools]
+    held: Held
+    classes: Mapping[str, DeviceClass]
+    gates: Gates
+
+    def allocate(self, claims: tuple[ResourceClaim, ...], *, is_brief: bool) -> Allocation | Refusal:
+        """Return devices for claims, or why there are none. Args: is_brief: in few words, alike for alike nodes."""
+        return allocate.allocate(
+            claims,
+            self.classes,
+            self.read_pools(),
+            self.held,
+            matches=_MATCHES,
+            gates=self.gates,
+            is_brief=is_brief,
+        )
+
+
+_MATCHES: Final = expression.matcher()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A claim without an allocation, equal to others that say the same under the same name."""
+
+    spec: bytes
+    claim: ResourceClaim = field(compare=False)
+    """Under the name that the pod has for it, since what is said of it is said of all pods that ask alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A claim that is allocated: where its devices are."""
+
+    name: str
+    where: bytes
+    nodes: core.NodeSelector = field(compare=False)
+
+
+def _check(ask: Ask, node: Node) -> tuple[str, ...]:
+    for one in ask.fixed:
+        if not affinity.is_allowed({}, _affinity(one.nodes), name=node.name, labels=node.labels):
+            return (f"node(s) do not have the devices that claim {one.name} is allocated",)
+    if not ask.wanted:
+        return ()
+    supply = node.limits.get(NAME)
+    if not isinstance(supply, Supply):
+        return ("node(s) have no device of a claim: no ResourceSlice is published",)
+    found = supply.allocate(tuple(one.claim for one in ask.wanted), is_brief=True)
+    return () if isinstance(found, Allocation) else (f"cannot allocate all claims: {found.message}"[:_LONGEST],)
+
+
+def _is_other(before: Node, after: Node) -> bool:
+    return before.limits.get(NAME) is not after.limits.get(NAME) or before.labels != after.labels
+
+
+@dataclass(frozen=True, slots=True)
+class Ask(constraint.Ask):
+    """What a pod's claims ask of a node."""
+
+    wanted: tuple[Wanted, ...] = ()
+    fixed: tuple[Fixed, ...] = ()
+
+    constraint: ClassVar[str] = NAME
+    filters: ClassVar[tuple[Filter, ...]] = (Filter(FILTER, _check, _is_other),)
+
+
+def wanted(claim: ResourceClaim, name: str) -> Wanted:
+    """Return what a claim asks for. Args: name: the pod's for it."""
+    spec = msgspec.json.encode((name, claim.spec))
+    about = ObjectMeta(name=name)
+    return Wanted(spec=spec, claim=msgspec.structs.replace(claim, metadata=about))
+
+
+def fixed(claim: ResourceClaim, name: str) -> Fixed | None:
+    """Return where a claim's devices are; None: they can be used on every node."""
+    allocation = claim.status.allocation
+    if allocation is None or allocation.node_selector is None:
+        return None
+    return Fixed(name=name, where=msgspec.json.encode(allocation.node_selector), nodes=allocation.node_selector)
+
+
+def _affinity(nodes: core.NodeSelector) -> core.NodeAffinity:
+    return core.NodeAffinity(required_during_scheduling_ignored_during_execution=nodes)

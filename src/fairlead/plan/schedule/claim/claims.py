@@ -1,0 +1,364 @@
+"""The constraint of claims: nodes that have devices for a pod's claims, which are allocated before the pod is bound.
+
+A pod waits, whichever nodes there are, while a claim of it is missing, is being deleted, is another pod's, or asks for
+a DeviceClass that is not there. Each node is judged by the allocator. Where the pod then goes its claims are allocated:
+that counts at once, and one write says it, with the pod among those that the claim is reserved for. Nothing waits for
+that but the binding, except where devices have binding conditions.
+Source: kubernetes 1.37 pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go (behaviour).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import msgspec
+
+from fairlead.plan.claim.gate import DEFAULTS, Gates
+from fairlead.plan.claim.held import PoolName
+from fairlead.plan.claim.refusal import Allocation
+from fairlead.plan.schedule import constraint
+from fairlead.plan.schedule.claim import ask as asks
+from fairlead.plan.schedule.claim import published
+from fairlead.plan.schedule.claim.ask import NAME, Ask, Supply
+from fairlead.plan.schedule.claim.known import KnownClaims
+from fairlead.plan.schedule.constraint import Node, Noted, Refusal, Reservation
+from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.meta import Object
+from fairlead.wire.kubernetes.resource.resourceclaim import (
+    FINALIZER,
+    AllocationResult,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+)
+from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
+
+_USERS_MOST: Final = 256
+"""Of one claim: the API's limit of `reservedFor`."""
+_WAITING_MOST: Final = 100_000
+"""Claims for which pods are noted that wait for them."""
+BINDING_S: Final = 600.0
+"""How long devices may take to meet their binding conditions; kube-scheduler's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A claim as it is to be stored for a pod."""
+
+    uid: str
+    namespace: str
+    name: str
+    pod: str
+    """Uid; empty: the claim is given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """One claim of a pod, by the pod's name for it."""
+
+    name: str
+    claim: ResourceClaim
+
+
+class Claims:
+    """A `constraint.Constraint` of claims, slices, device classes and taint rules."""
+
+    name: ClassVar[str] = NAME
+    kinds: ClassVar[tuple[type[Object], ...]] = (ResourceClaim, *published.KINDS)
+
+    def __init__(
+        self,
+        users: constraint.Users,  # noqa: ARG002 - as of every constraint
+        *,
+        gates: Gates = DEFAULTS,
+        now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+    ) -> None:
+        """Begin without any. Args: gates: of the cluster.   now: the time of allocations."""
+        self._gates, self._now = gates, now
+        self.known = KnownClaims(shares=gates.consumable_capacity)
+        self._published = published.Published(gates)
+        self._supplies: dict[str, tuple[Mapping[str, str], Supply]] = {}
+        """By node: its labels, and what it has."""
+        self._waiting: dict[tuple[str, str], set[str]] = {}
+        """By claim: uids of pods that were looked at, and ask for it."""
+
+    # what the watch says
+
+    def note(self, item: ResourceClaim | published.Object, *, is_gone: bool = False) -> Noted:
+        """See `Constraint.note`."""
+        if isinstance(item, ResourceClaim):
+            about = item.metadata
+            owners = [one.uid for one in about.owner_references if one.kind == core.Pod.KIND]
+            waiting = self._waiting.pop((about.namespace, about.name), ())
+            return self._heed(self.known.note(item, is_gone=is_gone), pods=(*owners, *waiting))
+        nodes, gone = self._published.note(item, is_gone=is_gone)
+        self.known.take_out(gone)
+        self._drop(nodes)
+        # A pod whose class was missing is held back by no node.
+        return Noted(nodes=nodes, pods=() if isinstance(item, ResourceSlice) else None)
+
+    def assume(self, before: ResourceClaim, after: ResourceClaim) -> Noted:  # noqa: ARG002 - as of every constraint
+        """See `Constraint.assume`."""
+        return self._heed(self.known.assume(after))
+
+    def withdraw(self, before: ResourceClaim, after: ResourceClaim) -> Noted:
+        """See `Constraint.withdraw`."""
+        return self._heed(self.known.withdraw(before, after))
+
+    def confirm(self, sent: ResourceClaim, written: ResourceClaim) -> Noted:
+        """Note that the store has taken a claim."""
+        return self._heed(self.known.confirm(sent, written))
+
+    def settle(self, write: Write, found: ResourceClaim | None) -> Noted:
+        """Believe what the store says of a claim whose write failed."""
+        waiting = self._waiting.pop((write.namespace, write.name), ())
+        return self._heed(self.known.settle(write.uid, found), pods=tuple(waiting))
+
+    def forget(self, kind: type[Object]) -> None:
+        """See `Constraint.forget`."""
+        self._supplies.clear()
+        if kind is ResourceClaim:
+            self.known.forget()
+        else:
+            self._published.forget(kind)  # type: ignore[arg-type]
+
+    def _heed(self, pools: Iterable[PoolName], *, pods: tuple[str, ...] = ()) -> Noted:
+        nodes = self._published.nodes_of(pools)
+        self._drop(nodes)
+        return Noted(nodes=nodes, pods=pods)
+
+    def _drop(self, nodes: Iterable[str] | None) -> None:
+        if nodes is None:
+            self._supplies.clear()
+        else:
+            for name in nodes:
+                self._supplies.pop(name, None)
+
+    # what a pod asks
+
+    @staticmethod
+    def concerns(pod: core.Pod) -> bool:
+        """See `Constraint.concerns`."""
+        return bool(pod.spec.resource_claims)
+
+    def frees(self, pod: core.Pod) -> bool:  # noqa: ARG002
+        """See `Constraint.frees`: a claim says itself that it is free."""
+        return False
+
+    def refusal(self, pod: core.Pod) -> Refusal | None:
+        """See `Constraint.refusal`."""
+        found = tuple(self._look_up(pod))
+        return next((one for one in found if isinstance(one, Refusal)), None)
+
+    def ask(self, pod: core.Pod) -> Ask | None:
+        """See `Constraint.ask`."""
+        wanted, fixed = list[asks.Wanted](), list[asks.Fixed]()
+        for one in self._look_up(pod):
+            if isinstance(one, Refusal):
+                continue
+            if one.claim.status.allocation is None:
+                wanted.append(asks.wanted(one.claim, one.name))
+            elif (there := asks.fixed(one.claim, one.name)) is not None:
+                fixed.append(there)
+        return Ask(wanted=tuple(wanted), fixed=tuple(fixed))
+
+    def has(self, pod: core.Pod) -> Ask | None:  # noqa: ARG002
+        """See `Constraint.has`: what claims hold is counted by claims."""
+        return None
+
+    @property
+    def has_limits(self) -> bool:
+        """See `Constraint.has_limits`."""
+        return False
+
+    def limits(self, node: str, labels: Mapping[str, str]) -> Supply | None:
+        """See `Constraint.limits`: the same value while nothing of it changed."""
+        if self._published.is_empty:
+            return None
+        known = self._supplies.get(node)
+        if known is not None and known[0] == labels:
+            return known[1]
+        supply = Supply(
+            read_pools=lambda: self._published.pools(node, labels),
+            held=self.known.held(self._published.pool_names(node)),
+            classes=self._published.classes,
+            gates=self._gates,
+        )
+        self._supplies[node] = (labels, supply)
+        return supply
+
+    def _look_up(self, pod: core.Pod) -> Iterator[_Named | Refusal]:
+        """Yield each claim of a pod once, in the order of its names, or why the pod waits."""
+        seen = set[str]()
+        for reference in pod.spec.resource_claims:
+            name = _claim_name(pod, reference)
+            if name is None:
+                continue
+            if isinstance(name, Refusal):
+                yield name
+                continue
+            if name in seen:
+                continue
+            seen.add(name)
+            self._note_waiting(pod, name)
+            claim = self.known.find(pod.metadata.namespace, name)
+            refused = self._refused(pod, reference, name, claim)
+            if refused is not None:
+                yield refused
+            elif claim is not None:
+                yield _Named(reference.name, claim)
+
+    def _note_waiting(self, pod: core.Pod, name: str) -> None:
+        if pod.spec.node_name:
+            return
+        if len(self._waiting) > _WAITING_MOST:
+            self._waiting.clear()  # the pods' own time has them looked at again (`queue.REST_S`)
+        self._waiting.setdefault((pod.metadata.namespace, name), set()).add(pod.metadata.uid)
+
+    def _refused(
+        self, pod: core.Pod, reference: core.PodResourceClaim, name: str, claim: ResourceClaim | None
+    ) -> Refusal | None:
+        if claim is None:
+            none_at_all = ", and none is known: may they be listed?" if self.known.is_empty else ""
+            return Refusal(f'resourceclaim "{name}" not found{none_at_all}')
+        about = claim.metadata
+        if about.deletion_timestamp is not None:
+            return Refusal(f'resourceclaim "{name}" is being deleted')
+        if reference.resource_claim_name is None and not any(
+            one.uid == pod.metadata.uid for one in about.owner_references
+        ):
+            return Refusal(f'resourceclaim "{name}" was not created for pod "{pod.metadata.name}"')
+        users = claim.status.reserved_for
+        if claim.status.allocation is not None:
+            is_full = len(users) >= _USERS_MOST and all(one.uid != pod.metadata.uid for one in users)
+            return Refusal(f'resourceclaim "{name}" is in use by {_USERS_MOST} pods, the most') if is_full else None
+        for request in claim.spec.devices.requests or ():
+            ways = (request.exactly,) if request.exactly is not None else request.first_available or ()
+            missing = [one.device_class_name for one in ways if one.device_class_name not in self._published.classes]
+            if missing:
+                return Refusal(f'request {request.name}: device class "{missing[0]}" does not exist')
+        return None
+
+    # what is written
+
+    def reserve(self, pod: core.Pod, ask: constraint.Ask, node: Node) -> Reservation | None:
+        """See `Constraint.reserve`: claims with their devices, reserved for the pod."""
+        named = [one for one in self._look_up(pod) if not isinstance(one, Refusal)]
+        if any(failed(one.claim) or self._is_late(one.claim) for one in named):
+            return self.give_back(pod)
+        new = [one.claim for one in named if one.claim.status.allocation is None]
+        results: dict[str, AllocationResult] = {}
+        if new:
+            supply = self.limits(node.name, node.labels)
+            found = supply.allocate(tuple(new), is_brief=True) if supply is not None else None
+            if not isinstance(found, Allocation) or not isinstance(ask, Ask):
+                return Reservation(constraint=NAME, node=node.name, writes=(), changes=())
+            results = {one.metadata.uid: got for one, got in zip(new, found.results, strict=True)}
+        changes = list[tuple[ResourceClaim, ResourceClaim]]()
+        waits = False
+        for one in named:
+            after = self._reserved(one.claim, results.get(one.claim.metadata.uid), pod)
+            if after is not one.claim or not self.known.is_written(after.metadata.uid):
+                changes.append((one.claim, after))
+            waits |= bool(unmet(after))
+        if not changes and not waits:
+            return None
+        writes = tuple(_write(after, pod.metadata.uid) for _, after in changes)
+        return Reservation(constraint=NAME, node=node.name, writes=writes, changes=tuple(changes), waits=waits)
+
+    def give_back(self, pod: core.Pod) -> Reservation | None:
+        """See `Constraint.give_back`: claims that are allocated, and that no other pod uses."""
+        changes = list[tuple[ResourceClaim, ResourceClaim]]()
+        for one in self._look_up(pod):
+            if isinstance(one, Refusal) or one.claim.status.allocation is None:
+                continue
+            others = [user for user in one.claim.status.reserved_for if user.uid != pod.metadata.uid]
+            if not others and self.known.is_written(one.claim.metadata.uid):
+                status = msgspec.structs.replace(one.claim.status, allocation=None, reserved_for=(), devices=())
+                changes.append((one.claim, msgspec.structs.replace(one.claim, status=status)))
+        writes = tuple(_write(after, "") for _, after in changes)
+        return Reservation(constraint=NAME, node="", writes=writes, changes=tuple(changes)) if changes else None
+
+    def _is_late(self, claim: ResourceClaim) -> bool:
+        """Return whether the devices of a claim have not met their binding conditions in time."""
+        at = claim.status.allocation.allocation_timestamp if claim.status.allocation is not None else None
+        if at is None or not unmet(claim):
+            return False
+        try:
+            return self._now() - dt.datetime.fromisoformat(at) > dt.timedelta(seconds=BINDING_S)
+        except ValueError:
+            return False
+
+    def _reserved(self, claim: ResourceClaim, result: AllocationResult | None, pod: core.Pod) -> ResourceClaim:
+        about, status = claim.metadata, claim.status
+        if result is not None:
+            if any(one.binding_conditions for one in result.devices.results):
+                at = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+                result = msgspec.structs.replace(result, allocation_timestamp=at)
+            status = msgspec.structs.replace(status, allocation=result)
+        if all(one.uid != pod.metadata.uid for one in status.reserved_for):
+            user = ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+            status = msgspec.structs.replace(status, reserved_for=(*status.reserved_for, user))
+        if FINALIZER not in about.finalizers and result is not None:
+            about = msgspec.structs.replace(about, finalizers=(*about.finalizers, FINALIZER))
+        if status is claim.status and about is claim.metadata:
+            return claim
+        return msgspec.structs.replace(claim, metadata=about, status=status)
+
+
+def _claim_name(pod: core.Pod, reference: core.PodResourceClaim) -> str | Refusal | None:
+    """Return the claim that a pod has under one of its names; None: it needs none there."""
+    if reference.resource_claim_name is not None:
+        return reference.resource_claim_name
+    for one in pod.status.resource_claim_statuses:
+        if one.name == reference.name:
+            return one.resource_claim_name or None
+    if reference.resource_claim_template_name is None:
+        return Refusal(f"spec.resourceClaims {reference.name} names neither a claim nor a template")
+    return Refusal(
+        f"waits for claim {reference.name}, which is to be made from template {reference.resource_claim_template_name}"
+    )
+
+
+def _write(claim: ResourceClaim, pod: str) -> Write:
+    about = claim.metadata
+    return Write(uid=about.uid, namespace=about.namespace, name=about.name, pod=pod)
+
+
+def unmet(claim: ResourceClaim) -> tuple[str, ...]:
+    """Return the devices of a claim whose binding conditions are not met yet."""
+    return tuple(name for name, wanted, conditions in _conditions(claim) if not wanted <= _true(conditions))
+
+
+def failed(claim: ResourceClaim) -> tuple[str, ...]:
+    """Return the devices of a claim that said that they will not meet their binding conditions."""
+    allocation = claim.status.allocation
+    found = []
+    for result in allocation.devices.results if allocation is not None else ():
+        conditions = _status_of(claim.status, result.driver, result.pool, result.device)
+        if set(result.binding_failure_conditions) & _true(conditions):
+            found.append(result.device)
+    return tuple(found)
+
+
+_Conditions = Mapping[str, str]
+
+
+def _conditions(claim: ResourceClaim) -> Iterator[tuple[str, set[str], _Conditions]]:
+    allocation = claim.status.allocation
+    for result in allocation.devices.results if allocation is not None else ():
+        if result.binding_conditions:
+            there = _status_of(claim.status, result.driver, result.pool, result.device)
+            yield result.device, set(result.binding_conditions), there
+
+
+def _status_of(status: ResourceClaimStatus, driver: str, pool: str, device: str) -> _Conditions:
+    found = (one for one in status.devices if (one.driver, one.pool, one.device) == (driver, pool, device))
+    return {each.type: each.status for one in found for each in one.conditions or ()}
+
+
+def _true(conditions: _Conditions) -> set[str]:
+    return {name for name, status in conditions.items() if status == "True"}
