@@ -27,7 +27,7 @@ from fairlead.store.embedded import match, semantics
 from fairlead.store.embedded.document import Document
 from fairlead.store.fence import Fence, awake_clock
 from fairlead.store.kubernetes import client as http
-from fairlead.store.kubernetes import credentials, path, subresource, watch
+from fairlead.store.kubernetes import credentials, path, rawobject, subresource, watch
 from fairlead.wire.kubernetes import api, coordination, meta
 
 T = TypeVar("T", bound=meta.Object)
@@ -216,7 +216,12 @@ class KubernetesStore:
             given = {**given, "spec": {name: value for name, value in given["spec"].items() if name != "nodeName"}}
         wanted = _merged(stored, match.view(kind, stored), given)
         if wanted != stored:
-            stored = await self._put(kind, wanted)
+            try:
+                stored = await self._put(kind, wanted)
+            except errors.Invalid:
+                if not (added := _added_finalizers(stored, wanted)):
+                    raise
+                stored = await self._add_finalizers(kind, wanted, added)
         return await self._bind(kind, stored, node) if node else stored
 
     async def _update_status(self, kind: type[meta.Object], stored: Document, given: Document) -> Document:
@@ -231,6 +236,18 @@ class KubernetesStore:
         where = path.named(kind, about.get("namespace", ""), about["name"], part)
         body = documents.encode(wanted).encode()
         return _document(await self._send(http.Request(method="PUT", path=where, body=body)))
+
+    async def _add_finalizers(self, kind: type[meta.Object], wanted: Document, names: tuple[str, ...]) -> Document:
+        """Add finalizers to an object whose spec JSON cannot say as it is stored (`rawobject`)."""
+        about = wanted["metadata"]
+        where = path.named(kind, about.get("namespace", ""), about["name"])
+        found = await self._client.request(http.Request(method="GET", path=where, accept=rawobject.CONTENT))
+        body = rawobject.with_finalizers(found, names)
+        stored = _document(
+            await self._send(http.Request(method="PUT", path=where, body=body, content=rawobject.CONTENT))
+        )
+        semantics.check_identity(stored, {"metadata": {"uid": about.get("uid", "")}})
+        return stored
 
     async def _bind(self, kind: type[meta.Object], stored: Document, node: str) -> Document:
         about = stored["metadata"]
@@ -271,6 +288,13 @@ def _first_node(kind: type[meta.Object], stored: Document, given: Document) -> s
     if match.kind_of(kind) != semantics.POD or stored.get("spec", {}).get("nodeName"):
         return ""
     return str(given.get("spec", {}).get("nodeName", ""))
+
+
+def _added_finalizers(stored: Document, wanted: Document) -> tuple[str, ...]:
+    """Return the finalizers that a write adds, where it does nothing else."""
+    old, new = (one["metadata"].get("finalizers", []) for one in (stored, wanted))
+    rest = [{**one, "metadata": {**one["metadata"], "finalizers": []}} for one in (stored, wanted)]
+    return tuple(name for name in new if name not in old) if rest[0] == rest[1] and set(old) <= set(new) else ()
 
 
 def _merged(stored: Document, seen: Document, given: Document) -> Document:

@@ -295,7 +295,7 @@ class Claims:
     def _reserved(self, claim: ResourceClaim, result: AllocationResult | None, pod: core.Pod) -> ResourceClaim:
         about, status = claim.metadata, claim.status
         if result is not None:
-            if any(one.binding_conditions for one in result.devices.results):
+            if self._gates.device_binding_conditions:
                 at = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
                 result = msgspec.structs.replace(result, allocation_timestamp=at)
             status = msgspec.structs.replace(status, allocation=result)
