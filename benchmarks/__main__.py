@@ -23,6 +23,7 @@ from benchmarks import (
     cdi,
     choose,
     dra,
+    dra_cluster,
     frame,
     generate,
     inject,
@@ -35,7 +36,22 @@ from benchmarks import (
     store,
 )
 
-MODULES = (choose, dra, cdi, node, generate, inject, ledger, product, api, attacks, scheduler, scheduler_cluster, store)
+MODULES = (
+    choose,
+    dra,
+    dra_cluster,
+    cdi,
+    node,
+    generate,
+    inject,
+    ledger,
+    product,
+    api,
+    attacks,
+    scheduler,
+    scheduler_cluster,
+    store,
+)
 
 _CURVES = (
     "## Placement of shared GPUs",
@@ -127,7 +143,8 @@ def line(row: frame.Row | frame.Unmeasured) -> str:
         return f"{row.name:<58} not measured: {row.why}"
     verdict = {True: "holds", False: "MISSED", None: "-"}[row.holds]
     bar = "" if row.bar is None else f"bar {row.bar:g} {row.unit}"
-    peer = "" if row.peer is None else f"{row.peer_name}: {row.peer:g} {row.unit} (x{row.ratio:.2f})"
+    ratio = "" if row.ratio is None else f" (x{row.ratio:.2f})"
+    peer = "" if row.peer is None else f"{row.peer_name}: {row.peer:g} {row.unit}{ratio}"
     return f"{row.name:<58} {row.ours:>10.3f} {row.unit:<4} {verdict:<7} {bar:<16} {peer}"
 
 

@@ -31,8 +31,8 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Ours over the peer's."""
-        return None if self.peer is None else self.ours / self.peer
+        """Ours over the peer's; None: there is none, or it is 0."""
+        return self.ours / self.peer if self.peer else None
 
     @property
     def holds(self) -> bool | None:

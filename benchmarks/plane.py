@@ -19,7 +19,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import aiohttp
 
@@ -36,7 +36,7 @@ _SAY_EVERY_S: Final = 10.0
 _PAGE: Final = 500
 SIZES: Final = (1, 1, 2, 4, 1, 8, 1, 1)
 """GPUs of the pods, over and over."""
-_PODS: Final = "/api/v1/namespaces/default/pods"
+PODS: Final = "/api/v1/namespaces/default/pods"
 _GPU: Final = "nvidia.com/gpu"
 
 
@@ -65,6 +65,9 @@ def missing() -> str:
         return "needs root"
     lacking = [module.name for module in build.modules(build.DEFAULT_VERSION) if not build.folder_of(module).is_dir()]
     return f"needs the programs of tests/cluster/setup.sh: {', '.join(lacking)}" if lacking else ""
+
+
+P = TypeVar("P", bound="Plane")
 
 
 class _Bound:
@@ -102,13 +105,16 @@ class Plane:
         account = {"metadata": {"name": "default"}}
         with contextlib.suppress(errors.Unavailable):
             await self.call("POST", "/api/v1/namespaces/default/serviceaccounts", account)
-        await _all(nodes, self._add_node)
+        await for_all(nodes, self._add_node)
 
     async def _add_node(self, number: int) -> None:
+        await self.add_node(f"paper-{number:05}", f"zone-{number % 4}")
+
+    async def add_node(self, name: str, zone: str = "zone-0") -> None:
+        """Register a node that no machine runs."""
         amounts = {"cpu": "128", "memory": "1024Gi", "pods": "110", _GPU: "8"}
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "on paper"}
-        name = f"paper-{number:05}"
-        labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": f"zone-{number % 4}"}
+        labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone}
         await self.call(
             "POST",
             "/api/v1/nodes",
@@ -125,26 +131,26 @@ class Plane:
         limits = {"cpu": "4", "memory": "16Gi", _GPU: str(SIZES[number % len(SIZES)])}
         main = {"name": "main", "image": "registry.invalid/none:1", "resources": {"limits": limits}}
         spec = {"schedulerName": scheduler, "terminationGracePeriodSeconds": 0, "containers": [main]}
-        await self.call("POST", _PODS, {"metadata": {"name": f"p{number:05}"}, "spec": spec})
+        await self.call("POST", PODS, {"metadata": {"name": f"p{number:05}"}, "spec": spec})
 
     async def clear(self) -> None:
         """Delete every pod and event."""
         options = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
-        await self.call("DELETE", _PODS, options)
+        await self.call("DELETE", PODS, options)
         await self.call("DELETE", "/api/v1/namespaces/default/events", options)
         await self.call("DELETE", "/apis/events.k8s.io/v1/namespaces/default/events", options)
-        while (await self.call("GET", f"{_PODS}?limit=1"))["items"]:  # noqa: ASYNC110  (another process deletes)
+        while (await self.call("GET", f"{PODS}?limit=1"))["items"]:  # noqa: ASYNC110  (another process deletes)
             await asyncio.sleep(0.2)
 
     async def round(self, pods: int, scheduler: str, pid: int) -> Round:
         """Create pods for a scheduler that is there, and return what it did with them."""
-        version = (await self.call("GET", f"{_PODS}?limit=1"))["metadata"]["resourceVersion"]
+        version = (await self.call("GET", f"{PODS}?limit=1"))["metadata"]["resourceVersion"]
         bound = _Bound()
         begun, spent = time.monotonic(), _processor_s(pid)
         async with asyncio.TaskGroup() as tasks:
             counting = tasks.create_task(self._count(bound, version))
             saying = tasks.create_task(_say(bound, pods))
-            await _all(pods, lambda number: self._add_pod(number, scheduler))
+            await for_all(pods, lambda number: self._add_pod(number, scheduler))
             created = time.monotonic()
             while len(bound.names) < pods and time.monotonic() - created < _LONGEST_S:
                 # On a loaded machine the watch may be behind for as long as pods are created.
@@ -165,7 +171,7 @@ class Plane:
     async def _count(self, bound: _Bound, since: str) -> None:
         while True:  # an API server ends the watch of a reader that is too slow for it: list, and watch on
             query = f"?watch=1&resourceVersion={since}&timeoutSeconds={int(2 * _LONGEST_S)}"
-            async with self._session.get(f"{_PODS}{query}", timeout=aiohttp.ClientTimeout(total=None)) as stream:
+            async with self._session.get(f"{PODS}{query}", timeout=aiohttp.ClientTimeout(total=None)) as stream:
                 async for line in stream.content:
                     # A cheap test instead of a decoder: the watch takes cores that the schedulers are measured on.
                     if b'"nodeName":"' in line:
@@ -180,7 +186,7 @@ class Plane:
         """Yield all pods as pages of one moment: 30,000 at once are 100 MB."""
         further = ""
         while True:
-            page = await self.call("GET", f"{_PODS}?limit={_PAGE}&continue={further}")
+            page = await self.call("GET", f"{PODS}?limit={_PAGE}&continue={further}")
             yield page
             further = page["metadata"].get("continue", "")
             if not further:
@@ -205,7 +211,7 @@ async def _say(bound: _Bound, pods: int) -> None:
         print(f"{seen} of {pods} pods bound after {seconds:.0f} s", file=sys.stderr, flush=True)
 
 
-async def _all(count: int, act: Callable[[int], Any]) -> None:
+async def for_all(count: int, act: Callable[[int], Any]) -> None:
     """Act for every number, so many at once; the first failure ends them."""
     numbers = iter(range(count))
 
@@ -229,7 +235,7 @@ def _most_memory_mib(pid: int) -> float:
 
 
 @contextlib.asynccontextmanager
-async def opened() -> AsyncIterator[Plane]:
+async def opened(kind: type[P]) -> AsyncIterator[P]:
     """Bring a control plane up for a block."""
     home.sweep()
     paths = tuple(build.folder_of(module) for module in build.modules(build.DEFAULT_VERSION))
@@ -243,7 +249,7 @@ async def opened() -> AsyncIterator[Plane]:
         async with aiohttp.ClientSession(
             one.site.server, connector=connector, timeout=limits, read_bufsize=2**20
         ) as session:
-            yield Plane(one, session)
+            yield kind(one, session)
     finally:
         one.down()
 

@@ -74,7 +74,7 @@ def _version() -> str:
 
 async def _side_by_side(*, nodes: int, pods: int) -> tuple[list[plane.Round], list[plane.Round]]:
     ours, theirs = list[plane.Round](), list[plane.Round]()
-    async with plane.opened() as one:
+    async with plane.opened(plane.Plane) as one:
         await one.prepare(nodes)
         for _ in range(_ROUNDS):
             theirs.append(await _round(one, plane.kube_scheduler, pods, "default-scheduler"))
@@ -85,7 +85,7 @@ async def _side_by_side(*, nodes: int, pods: int) -> tuple[list[plane.Round], li
 
 
 async def _alone(*, nodes: int, pods: int) -> list[plane.Round]:
-    async with plane.opened() as one:
+    async with plane.opened(plane.Plane) as one:
         await one.prepare(nodes)
         # Nothing is cleared: an API server ends a deletion of 30,000 pods after its 60 s, and the row was lost with it.
         return [await _round(one, plane.fairlead_scheduler, pods, "fairlead")]

@@ -376,6 +376,39 @@ async def test_generation_counts_spec_changes_only(store: port.Store, team: str)
     assert generations == [1, 1, 1, 2]
 
 
+async def test_a_patch_writes_what_differs_and_nothing_else(store: port.Store, team: str) -> None:
+    made = await store.create(pod(team, "a", labels={"keep": "1", "drop": "2"}))
+    about = msgspec.structs.replace(made.metadata, labels={"keep": "1", "new": "3"}, finalizers=("example.com/f",))
+    changed = await store.patch(made, msgspec.structs.replace(made, metadata=about))
+    assert changed.metadata.labels == {"keep": "1", "new": "3"}
+    assert changed.metadata.finalizers == ("example.com/f",)
+    assert changed.metadata.resource_version != made.metadata.resource_version
+    assert changed.spec == made.spec
+    status = msgspec.structs.replace(changed.status, message="said")
+    told = await store.patch(changed, msgspec.structs.replace(changed, status=status), is_status=True)
+    assert (told.status.message, told.metadata.labels) == ("said", changed.metadata.labels)
+    assert await store.get(core.Pod, "a", team) == told
+    freed = msgspec.structs.replace(told, metadata=msgspec.structs.replace(told.metadata, finalizers=()))
+    assert (await store.patch(told, freed)).metadata.finalizers == ()
+
+
+@pytest.mark.parametrize("is_status", [False, True])
+async def test_a_patch_of_a_version_that_is_not_stored_is_refused(
+    store: port.Store, team: str, *, is_status: bool
+) -> None:
+    old = await store.create(pod(team, "a"))
+    labelled = msgspec.structs.replace(old, metadata=msgspec.structs.replace(old.metadata, labels={"x": "y"}))
+    await store.update(labelled)
+    status = msgspec.structs.replace(old.status, message="late")
+    about = msgspec.structs.replace(old.metadata, labels={"late": "1"})
+    with pytest.raises(errors.Conflict):
+        await store.patch(old, msgspec.structs.replace(old, metadata=about, status=status), is_status=is_status)
+    assert (await store.get(core.Pod, "a", team)).metadata.labels == {"x": "y"}
+    gone = msgspec.structs.replace(old, metadata=msgspec.structs.replace(old.metadata, name="none"))
+    with pytest.raises(errors.NotFound):
+        await store.patch(gone, msgspec.structs.replace(gone, status=status), is_status=is_status)
+
+
 async def test_concurrent_writers_lose_no_update(store: port.Store, team: str) -> None:
     made = await store.create(pod(team, labels={"count": "0"}))
 

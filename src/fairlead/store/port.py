@@ -97,6 +97,15 @@ class Store(Protocol):
         """Replace status only. Raises: NotFound, Conflict (`StaleVersion`)."""
         ...
 
+    async def patch(self, before: T, after: T, *, is_status: bool = False) -> T:
+        """Write what differs between two versions of an object, as long as the stored one is the version of `before`.
+
+        Metadata and spec, or with `is_status` the status; lists are replaced as a whole. Costs one request where
+        `update` costs two.
+        Raises: NotFound; Conflict (`StaleVersion`): it is another version, or another object; Invalid.
+        """
+        ...
+
     async def apply(self, item: T, *, manager: str) -> T:
         """Create, or merge the given fields into metadata and spec; last writer wins for each field. Idempotent.
 

@@ -76,6 +76,18 @@ def merge(old: Document, seen: Document, new: Document) -> Document:
     return result | {name: value for name, value in new.items() if name not in old}
 
 
+def difference(old: Document, new: Document) -> Document:
+    """Return the merge patch (RFC 7386) that makes `new` of `old`; lists are replaced as a whole."""
+    found: Document = {name: None for name in old if name not in new}
+    for name, value in new.items():
+        known = old.get(name)
+        if isinstance(known, dict) and isinstance(value, dict):
+            found |= {name: rest} if (rest := difference(known, value)) else {}
+        elif name not in old or known != value:
+            found[name] = value
+    return found
+
+
 def _merge_value(old: Any, seen: Any, new: Any) -> Any:
     if isinstance(old, dict) and isinstance(new, dict):
         return merge(old, seen if isinstance(seen, dict) else {}, new)

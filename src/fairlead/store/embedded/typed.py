@@ -151,6 +151,16 @@ class TypedStore:
         key, given, view = match.key_of(item), match.emit(item), self._view(item)
         return await self._commit(item, lambda step: step.update_status(key, given, view=view))
 
+    async def patch(self, before: T, after: T, *, is_status: bool = False) -> T:
+        """See `port.Store.patch`."""
+        if is_status and not hasattr(after, "status"):
+            raise errors.Invalid(f"{after.KIND} has no status to update", reason="NoStatus")
+        key, given, view = match.key_of(before), match.emit(after), self._view(after)
+        given["metadata"] |= {"uid": before.metadata.uid, "resourceVersion": before.metadata.resource_version}
+        if is_status:
+            return await self._commit(after, lambda step: step.update_status(key, given, view=view))
+        return await self._commit(after, lambda step: step.update(key, given, view=view, namespaced=after.NAMESPACED))
+
     async def apply(self, item: T, *, manager: str) -> T:
         """See `port.Store.apply`."""
         key, given, namespaced = match.key_of(item), match.emit(item), item.NAMESPACED

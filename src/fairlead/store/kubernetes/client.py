@@ -30,6 +30,7 @@ from fairlead.store.kubernetes import credentials, failure, flowcontrol
 
 JSON: Final = "application/json"
 APPLY: Final = "application/apply-patch+yaml"
+MERGE: Final = "application/merge-patch+json"
 _AGENT: Final = f"fairlead/{fairlead.__version__}"
 _MESSAGE_BYTES: Final = 16 << 20
 """Largest message of a WebSocket; kubelets send at most 32 KiB."""

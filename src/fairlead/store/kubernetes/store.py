@@ -135,6 +135,29 @@ class KubernetesStore:
             raise errors.Invalid(f"{item.KIND} has no status to update", reason="NoStatus")
         return await self._replace(item, self._update_status)
 
+    async def patch(self, before: T, after: T, *, is_status: bool = False) -> T:
+        """See `port.Store.patch`: a merge patch."""
+        kind, about = type(after), before.metadata
+        old, new = match.emit(before), match.emit(after)
+        part = "status" if is_status else ""
+        wanted = {"status": documents.difference(old.get("status", {}), new.get("status", {}))}
+        if not is_status:
+            wanted = documents.difference({**old, "status": None}, {**new, "status": None})
+        metadata = {} if is_status else {**wanted.get("metadata", {})}
+        metadata |= {"uid": about.uid, "resourceVersion": about.resource_version}
+        request = http.Request(
+            method="PATCH",
+            path=path.named(kind, about.namespace, about.name, part),
+            body=documents.encode({**wanted, "metadata": metadata}).encode(),
+            content=http.MERGE,
+        )
+        try:
+            return _decode(kind, await self._send(request))
+        except errors.Invalid:
+            if is_status or not (added := _added_finalizers(old, new)):
+                raise
+            return match.from_document(kind, await self._add_finalizers(kind, old, added))
+
     async def apply(self, item: T, *, manager: str) -> T:
         """See `port.Store.apply`."""
         given, about = match.emit(item), item.metadata
@@ -237,9 +260,9 @@ class KubernetesStore:
         body = documents.encode(wanted).encode()
         return _document(await self._send(http.Request(method="PUT", path=where, body=body)))
 
-    async def _add_finalizers(self, kind: type[meta.Object], wanted: Document, names: tuple[str, ...]) -> Document:
+    async def _add_finalizers(self, kind: type[meta.Object], known: Document, names: tuple[str, ...]) -> Document:
         """Add finalizers to an object whose spec JSON cannot say as it is stored (`rawobject`)."""
-        about = wanted["metadata"]
+        about = known["metadata"]
         where = path.named(kind, about.get("namespace", ""), about["name"])
         found = await self._client.request(http.Request(method="GET", path=where, accept=rawobject.CONTENT))
         body = rawobject.with_finalizers(found, names)

@@ -138,18 +138,18 @@ async def test_a_group_gets_all_of_its_claims_or_none() -> None:
 async def test_a_claim_that_is_given_to_another_meanwhile_is_decided_anew() -> None:
     plane = await _prepare(a=2, b=2)
     raced = list[str]()
-    update = plane.store.update_status
+    patch = plane.store.patch
 
-    async def race(item: Any) -> Any:
+    async def race(before: Any, after: Any, *, is_status: bool = False) -> Any:
         """Let another writer be first, once."""
-        if isinstance(item, ResourceClaim) and not raced:
-            raced.append(item.metadata.name)
-            stored = await plane.store.get(ResourceClaim, item.metadata.name, "default")
+        if is_status and not raced:
+            raced.append(before.metadata.name)
+            stored = await plane.store.get(ResourceClaim, before.metadata.name, "default")
             about = msgspec.structs.replace(stored.metadata, labels={"touched": "yes"})
             await plane.store.update(msgspec.structs.replace(stored, metadata=about))
-        return await update(item)
+        return await patch(before, after, is_status=is_status)
 
-    plane.store.update_status = race  # type: ignore[method-assign]
+    plane.store.patch = race  # type: ignore[method-assign]
     async with plane.running():
         await plane.add_claiming("p", 2)
         await plane.until_bound(["p"])
@@ -160,17 +160,17 @@ async def test_a_claim_that_is_given_to_another_meanwhile_is_decided_anew() -> N
 async def test_a_write_without_an_answer_holds_its_devices_until_the_store_is_asked() -> None:
     plane = await _prepare(a=2)
     lost = list[str]()
-    update = plane.store.update_status
+    patch = plane.store.patch
 
-    async def lose(item: Any) -> Any:
+    async def lose(before: Any, after: Any, *, is_status: bool = False) -> Any:
         """Take the first write of a claim, and lose the answer."""
-        found = await update(item)
-        if isinstance(item, ResourceClaim) and not lost:
-            lost.append(item.metadata.name)
+        found = await patch(before, after, is_status=is_status)
+        if is_status and not lost:
+            lost.append(before.metadata.name)
             raise errors.Unavailable("the connection broke", reason="ConnectionLost")
         return found
 
-    plane.store.update_status = lose  # type: ignore[method-assign]
+    plane.store.patch = lose  # type: ignore[method-assign]
     async with plane.running():
         await plane.add_claiming("p", 1)
         await plane.add_claiming("q", 1)

@@ -73,21 +73,43 @@ async def _write(store: Store, known: Claims, write: Write, heed: Callable[[Note
     if known.known.is_written(write.uid):
         return  # by another pod that shares it
     try:
-        heed(known.confirm(sent, await _store(store, sent)))
+        heed(known.confirm(sent, await _store(store, known.known.seen(write.uid) or sent, sent)))
     except _LOST as error:
         telemetry.log.warning("claim not written", claim=write.name, reason=error.reason, error=error.message)
         heed(known.settle(write, await _find(store, write)))
         raise
 
 
-async def _store(store: Store, claim: ResourceClaim) -> ResourceClaim:
-    """Write a claim as it was decided; returns it as it is stored."""
+async def _store(store: Store, base: ResourceClaim, decided: ResourceClaim) -> ResourceClaim:
+    """Write a claim as it was decided; returns it as it is stored.
+
+    Args:    base: as the watch says it is stored.
+    Raises:  Conflict: another writer allocated it, or reserved it for a pod, since it was decided.
+    """
+    if _is_overtaken(base, decided):
+        message = f'resourceclaim "{base.metadata.name}" was written by another scheduler meanwhile'
+        raise errors.Conflict(message, reason="ClaimChanged")
     telemetry.crash_point("scheduler.before-claim")
-    base = await store.update(claim) if claim.status.allocation is not None else claim
+    if missing := tuple(one for one in decided.metadata.finalizers if one not in base.metadata.finalizers):
+        about = msgspec.structs.replace(base.metadata, finalizers=(*base.metadata.finalizers, *missing))
+        base = await store.patch(base, msgspec.structs.replace(base, metadata=about))
     telemetry.crash_point("scheduler.between-claim-writes")
-    written = await store.update_status(msgspec.structs.replace(base, status=claim.status))
+    allocation, users = decided.status.allocation, decided.status.reserved_for
+    devices = base.status.devices if allocation is not None else ()
+    status = msgspec.structs.replace(base.status, allocation=allocation, reserved_for=users, devices=devices)
+    written = await store.patch(base, msgspec.structs.replace(base, status=status), is_status=True)
     telemetry.crash_point("scheduler.after-claim")
     return written
+
+
+def _is_overtaken(base: ResourceClaim, decided: ResourceClaim) -> bool:
+    """Return whether a claim that is stored has what the decision did not know."""
+    had, new = base.status, decided.status
+    if new.allocation is None:
+        return base.metadata.resource_version != decided.metadata.resource_version
+    if had.allocation is not None and had.allocation.devices.results != new.allocation.devices.results:
+        return True
+    return not {one.uid for one in had.reserved_for} <= {one.uid for one in new.reserved_for}
 
 
 def _is_for(claim: ResourceClaim, write: Write) -> bool:

@@ -73,6 +73,11 @@ class KnownClaims:
         entry = self._entries.get(uid)
         return None if entry is None else entry.claim
 
+    def seen(self, uid: str) -> ResourceClaim | None:
+        """Return a claim as the watch said it last."""
+        entry = self._entries.get(uid)
+        return None if entry is None else entry.seen
+
     def is_written(self, uid: str) -> bool:
         """Return whether a claim stands in the store as it counts here."""
         entry = self._entries.get(uid)
