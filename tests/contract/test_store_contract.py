@@ -376,7 +376,7 @@ async def test_generation_counts_spec_changes_only(store: port.Store, team: str)
     assert generations == [1, 1, 1, 2]
 
 
-async def test_a_patch_writes_what_differs_and_nothing_else(store: port.Store, team: str) -> None:
+async def test_a_patch_writes_what_differs_and_nothing_else(store: port.PatchingStore, team: str) -> None:
     made = await store.create(pod(team, "a", labels={"keep": "1", "drop": "2"}))
     about = msgspec.structs.replace(made.metadata, labels={"keep": "1", "new": "3"}, finalizers=("example.com/f",))
     changed = await store.patch(made, msgspec.structs.replace(made, metadata=about))
@@ -394,7 +394,7 @@ async def test_a_patch_writes_what_differs_and_nothing_else(store: port.Store, t
 
 @pytest.mark.parametrize("is_status", [False, True])
 async def test_a_patch_of_a_version_that_is_not_stored_is_refused(
-    store: port.Store, team: str, *, is_status: bool
+    store: port.PatchingStore, team: str, *, is_status: bool
 ) -> None:
     old = await store.create(pod(team, "a"))
     labelled = msgspec.structs.replace(old, metadata=msgspec.structs.replace(old.metadata, labels={"x": "y"}))

@@ -97,15 +97,6 @@ class Store(Protocol):
         """Replace status only. Raises: NotFound, Conflict (`StaleVersion`)."""
         ...
 
-    async def patch(self, before: T, after: T, *, is_status: bool = False) -> T:
-        """Write what differs between two versions of an object, as long as the stored one is the version of `before`.
-
-        Metadata and spec, or with `is_status` the status; lists are replaced as a whole. Costs one request where
-        `update` costs two.
-        Raises: NotFound; Conflict (`StaleVersion`): it is another version, or another object; Invalid.
-        """
-        ...
-
     async def apply(self, item: T, *, manager: str) -> T:
         """Create, or merge the given fields into metadata and spec; last writer wins for each field. Idempotent.
 
@@ -123,6 +114,23 @@ class Store(Protocol):
         Raises: NotFound; Conflict: `uid` is given and differs.
         """
         ...
+
+
+class Patcher(Protocol):
+    """A store that writes the difference of two versions."""
+
+    async def patch(self, before: T, after: T, *, is_status: bool = False) -> T:
+        """Write what differs between two versions of an object, as long as the stored one is the version of `before`.
+
+        Metadata and spec, or with `is_status` the status; lists are replaced as a whole. Costs one request where
+        `update` costs two.
+        Raises: NotFound; Conflict (`StaleVersion`): it is another version, or another object; Invalid.
+        """
+        ...
+
+
+class PatchingStore(Store, Patcher, Protocol):
+    """A store whose objects can be patched."""
 
 
 class Fencible(Store, Protocol):

@@ -69,9 +69,6 @@ class Fragile:
     async def update_status(self, item: T) -> T:
         return await self.inner.update_status(item)
 
-    async def patch(self, before: T, after: T, *, is_status: bool = False) -> T:
-        return await self.inner.patch(before, after, is_status=is_status)
-
     async def apply(self, item: T, *, manager: str) -> T:
         return await self.inner.apply(item, manager=manager)
 

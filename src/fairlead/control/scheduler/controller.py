@@ -52,7 +52,7 @@ from fairlead.plan.schedule.summary import Summary
 from fairlead.plan.schedule.trial import Trial
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.settings import ControlSettings
-from fairlead.store.port import Store
+from fairlead.store.port import PatchingStore
 from fairlead.store.subresource import Placement
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.scheduling import podgroup
@@ -92,7 +92,7 @@ class Scheduler:
 
     def __init__(
         self,
-        store: Store,
+        store: PatchingStore,
         placement: Placement,
         settings: ControlSettings,
         *,

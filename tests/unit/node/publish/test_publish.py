@@ -70,10 +70,6 @@ class Moody:
         await self._ask()
         return await self.inner.update_status(item)
 
-    async def patch(self, before: port.T, after: port.T, *, is_status: bool = False) -> port.T:
-        await self._ask()
-        return await self.inner.patch(before, after, is_status=is_status)
-
     async def apply(self, item: port.T, *, manager: str) -> port.T:
         await self._ask()
         return await self.inner.apply(item, manager=manager)

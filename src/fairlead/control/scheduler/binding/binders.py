@@ -12,7 +12,7 @@ from fairlead.plan.schedule.claim.ask import NAME as CLAIMS
 from fairlead.plan.schedule.constraint import Ask, Reservation
 from fairlead.plan.schedule.reference import PodInfo
 from fairlead.plan.schedule.volume.volumes import NAME as VOLUMES
-from fairlead.store.port import Store
+from fairlead.store.port import PatchingStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Binder:
     """How long room is held at a time."""
     words: Callable[[Ask], str]
     """Returns what a pod waits for, "" for nothing."""
-    bind: Callable[[Store, Cache, Reservation], Awaitable[None]]
+    bind: Callable[[PatchingStore, Cache, Reservation], Awaitable[None]]
     """Writes what is reserved. Raises: Unavailable; Conflict, NotFound, Invalid, Denied: it was not written."""
-    resolve: Callable[[Store, Cache, Reservation], Awaitable[None]] | None = None
+    resolve: Callable[[PatchingStore, Cache, Reservation], Awaitable[None]] | None = None
     """Asks the store what it took of it, where `bind` raised Unavailable. Raises: Unavailable."""
 
 
@@ -60,13 +60,13 @@ def hold_s(reserved: Iterable[Reservation]) -> float:
     return max(BINDERS[one.constraint].hold_s for one in waiting(reserved))
 
 
-async def bind(store: Store, cache: Cache, reserved: Iterable[Reservation]) -> None:
+async def bind(store: PatchingStore, cache: Cache, reserved: Iterable[Reservation]) -> None:
     """Write what is reserved, one after another. Raises: as `Binder.bind`."""
     for one in reserved:
         await BINDERS[one.constraint].bind(store, cache, one)
 
 
-async def resolve(store: Store, cache: Cache, reserved: Iterable[Reservation]) -> None:
+async def resolve(store: PatchingStore, cache: Cache, reserved: Iterable[Reservation]) -> None:
     """Find out what the store took of reservations whose write it did not answer. Raises: Unavailable."""
     for one in reserved:
         if (ask := BINDERS[one.constraint].resolve) is not None:

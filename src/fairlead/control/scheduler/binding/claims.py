@@ -22,7 +22,7 @@ from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.claim.ask import NAME, Ask
 from fairlead.plan.schedule.claim.claims import BINDING_S, Claims, Write
 from fairlead.plan.schedule.constraint import Noted, Reservation
-from fairlead.store.port import Store
+from fairlead.store.port import PatchingStore
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
 
 REASON: Final = "WaitsForDevices"
@@ -37,7 +37,7 @@ def words(ask: constraint.Ask) -> str:
     return "the devices of its claims are ready there" if isinstance(ask, Ask) else ""
 
 
-async def bind(store: Store, cache: Cache, reserved: Reservation) -> None:
+async def bind(store: PatchingStore, cache: Cache, reserved: Reservation) -> None:
     """Write what is reserved.
 
     Raises: Conflict, NotFound, Invalid, Denied: another writer was faster, or the store refuses it: the pod is to be
@@ -51,7 +51,7 @@ async def bind(store: Store, cache: Cache, reserved: Reservation) -> None:
                 await _write(store, known, one, cache.heed)
 
 
-async def resolve(store: Store, cache: Cache, reserved: Reservation) -> None:
+async def resolve(store: PatchingStore, cache: Cache, reserved: Reservation) -> None:
     """Ask the store how claims stand of which it is not known. Raises: Unavailable."""
     for one in reserved.writes:
         assert isinstance(one, Write)  # noqa: S101 what `Claims` reserves
@@ -64,7 +64,7 @@ def _claims(cache: Cache) -> Claims:
     return known
 
 
-async def _write(store: Store, known: Claims, write: Write, heed: Callable[[Noted], None]) -> None:
+async def _write(store: PatchingStore, known: Claims, write: Write, heed: Callable[[Noted], None]) -> None:
     sent = known.known.by_uid(write.uid)
     if sent is None:
         raise errors.NotFound(f'resourceclaim "{write.name}" is gone', reason="NotFound")
@@ -80,7 +80,7 @@ async def _write(store: Store, known: Claims, write: Write, heed: Callable[[Note
         raise
 
 
-async def _store(store: Store, base: ResourceClaim, decided: ResourceClaim) -> ResourceClaim:
+async def _store(store: PatchingStore, base: ResourceClaim, decided: ResourceClaim) -> ResourceClaim:
     """Write a claim as it was decided; returns it as it is stored.
 
     Args:    base: as the watch says it is stored.
@@ -119,7 +119,7 @@ def _is_for(claim: ResourceClaim, write: Write) -> bool:
     return any(one.uid == write.pod for one in claim.status.reserved_for)
 
 
-async def _find(store: Store, write: Write) -> ResourceClaim | None:
+async def _find(store: PatchingStore, write: Write) -> ResourceClaim | None:
     """Return a claim as it is stored, None where it is gone or is another one by now. Raises: Unavailable."""
     found = None
     with contextlib.suppress(errors.NotFound):

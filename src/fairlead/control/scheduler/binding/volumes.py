@@ -17,7 +17,7 @@ from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.constraint import Reservation
 from fairlead.plan.schedule.volume import claims, wanted
 from fairlead.plan.schedule.volume.volumes import Ask, Choice, Volumes
-from fairlead.store.port import Store
+from fairlead.store.port import PatchingStore
 
 BIND_S: Final = 600.0
 """How long room is held at a time while volumes are made."""
@@ -31,7 +31,7 @@ def words(ask: constraint.Ask) -> str:
     return f"its claims have their volumes there: {names}" if names else ""
 
 
-async def bind(store: Store, cache: Cache, reserved: Reservation) -> None:
+async def bind(store: PatchingStore, cache: Cache, reserved: Reservation) -> None:
     """Give claims their volumes, or write the node on them; one that has changed since is left: its pod is judged anew.
 
     Raises: Unavailable: the store does not answer.

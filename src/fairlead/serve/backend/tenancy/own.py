@@ -307,10 +307,6 @@ class ReadOnly:
         """Refuse it."""
         self.refuse(type(item))
 
-    async def patch(self, before: T, after: T, *, is_status: bool = False) -> T:  # noqa: ARG002 as the port has it
-        """Refuse it."""
-        self.refuse(type(after))
-
     async def apply(self, item: T, *, manager: str) -> T:  # noqa: ARG002 as the port has it
         """Refuse it."""
         self.refuse(type(item))
