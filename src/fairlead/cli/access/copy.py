@@ -14,7 +14,7 @@ import click
 
 from fairlead.cli.core import options
 from fairlead.cli.core.client import Client
-from fairlead.cli.core.terminal import starting, streams
+from fairlead.cli.core.terminal import starting, streams, unbuffered
 from fairlead.client.session import copying
 
 _STDIO: Final = "-"
@@ -51,5 +51,8 @@ def copy(client: Client, *, source: str, target: str, namespace: str, container:
         copying.copy_out(client, end, sys.stdout.buffer if other.path == _STDIO else Path(other.path))
     else:
         end = dataclasses.replace(other, where=where)
-        what, stands = sys.stdin.buffer if one.path == _STDIO else one.path, streams.warn_of_standstill(client)
+        what, stands = (
+            unbuffered.standard_input() if one.path == _STDIO else one.path,
+            streams.warn_of_standstill(client),
+        )
         copying.copy_in(client, what, end, keeps_owners=archive, stands=stands)

@@ -15,7 +15,7 @@ import click
 from fairlead import errors
 from fairlead.cli.core import options, plaintext
 from fairlead.cli.core.client import Client
-from fairlead.cli.core.terminal import starting
+from fairlead.cli.core.terminal import starting, unbuffered
 
 _PASSED_ON: Final = (
     signal.SIGINT,
@@ -60,9 +60,7 @@ def proxied(client: Client, name: str, namespace: str) -> Iterator[None]:
                 client.signal(name, namespace, str(number))
             if not is_said and number in {signal.SIGINT, signal.SIGTERM}:
                 word = signal.Signals(number).name
-                plaintext.echo(
-                    f"{word} sent to {name}; two more leave it running, `fairlead stop {name}` ends it", err=True
-                )
+                unbuffered.say(f"{word} sent to {name}; two more leave it running, `fairlead stop {name}` ends it")
                 is_said = True
 
     sender = threading.Thread(target=send, name="signals", daemon=True)

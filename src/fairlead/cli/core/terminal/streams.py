@@ -28,6 +28,7 @@ from typing import Any, Final
 from fairlead import errors
 from fairlead.cli.core import plaintext
 from fairlead.cli.core.client import Client
+from fairlead.cli.core.terminal import unbuffered
 from fairlead.cli.core.terminal.replay import Replay
 from fairlead.client import transport
 from fairlead.client.session import process
@@ -117,7 +118,7 @@ def warn_of_standstill(client: Client) -> Callable[[], None]:
         with contextlib.suppress(errors.FairleadError):
             if client.status().node:
                 return  # one machine, whose service always reports the end
-        plaintext.echo(_STANDS, err=True)
+        unbuffered.say(_STANDS)
 
     return say
 
@@ -135,7 +136,7 @@ def _read(session: Session) -> None:
             if session.still is not None:
                 session.still.moved()
             if isinstance(frame, bytes):
-                write(frame if session.replay is None else session.replay.fresh(frame))
+                _show(frame if session.replay is None else session.replay.fresh(frame))
             else:
                 session.last = json.loads(frame)
     except OSError as error:
@@ -144,11 +145,9 @@ def _read(session: Session) -> None:
         os.write(session.wakes[1], _ENDED)
 
 
-def write(frame: bytes) -> None:
+def _show(frame: bytes) -> None:
     """Write what a frame holds to the stream that its first byte names."""
-    target = sys.stderr.buffer if frame[:1] == process.ERRORS else sys.stdout.buffer
-    target.write(frame[1:])
-    target.flush()
+    unbuffered.write(sys.stderr if frame[:1] == process.ERRORS else sys.stdout, frame[1:])
 
 
 def _write(session: Session, *, stdin: bool, keys: DetachKeys | None) -> None:
