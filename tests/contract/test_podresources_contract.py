@@ -164,9 +164,11 @@ async def scripted(socket: Path) -> AsyncIterator[Scripted]:
     server.add_generic_rpc_handlers((wire.handlers(one),))
     server.add_insecure_port(deviceplugin.target(socket))
     await server.start()
-    yield one
-    await server.stop(None)
-    socket.unlink(missing_ok=True)
+    try:
+        yield one
+    finally:
+        await server.stop(None)
+        socket.unlink(missing_ok=True)
 
 
 async def test_devices_that_a_kubelet_knows_are_told_by_resource(folder: Path) -> None:

@@ -62,9 +62,9 @@ async def serve_pod_resources(
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((podresources.handlers(_Servicer(devices, pods)),))
     server.add_insecure_port(deviceplugin.target(socket))
-    await server.start()
-    await asyncio.to_thread(socket.chmod, 0o600)
-    try:
+    await server.start()  # it ends itself where it is cancelled
+    try:  # a server that is left without `stop` lets its next call write into freed memory (grpcio 1.85)
+        await asyncio.to_thread(socket.chmod, 0o600)
         yield
     finally:
         await server.stop(grace=None)

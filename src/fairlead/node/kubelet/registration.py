@@ -35,9 +35,9 @@ async def serve_registration(devices: DeviceManager, folder: Path) -> AsyncItera
     server.add_generic_rpc_handlers((deviceplugin.registration_handlers(_Servicer(devices, folder)),))
     socket = folder / deviceplugin.KUBELET_SOCKET
     server.add_insecure_port(deviceplugin.target(socket))
-    await server.start()
-    socket.chmod(0o600)
-    try:
+    await server.start()  # it ends itself where it is cancelled
+    try:  # a server that is left without `stop` lets its next call write into freed memory (grpcio 1.85)
+        socket.chmod(0o600)
         yield
     finally:
         await server.stop(grace=None)
