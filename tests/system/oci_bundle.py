@@ -177,11 +177,15 @@ class Lab:
             shutil.copy(found, target)
         compile_c(PROBE, root / "bin/probe")
 
-    def run(self, bundle: Path, name: str, *, program: str = "") -> subprocess.CompletedProcess[str]:
+    def run(
+        self, bundle: Path, name: str, *, program: str = "", limit_s: float = 30
+    ) -> subprocess.CompletedProcess[str]:
         """Run a bundle to its end through the shim (or another program)."""
         self.started.append(name)
         line = (*self.prefix, program or self.shim, "run", "--bundle", str(bundle), name)
-        return subprocess.run(line, capture_output=True, text=True, check=False, timeout=30, stdin=subprocess.DEVNULL)
+        return subprocess.run(
+            line, capture_output=True, text=True, check=False, timeout=limit_s, stdin=subprocess.DEVNULL
+        )
 
     def call(self, *arguments: str, output: Path | None = None) -> subprocess.CompletedProcess[str]:
         line = (*self.prefix, self.shim, *arguments)
