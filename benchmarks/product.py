@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -69,8 +70,9 @@ def _measure(socket: Path) -> tuple[dict[str, list[float]], dict[str, list[float
     ours: dict[str, list[float]] = {"no GPU": [], "2 GPUs": []}
     peers: dict[str, list[float]] = {"no GPU": [], "2 GPUs": []}
     with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://fairlead", timeout=60) as api:
-        listed = api.get("/v1/gpus").raise_for_status().json()["gpus"]
-        names = [f"{cdikind.ALLOCATED['nvidia']}={one['gpu']['uuid']}" for one in listed]
+        # A spec names a GPU for as long as a container has it: this one keeps podman's from going with ours.
+        held = _start(api, "bench-held", 2)
+        names = [f"{cdikind.ALLOCATED['nvidia']}={one}" for one in held["devices"]["nvidia.com/gpu"]]
         for turn in range(_RUNS):
             for what, gpus in (("no GPU", 0), ("2 GPUs", 2)):
                 ours[what].append(_submit(api, f"bench-{turn}-{gpus}", gpus))
@@ -78,20 +80,30 @@ def _measure(socket: Path) -> tuple[dict[str, list[float]], dict[str, list[float
                 line = ("run", "-d", "--rm", "--name", "fl-bench", *devices, _IMAGE, "sleep", "1000")
                 peers[what].append(_timed(lambda line=line: _podman(*line)))
                 _podman("rm", "-f", "-t", "0", "fl-bench")
+        _remove(api, "bench-held")
     return ours, peers
 
 
 def _submit(api: httpx.Client, name: str, gpus: int) -> float:
-    begun = time.perf_counter()
+    took = _timed(lambda: _start(api, name, gpus))
+    _remove(api, name)
+    return took
+
+
+def _start(api: httpx.Client, name: str, gpus: int) -> dict[str, Any]:
     body = {"name": name, "image": _IMAGE, "args": ["sleep", "1000"], "gpus": gpus}
     api.post("/v1/containers", json=body).raise_for_status()
-    shown = api.get(f"/v1/containers/{name}/wait", params={"state": "started", "timeout": 60}).raise_for_status().json()
-    took = time.perf_counter() - begun
+    shown: dict[str, Any] = (
+        api.get(f"/v1/containers/{name}/wait", params={"state": "started", "timeout": 60}).raise_for_status().json()
+    )
     if shown["state"] != "running":
         raise SystemExit(f"{name} is {shown['state']}: {shown['reason']} {shown['message']}")
+    return shown
+
+
+def _remove(api: httpx.Client, name: str) -> None:
     api.delete(f"/v1/containers/{name}", params={"grace": 0}).raise_for_status()
     api.get(f"/v1/containers/{name}/wait", params={"state": "gone", "timeout": 60}).raise_for_status()
-    return took
 
 
 def _make_image(folder: Path) -> None:
