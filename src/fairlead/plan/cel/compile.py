@@ -38,11 +38,13 @@ class Evaluation:
 class Selector:
     """A compiled expression. Made by `compile_selector`; holds no device and may be used by many threads."""
 
-    __slots__ = ("_blank", "_estimate", "_run", "release", "text")
+    __slots__ = ("_blank", "_estimate", "_run", "kind", "release", "text")
 
-    def __init__(self, text: str, release: str, made: program.Program, estimated: int | None) -> None:
+    def __init__(self, text: str, release: str, kind: str, made: program.Program, estimated: int | None) -> None:
         self.text = text
         self.release = release
+        self.kind = kind
+        """The type of its values as it is checked: `bool`, or `dyn` where only evaluation tells."""
         self._run = made.run
         self._blank: Frame = [None] * made.places
         self._estimate = estimated
@@ -71,7 +73,9 @@ class Selector:
             told.context["cost"] = frame[COST]
             raise told from None
         if frame[COST] > LIMIT:
-            raise self._error(Spent())
+            told = self._error(Spent())
+            told.context["cost"] = frame[COST]
+            raise told
         return Evaluation(value, frame[COST])
 
     def estimate(self) -> int | None:
@@ -86,31 +90,32 @@ class Selector:
         return problem.CELError(error.message, reason="CELCost", expression=problem.bounded(self.text))
 
 
-def compile_selector(text: str, *, release: str = RELEASES[-1]) -> Selector:
+def compile_selector(text: str, *, release: str = RELEASES[-1], any_type: bool = False) -> Selector:
     """Return a selector that is ready to use; the last ones used are kept.
 
     Args:
         text: the expression.
         release: whose costs it has, `1.36` or `1.37`.
+        any_type: its values need not be bools: for people who look at them, never for a scheduler.
 
     Raises: Invalid (`CELInvalid`), with line and column.
     """
     if release not in RELEASES:
         raise errors.Invalid(f"release {problem.shown(release)} is unknown", reason="CELInvalid", hint="1.36 or 1.37")
-    return _compiled(text, release)
+    return _compiled(text, release, any_type)
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def _compiled(text: str, release: str) -> Selector:
+def _compiled(text: str, release: str, any_type: bool) -> Selector:
     try:
-        return _made(text, release)
+        return _made(text, release, any_type=any_type)
     except problem.Wrong as wrong:
         raise problem.invalid(text, wrong) from None
     except RecursionError:
         raise problem.invalid(text, problem.Wrong("nested too deep", 0)) from None
 
 
-def _made(text: str, release: str) -> Selector:
+def _made(text: str, release: str, *, any_type: bool) -> Selector:
     if not is_text(text):
         raise problem.Wrong("no UTF-8", 0)
     if len(text.encode()) > LONGEST:
@@ -119,7 +124,7 @@ def _made(text: str, release: str) -> Selector:
     if node.depth(root) > _DEEPEST:
         raise problem.Wrong(f"nested deeper than {_DEEPEST}", root.at)
     kind = check.check(root, release)
-    if kind not in {celtype.BOOL, celtype.DYN}:
+    if not any_type and kind not in {celtype.BOOL, celtype.DYN}:
         raise problem.Wrong(f"must evaluate to bool or the unknown type, not {kind}", root.at)
     made = program.build(root, release)
-    return Selector(text, release, made, estimate.estimate(root, release))
+    return Selector(text, release, str(kind), made, estimate.estimate(root, release))

@@ -49,7 +49,10 @@ def invalid(text: str, wrong: Wrong) -> errors.Invalid:
 def failed(text: str, message: str, at: int) -> CELError:
     """Return the error of one evaluation."""
     where = ""
+    line, column = place(text, at)
     if at >= 0:
-        line, column = place(text, at)
         where = f" at line {line}, column {column}"
-    return CELError(f"{bounded(message)}{where}", reason="CELFailed", expression=bounded(text))
+    error = CELError(f"{bounded(message)}{where}", reason="CELFailed", expression=bounded(text))
+    if at >= 0:
+        error.context.update(line=line, column=column)
+    return error
