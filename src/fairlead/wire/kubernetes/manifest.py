@@ -90,8 +90,10 @@ def parse(data: str | bytes, *, kinds: tuple[type[meta.Object], ...] = KNOWN) ->
     return tuple(found)
 
 
-def documents(data: str | bytes) -> tuple[tuple[str, dict[str, Any]], ...]:
+def documents(data: str | bytes) -> tuple[tuple[str, Any], ...]:
     """Return every object of a dump as it is written, with its place in it, whatever its kind; lists count by items.
+
+    An item of a list that is not a map comes back as it is: reading it says what is wrong.
 
     Raises: RequestError: it is none, or larger than `LARGEST_DUMP`.
     """
