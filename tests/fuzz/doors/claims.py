@@ -1,12 +1,19 @@
-"""The door of `fairlead dra check`: files of objects of resource.k8s.io, in any version, which strangers send."""
+"""The doors of `fairlead dra …`: files of objects of resource.k8s.io, in any version, which strangers send."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from fairlead.cli.layer.dra import read, report
+import msgspec
+
+from fairlead import errors
+from fairlead.cli.layer.dra import evaluate, explain, read, report
 from fairlead.plan.claim import gate
+from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.resource import dialect
+from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
 from tests.fuzz import hostile
 from tests.fuzz.doors.text import OURS, plain
 from tests.fuzz.harness import Door
@@ -91,6 +98,78 @@ def _check(data: bytes, folder: Path) -> None:
         assert len(line) < 1 << 20
 
 
+_WAITING: Final = {**CLAIM, "metadata": {"name": "waits", "namespace": "team"}, "status": {}}
+_TEMPLATE: Final[dict[str, Any]] = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaimTemplate",
+    "metadata": {"name": "gpus", "namespace": "team"},
+    "spec": {"spec": CLAIM["spec"]},
+}
+_POD: Final[dict[str, Any]] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "web", "namespace": "team"},
+    "spec": {
+        "containers": [{"name": "a", "image": "b"}],
+        "nodeSelector": {"zone": "a"},
+        "resourceClaims": [
+            {"name": "g", "resourceClaimTemplateName": "gpus"},
+            {"name": "h", "resourceClaimName": "waits"},
+        ],
+    },
+    "status": {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}]},
+}
+_NODE: Final[dict[str, Any]] = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "node-1", "labels": {"zone": "a"}},
+}
+_RULE: Final[dict[str, Any]] = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceTaintRule",
+    "metadata": {"name": "sick"},
+    "spec": {"deviceSelector": {"driver": "gpu.example.com"}, "taint": {"key": "k", "effect": "NoSchedule"}},
+}
+_CLUSTER: Final = [SLICE, CLAIM, CLASS, _WAITING, _TEMPLATE, _POD, _NODE, _RULE]
+_ASKED: Final = explain.Asked(gates=gate.DEFAULTS, release="1.37", every=True)
+
+
+def _look(data: bytes, folder: Path) -> None:
+    """Look at a cluster with each verb, as far as it can be looked at."""
+    file = folder / "cluster.yaml"
+    file.write_bytes(data)
+    found = read.objects([str(file)], read.Kinds(needed=dialect.KINDS, beside=(core.Pod, core.Node)))
+    for line in _lines(found):
+        assert len(line) < 1 << 20
+
+
+def _lines(found: read.Objects) -> Iterator[str]:
+    selector = evaluate.compiled('device.attributes["gpu.example.com"].type == "gpu"', "1.37")
+    devices, left_out = evaluate.devices(found.of(ResourceSlice), ())
+    yield from evaluate.lines(evaluate.evaluate(selector, devices, left_out=left_out), every=True)
+    for name in ("claim/waits", "pod/web", "claim/train"):
+        yield from explain.lines(explain.explain(found, name, "", _ASKED))
+
+
+def _evaluate(data: bytes, _folder: Path) -> None:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise errors.Invalid("not UTF-8", reason="CELInvalid") from error
+    devices, _ = evaluate.devices([msgspec.convert(SLICE, ResourceSlice)], ())
+    done = evaluate.evaluate(evaluate.compiled(text, "1.37"), devices)
+    for line in evaluate.lines(done, every=True):
+        assert len(line) < 10_000
+
+
+def _list(items: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "List", "items": items}
+
+
+_EXPRESSIONS: Final = (
+    "device.driver == 'gpu.example.com' && device.capacity['gpu.example.com'].memory.compareTo(quantity('40Gi')) >= 0",
+    "device.attributes['gpu.example.com'].map(name, [dyn(name), dyn(3u), dyn(1.5), dyn(b'x'), dyn(null)])",
+)
 _SPECIMENS: Final = (("slice", SLICE), ("old slice", OLD_SLICE), ("claim", CLAIM), ("class", CLASS))
 DOORS: Final = (
     Door(name="claims, JSON", opened=plain(_check), specimens=_SPECIMENS, refusals=OURS, sample=120),
@@ -102,5 +181,13 @@ DOORS: Final = (
         values=hostile.YAML_VALUES,
         refusals=OURS,
         sample=120,
+    ),
+    Door(name="claims, looked at", opened=plain(_look), specimens=(("cluster", _list(_CLUSTER)),), refusals=OURS),
+    Door(
+        name="expressions",
+        opened=plain(_evaluate),
+        specimens=tuple((text, text) for text in _EXPRESSIONS),
+        encode=lambda text: str(text).encode("utf-8", "surrogatepass"),
+        refusals=OURS,
     ),
 )

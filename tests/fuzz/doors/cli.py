@@ -134,6 +134,8 @@ UNFED: Final = {
 """Verbs that no line here feeds, and why."""
 _LAYERS: Final = (
     ["dra", "check", "-f", "/FOLDER/claims.yaml", "--feature-gate", "DRAListTypeAttributes=true", "-o", "json"],
+    [*("dra", "eval", "-f", "/FOLDER/claims.yaml", "--device", "gpu-0", "--release", "1.36"), "device.driver == 'x'"],
+    ["dra", "explain", "-f", "/FOLDER/claims.yaml", "-n", "team", "-o", "json", "claim/train"],
     ["cdi", "lint", "--spec-dir", "/FOLDER/cdi", "/FOLDER/cdi/a.json"],
     ["cdi", "validate", "--strict", "/FOLDER/cdi/a.json"],
     ["cdi", "list", "--spec-dir", "/FOLDER/cdi", "-o", "json"],
@@ -182,7 +184,7 @@ async def _command_line(folder: Path) -> AsyncIterator[Feed]:
         (folder / name).mkdir()
     (folder / "cdi" / "a.json").write_text(json.dumps(SPEC))
     (folder / "config.json").write_text("{}")
-    (folder / "claims.yaml").write_text(json.dumps(claims.CLAIM))
+    (folder / "claims.yaml").write_text(json.dumps(claims.SLICE) + "\n---\n" + json.dumps(claims.CLAIM))
     with serving(folder / "service") as service:
         service.env["FAIRLEAD_STATE_FOLDER"] = str(folder / "state")
         service.env["HOME"] = str(folder)

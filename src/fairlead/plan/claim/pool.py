@@ -105,6 +105,30 @@ class Pools:
         pools.sort(key=lambda pool: (_binds(pool), pool.driver, pool.name))
         return _numbered(site, pools)
 
+    def names(self) -> tuple[PoolName, ...]:
+        """Return every pool that has a slice, by driver and name."""
+        return tuple(sorted(self._pool))
+
+    def whole(self, name: PoolName) -> Pool:
+        """Return a pool as it is published, of all nodes and without candidates: whether it can be used at all."""
+        generation = self._latest[name]
+        slices = [item for item in self._pool[name] if item.spec.pool.generation == generation]
+        counters = self._whole_pool(slices, generation, slices[0].spec.pool.resource_slice_count)
+        if counters == _INCOMPLETE:
+            return _no_pool(name, is_incomplete=True)
+        if twice := _twice(item for item in slices if not self._has_counters(item)):
+            return _no_pool(name, invalid=f"duplicate device name {twice}")
+        if isinstance(counters, str):
+            return _no_pool(name, invalid=counters)
+        return Pool(
+            driver=name[0],
+            name=name[1],
+            totals=counters.totals,
+            consumes=counters.consumes,
+            groups=counters.groups,
+            devices=counters.devices,
+        )
+
     def _counts(self, item: ResourceSlice) -> bool:
         spec = item.spec
         if not self._gates.partitionable_devices and (

@@ -2,50 +2,137 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 import click
 
 from fairlead.cli.core import options, output, plaintext
-from fairlead.cli.layer.dra import read, report
+from fairlead.cli.layer.dra import evaluate, explain, note, read, report, source
+from fairlead.plan.cel import compile as cel
 from fairlead.plan.claim import gate
+from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
+from fairlead.wire.kubernetes.resource.devicetaintrule import DeviceTaintRule
+from fairlead.wire.kubernetes.resource.poolstatusrequest import ResourcePoolStatusRequest
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimTemplate
+from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-@click.group("dra")
-def group() -> None:
-    """Check objects of Dynamic Resource Allocation."""
-
-
-@group.command()
-@click.option(
-    "-f",
-    "--file",
-    "names",
-    metavar="FILE",
-    multiple=True,
-    required=True,
-    help="file of objects, YAML or JSON, - for standard input, repeatable",
+_CHECKED: Final = read.Kinds(
+    needed=(ResourceSlice, ResourceClaim, ResourceClaimTemplate, DeviceClass),
+    beside=(DeviceTaintRule, ResourcePoolStatusRequest),
 )
-@click.option(
+_EXPLAINED: Final = read.Kinds(
+    needed=(ResourceSlice, ResourceClaim, DeviceClass),
+    beside=(ResourceClaimTemplate, DeviceTaintRule, core.Node, core.Pod),
+)
+_EVALUATED: Final = read.Kinds(needed=(ResourceSlice,))
+
+_gates = click.option(
     "--feature-gate",
     "gates",
     metavar="NAME=BOOL",
     multiple=True,
-    help="feature gate of the API server that is not as 1.37 has it, repeatable: " + ", ".join(report.GATES),
+    help="feature gate of the cluster that is not as 1.37 has it, repeatable: " + ", ".join(report.GATES),
 )
+_release = click.option(
+    "--release",
+    type=click.Choice(cel.RELEASES),
+    default=cel.RELEASES[-1],
+    show_default=True,
+    help="release of Kubernetes whose costs of expressions count",
+)
+_every = click.option("--all", "every", is_flag=True, help="show everything, however much it is")
+
+
+@click.group("dra")
+def group() -> None:
+    """Look at devices and claims of Dynamic Resource Allocation."""
+
+
+def _show(value: Any, lines: Iterable[str], form: str) -> None:
+    if form in {"json", "yaml"}:
+        output.show_value(value, form=form)
+        return
+    for line in lines:
+        plaintext.echo(line)
+
+
+@group.command()
+@source.source_options
+@_gates
 @options.output_option
 @click.pass_context
 def check(ctx: click.Context, *, names: Sequence[str], gates: Sequence[str], form: str) -> None:
     """Say what an API server of Kubernetes 1.37 would refuse or drop, and what is wrong between objects.
 
-    Of a cluster: kubectl get resourceslices,resourceclaims,deviceclasses -A -o json | fairlead dra check -f -
-
     Exits with 1 where anything is wrong.
     """
-    found = report.judge(read.objects(names), report.gates(gates, gate.DEFAULTS))
-    if form in {"json", "yaml"}:
-        output.show_value(found, form=form)
-    else:
-        for line in report.lines(found):
-            plaintext.echo(line)
+    chosen = report.gates(gates, gate.DEFAULTS)
+    found = report.judge(source.objects(names, _CHECKED), chosen)
+    _show(found, report.lines(found), form)
     ctx.exit(1 if found.is_wrong else 0)
+
+
+@group.command("eval")
+@click.argument("expression")
+@click.option("--device", "chosen", metavar="DRIVER/POOL/NAME", multiple=True, help="only this device, repeatable")
+@_release
+@_every
+@source.source_options
+@options.json_option
+@click.pass_context
+def evaluate_(
+    ctx: click.Context,
+    *,
+    expression: str,
+    chosen: Sequence[str],
+    release: str,
+    every: bool,
+    names: Sequence[str],
+    form: str,
+) -> None:
+    """Evaluate a CEL EXPRESSION on published devices: its value and its cost for each.
+
+    Exits with 1 where it fails on any device.
+    """
+    selector = evaluate.compiled(expression, release)
+    objects = source.objects(names, _EVALUATED)
+    devices, left_out = evaluate.devices(objects.of(ResourceSlice), chosen)
+    found = evaluate.evaluate(selector, devices, left_out=(*left_out, *note.unread(objects)))
+    _show(evaluate.plain(found, every=every), evaluate.lines(found, every=every), form)
+    ctx.exit(1 if found.has_failed else 0)
+
+
+@group.command("explain")
+@click.argument("name", metavar="CLAIM|POD")
+@click.option("-n", "--namespace", default="", help="namespace of the claim or pod  [default: any]")
+@_gates
+@_release
+@_every
+@source.source_options
+@options.json_option
+@click.pass_context
+def explain_(
+    ctx: click.Context,
+    *,
+    name: str,
+    namespace: str,
+    gates: Sequence[str],
+    release: str,
+    every: bool,
+    names: Sequence[str],
+    form: str,
+) -> None:
+    """Say why a claim, or a pod's claims, wait: they are tried on each node beside what other claims have.
+
+    CLAIM|POD is NAME, NAMESPACE/NAME, claim/NAME or pod/NAME. Nothing is allocated.
+
+    Exits with 1 where it waits and fits on no node.
+    """
+    asked = explain.Asked(gates=report.gates(gates, gate.DEFAULTS), release=release, every=every)
+    found = explain.explain(source.objects(names, _EXPLAINED), name, namespace, asked)
+    _show(found, explain.lines(found), form)
+    ctx.exit(1 if found.waits and not found.fits else 0)

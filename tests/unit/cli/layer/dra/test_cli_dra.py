@@ -107,3 +107,12 @@ def test_an_object_that_cannot_be_read_does_not_hide_the_others() -> None:
     assert done.return_value == 1
     assert "unreadable: -: document 2:" in done.stdout
     assert "2 objects looked at: something is wrong with 1 of them." in done.stdout
+
+
+def test_an_item_of_a_list_that_is_no_object_does_not_hide_the_others() -> None:
+    done = _check("-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": ["x", _CLASS]}))
+    assert "unreadable: -: items[0]: the manifest cannot be read: it is a string, not a map" in done.stdout
+    assert "2 objects looked at: something is wrong with 1 of them." in done.stdout
+
+
+_CLASS = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}}
