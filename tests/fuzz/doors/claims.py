@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead import errors
-from fairlead.cli.layer.dra import evaluate, explain, read, report
+from fairlead.cli.layer.dra import evaluate, explain, given, published, read, report
 from fairlead.plan.claim import gate
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.resource import dialect
@@ -147,6 +147,9 @@ def _lines(found: read.Objects) -> Iterator[str]:
     selector = evaluate.compiled('device.attributes["gpu.example.com"].type == "gpu"', "1.37")
     devices, left_out = evaluate.devices(found.of(ResourceSlice), ())
     yield from evaluate.lines(evaluate.evaluate(selector, devices, left_out=left_out), every=True)
+    yield from published.lines(published.published(found, gate.DEFAULTS, has_devices=True, every=True))
+    yield from published.free_lines(published.free(found, gate.DEFAULTS, attribute="gpu.example.com/type", every=True))
+    yield from given.lines(given.given(found, namespace="", every=True))
     for name in ("claim/waits", "pod/web", "claim/train"):
         yield from explain.lines(explain.explain(found, name, "", _ASKED))
 

@@ -135,6 +135,9 @@ UNFED: Final = {
 _LAYERS: Final = (
     ["dra", "check", "-f", "/FOLDER/claims.yaml", "--feature-gate", "DRAListTypeAttributes=true", "-o", "json"],
     [*("dra", "eval", "-f", "/FOLDER/claims.yaml", "--device", "gpu-0", "--release", "1.36"), "device.driver == 'x'"],
+    ["dra", "slices", "-f", "/FOLDER/claims.yaml", "--devices", "--feature-gate", "DRAPartitionableDevices=false"],
+    ["dra", "claims", "-f", "/FOLDER/claims.yaml", "-n", "team", "--all"],
+    ["dra", "free", "-f", "/FOLDER/claims.yaml", "--partition-type", "gpu.example.com/type", "-o", "yaml"],
     ["dra", "explain", "-f", "/FOLDER/claims.yaml", "-n", "team", "-o", "json", "claim/train"],
     ["cdi", "lint", "--spec-dir", "/FOLDER/cdi", "/FOLDER/cdi/a.json"],
     ["cdi", "validate", "--strict", "/FOLDER/cdi/a.json"],

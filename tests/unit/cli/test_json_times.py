@@ -56,7 +56,7 @@ LOGS = {"api", "up", "scheduler", "controller", "kubelet"}
 """Long-lived processes, whose option is the form of their log."""
 _TIMELESS = """
 attach|detach|quota apply|quota set|state check|agent check|withdraw|doctor|isolate audit|cdi diff|cdi explain|dra check
-dra eval|dra explain
+dra eval|dra explain|dra slices|dra claims|dra free
 cdi inject|cdi lint|cdi list|cdi validate|cdi generate|mig export|mig generate-config|mig list|mig plan
 context list
 """

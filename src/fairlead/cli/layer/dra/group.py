@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from fairlead.cli.core import options, output, plaintext
-from fairlead.cli.layer.dra import evaluate, explain, note, read, report, source
+from fairlead.cli.layer.dra import evaluate, explain, given, note, published, read, report, source
 from fairlead.plan.cel import compile as cel
 from fairlead.plan.claim import gate
 from fairlead.wire.kubernetes import core
@@ -24,6 +24,9 @@ _CHECKED: Final = read.Kinds(
     needed=(ResourceSlice, ResourceClaim, ResourceClaimTemplate, DeviceClass),
     beside=(DeviceTaintRule, ResourcePoolStatusRequest),
 )
+_PUBLISHED: Final = read.Kinds(needed=(ResourceSlice,), beside=(DeviceTaintRule,))
+_FREE: Final = read.Kinds(needed=(ResourceSlice, ResourceClaim), beside=(DeviceTaintRule,))
+_GIVEN: Final = read.Kinds(needed=(ResourceClaim,))
 _EXPLAINED: Final = read.Kinds(
     needed=(ResourceSlice, ResourceClaim, DeviceClass),
     beside=(ResourceClaimTemplate, DeviceTaintRule, core.Node, core.Pod),
@@ -74,6 +77,48 @@ def check(ctx: click.Context, *, names: Sequence[str], gates: Sequence[str], for
     found = report.judge(source.objects(names, _CHECKED), chosen)
     _show(found, report.lines(found), form)
     ctx.exit(1 if found.is_wrong else 0)
+
+
+@group.command()
+@click.option("--devices", "has_devices", is_flag=True, help="with each device: attributes, capacity, taints")
+@_gates
+@_every
+@source.source_options
+@options.json_option
+def slices(*, has_devices: bool, gates: Sequence[str], every: bool, names: Sequence[str], form: str) -> None:
+    """List what drivers publish: pools, whether anything can be allocated of them, and why not."""
+    chosen = report.gates(gates, gate.DEFAULTS)
+    found = published.published(source.objects(names, _PUBLISHED), chosen, has_devices=has_devices, every=every)
+    _show(found, published.lines(found), form)
+
+
+@group.command()
+@click.option("-n", "--namespace", default="", help="claims of this namespace  [default: all]")
+@_every
+@source.source_options
+@options.json_option
+def claims(*, namespace: str, every: bool, names: Sequence[str], form: str) -> None:
+    """List claims: what each waits for, or which devices it has, where, and for whom."""
+    found = given.given(source.objects(names, _GIVEN), namespace=namespace, every=every)
+    _show(found, given.lines(found), form)
+
+
+@group.command()
+@click.option(
+    "--partition-type",
+    "attribute",
+    metavar="ATTRIBUTE",
+    help="count partitions by this attribute where slices name none",
+)
+@_gates
+@_every
+@source.source_options
+@options.json_option
+def free(*, attribute: str | None, gates: Sequence[str], every: bool, names: Sequence[str], form: str) -> None:
+    """List what is free of each pool, counted as a ResourcePoolStatusRequest is answered."""
+    chosen = report.gates(gates, gate.DEFAULTS)
+    found = published.free(source.objects(names, _FREE), chosen, attribute=attribute, every=every)
+    _show(found, published.free_lines(found), form)
 
 
 @group.command("eval")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from fairlead.cli.layer.dra import fetch
+from fairlead.store.kubernetes import document
 from tests.unit.cli.conftest import fairlead
 from tests.unit.store.kubernetes import scriptedserver
 
@@ -152,7 +152,7 @@ def test_an_object_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) 
 
 @pytest.mark.parametrize("answer", [{"items": 3}, {"metadata": {"continue": "0"}, "items": []}])
 def test_a_server_that_answers_nonsense_is_named(tmp_path: Path, answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch.document, "_MOST_PAGES", 3)
+    monkeypatch.setattr(document, "_MOST_PAGES", 3)
     done = _run(tmp_path, _Cluster(("v1",), {"v1/resourceslices": answer}), "eval", "true")
     assert done.exit_code == 8
     assert "list /apis/resource.k8s.io/v1/resourceslices" in done.stderr
