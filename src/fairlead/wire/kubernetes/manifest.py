@@ -219,7 +219,7 @@ class _Copier:
 
 
 def _below(path: str, key: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key):
+    if not (key.isascii() and key.isidentifier()):
         return f'{path}["{key}"]'
     return f"{path}.{key}" if path else key
 
