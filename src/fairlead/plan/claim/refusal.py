@@ -12,7 +12,7 @@ from fairlead.plan.claim.candidate import DeviceID
 from fairlead.wire.kubernetes.resource.resourceclaim import AllocationResult
 
 _SHOWN: Final = 3
-_WORDS: Final = {
+WORDS: Final = {
     "held": "held by other claims",
     "taken": "taken by this pod",
     "selector": "not selected",
@@ -84,7 +84,7 @@ def summary(verdicts: Sequence[Verdict], *, is_brief: bool = False) -> str:
         if one.test:
             by_test.setdefault(one.test, Counter())[one.text] += 1
     parts = []
-    for test, words in _WORDS.items():
+    for test, words in WORDS.items():
         if test in by_test:
             texts = by_test[test]
             if is_brief:

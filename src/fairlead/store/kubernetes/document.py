@@ -55,7 +55,7 @@ async def documents(client: http.Client, kind: type[meta.Object], version: str) 
     """
     root = "/api" if version == "v1" else "/apis"
     where = f"{root}/{version}/{kind.PLURAL}"
-    for limit in (PAGE, PAGE, None):  # a list that history leaves behind is begun anew, at last in one piece
+    for limit in (PAGE, PAGE, None):  # a list that history leaves behind is begun again, at last in one piece
         try:
             return await _pages(client, where, limit)
         except errors.Gone:

@@ -28,7 +28,7 @@ from fairlead.wire.kubernetes.resource.devicetaintrule import DeviceTaintRule
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimTemplate
 from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
 
-_LONGEST_S: Final = 30.0
+_LONGEST_S: Final = 20.0
 """How long nodes are tried."""
 NODES: Final = 10
 DEVICES: Final = 10
@@ -61,6 +61,8 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     """A word for programs, `TooFew`; empty where it fits."""
     message: str
+    refused: dict[str, int] = {}
+    """How many devices each test refused, once a request."""
     devices: tuple[DeviceAnswer, ...] = ()
     """Where it fits: what would be allocated; else each device for each request."""
     more: str = ""
@@ -215,7 +217,7 @@ def _state(claim: ResourceClaim, unmade: frozenset[str]) -> ClaimState:
         return ClaimState(claim=name, state=state)
     where = note.nodes_of(allocation.node_selector)
     users = note.listed([_user(one.resource, one.name) for one in claim.status.reserved_for], most=_NAMES)
-    reserved = f", and reserved for {users}" if users else ", and reserved for nobody"
+    reserved = f", and reserved for {users}" if users else ", and reserved for no pod yet"
     devices = tuple(errors.readable(f"{one.driver}/{one.pool}/{one.device}") for one in allocation.devices.results)
     return ClaimState(claim=name, state=errors.readable(f"is allocated on {where}{reserved}"), devices=devices)
 
@@ -350,6 +352,7 @@ def _fitting(site: Site, waiting: Sequence[ResourceClaim], answer: Allocation, a
 
 
 def _refusing(site: Site, answer: Refusal, asked: Asked, *, has_devices: bool) -> NodeAnswer:
+    refused = Counter(one.test for one in answer.verdicts if one.test)
     verdicts = _telling(answer.verdicts) if has_devices else []
     most = len(verdicts) if asked.every else DEVICES
     more = ""
@@ -362,6 +365,7 @@ def _refusing(site: Site, answer: Refusal, asked: Asked, *, has_devices: bool) -
         is_fatal=answer.is_fatal,
         reason=answer.reason,
         message=errors.readable(answer.message),
+        refused=dict(refused),
         devices=tuple(_readable(_device(one)) for one in verdicts[:most]),
         more=errors.readable(more),
     )
@@ -391,10 +395,17 @@ def _answer(found: Objects, subject: _Subject, tried: Sequence[NodeAnswer]) -> s
     if fits:
         on = f"fits on {len(fits)} of {note.count(len(tried), 'node')} ({note.listed(fits, most=3)})"
         return f"{subject.item} waits, and {on}{_next(found, subject)}"
-    [(message, times), *others] = Counter(one.message for one in tried).most_common()
     where = f"fits on none of {len(tried)} nodes" if len(tried) > 1 else f"does not fit on {tried[0].node}"
-    which = f" (so say {times}; {note.count(len(others), 'other reason')} below)" if others else ""
-    return f"{subject.item} waits, and {where}: {message}{which}"
+    return f"{subject.item} waits, and {where}: {_reasons(tried)}"
+
+
+def _reasons(tried: Sequence[NodeAnswer]) -> str:
+    """Return the nodes' reason where they have one, else how many devices each test refused on all of them."""
+    if len({one.message for one in tried}) == 1:
+        return tried[0].message
+    refused = sum((Counter(one.refused) for one in tried), Counter[str]())
+    parts = [f"{refused[test]} {words}" for test, words in refusal.WORDS.items() if refused[test]]
+    return f"of their devices {', '.join(parts)}" if parts else f"{tried[0].message} (on {tried[0].node})"
 
 
 def _next(found: Objects, subject: _Subject) -> str:

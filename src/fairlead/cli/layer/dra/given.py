@@ -37,7 +37,7 @@ class GivenClaim(msgspec.Struct, frozen=True, kw_only=True):
 
     claim: str
     state: str
-    """`waiting`, `allocated` (nobody uses it yet) or `reserved`."""
+    """`waiting`, `allocated` (no pod uses it yet) or `reserved`."""
     is_deleted: bool
     """Its deletion has begun."""
     node: str

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from fairlead import errors
 from fairlead.cli.core import output
 from fairlead.cli.layer.dra.read import Objects
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
+
+_WIDEST: Final = 400
+"""Characters of a cell: driver, pool and device have fewer together."""
 
 
 def count(number: int, noun: str) -> str:
@@ -34,8 +38,13 @@ def wrapped(text: str, *, indent: int = 0, first: int | None = None) -> Iterator
 def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield rows as aligned lines; the last column goes on in further lines where the terminal is narrow."""
     width = output.terminal_columns()
-    bounded = [[errors.readable(value) for value in row] for row in rows]
+    bounded = [[_cell(value) for value in row[:-1]] + [errors.readable(row[-1])] for row in rows]
     yield from output.lines_of(bounded) if width is None else output.folded(bounded, width)
+
+
+def _cell(text: str) -> str:
+    """Return a value of a column; a hostile one must not make every row as wide as itself."""
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 40]}…{text[-39:]}"
 
 
 def newest(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -233,10 +233,22 @@ class FreePool(msgspec.Struct, frozen=True, kw_only=True):
     """Why the scheduler takes nothing of it; empty: it can."""
 
 
+class FreeSum(msgspec.Struct, frozen=True, kw_only=True):
+    """What is free of all pools of one driver, those that are not shown too."""
+
+    driver: str
+    pools: int
+    total_devices: int
+    """Of pools that have as many slices as they say."""
+    usable_devices: int
+    """What the scheduler can give out."""
+
+
 class FreeList(msgspec.Struct, frozen=True, kw_only=True):
     """What is free."""
 
     pools: tuple[FreePool, ...]
+    drivers: tuple[FreeSum, ...]
     left_out: tuple[str, ...] = ()
 
 
@@ -247,16 +259,18 @@ def free(found: Objects, gates: Gates, *, attribute: str | None, every: bool) ->
     """
     slices = taintrule.tainted(found.of(ResourceSlice), found.of(DeviceTaintRule))
     index = Pools(slices, gates)
-    pools = poolstatus.free(
+    counted = poolstatus.free(
         slices,
         found.of(ResourceClaim),
         has_types=gates.partitionable_devices_type,
         default_type_attribute=attribute,
     )
+    pools = [_free(one, index) for one in counted]
     shown = pools if every else pools[:SHOWN]
     more = f"not shown: {note.count(len(pools) - len(shown), 'pool')}; --all shows them"
     return FreeList(
-        pools=tuple(_free(one, index) for one in shown),
+        pools=tuple(shown),
+        drivers=tuple(_sums(pools)),
         left_out=(*((more,) if len(shown) < len(pools) else ()), *note.unread(found)),
     )
 
@@ -294,7 +308,11 @@ def free_lines(found: FreeList) -> Iterator[str]:
         counts = (status.total_devices, status.allocated_devices, status.unavailable_devices, status.available_devices)
         rows.append((f"{status.driver}/{status.pool_name}", *map(_count, counts), _note(one)))  # type: ignore[arg-type]
     yield from note.table(rows)
-    for text in (*_sums(found.pools), *found.left_out):
+    for each in found.drivers:
+        if each.pools > 1:
+            count = f"{each.usable_devices} of {each.total_devices} devices can be allocated, in {each.pools} pools"
+            yield from note.wrapped(f"{each.driver}: {count}", indent=2, first=0)
+    for text in found.left_out:
         yield from note.wrapped(text, indent=2, first=0)
 
 
@@ -316,19 +334,21 @@ def _note(one: FreePool) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _sums(pools: Sequence[FreePool]) -> Iterator[str]:
-    """Yield the sum of each driver that has several pools: what the scheduler can give out of all."""
-    count, total, usable = Counter[str](), Counter[str](), Counter[str]()
+def _sums(pools: Sequence[FreePool]) -> Iterator[FreeSum]:
+    by_driver = defaultdict[str, list[FreePool]](list)
     for one in pools:
-        status = one.status
-        available = status.available_devices or 0
-        count[status.driver] += 1
-        total[status.driver] += status.total_devices or 0
-        usable[status.driver] += 0 if one.problem else min(available, _or(one.usable_devices, available))
-    for driver, number in sorted(count.items()):
-        if number > 1:
-            yield f"{driver}: {usable[driver]} of {total[driver]} devices can be allocated, in {number} pools"
+        by_driver[one.status.driver].append(one)
+    for driver, there in sorted(by_driver.items()):
+        yield FreeSum(
+            driver=driver,
+            pools=len(there),
+            total_devices=sum(one.status.total_devices or 0 for one in there),
+            usable_devices=sum(map(_usable, there)),
+        )
 
 
-def _or(number: int | None, other: int) -> int:
-    return other if number is None else number
+def _usable(one: FreePool) -> int:
+    if one.problem or one.status.available_devices is None:
+        return 0
+    usable = one.usable_devices
+    return one.status.available_devices if usable is None else min(usable, one.status.available_devices)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead import errors
+from fairlead.cli.layer.dra import note
 from fairlead.cli.layer.dra.read import Objects
 from fairlead.plan.claim import consistency, expression
 from fairlead.plan.claim.gate import Gates
@@ -171,18 +172,21 @@ _DOORS: Final[Mapping[type[meta.Object], Callable[[Any, Gates], tuple[str, ...]]
 def lines(found: Report) -> Iterator[str]:
     """Yield a report for a terminal."""
     for one in found.findings:
-        yield one.item
+        yield from note.wrapped(one.item)
         for words, texts in (
             ("refused", one.refused),
             ("wrong", one.problems),
             ("dropped, its feature is off", one.dropped),
             ("not a field, or not read", one.unknown),
         ):
-            yield from (f"  {words}: {text}" for text in texts)
-    yield from (f"unreadable: {text}" for text in found.unread)
+            for text in texts:
+                yield from note.wrapped(f"{words}: {text}", indent=4, first=2)
+    for text in found.unread:
+        yield from note.wrapped(f"unreadable: {text}", indent=2, first=0)
     wrong = len(found.findings) + len(found.unread)
     said = f"something is wrong with {wrong} of them" if wrong else "nothing is wrong"
     yield f"{found.looked_at + len(found.unread)} objects looked at: {said}."
     if found.others:
-        yield f"Passed over: {', '.join(f'{count} {kind}' for kind, count in found.others.items())}."
-    yield found.unjudged
+        passed = ", ".join(f"{count} {kind}" for kind, count in found.others.items())
+        yield from note.wrapped(f"Passed over: {passed}.")
+    yield from note.wrapped(found.unjudged)
