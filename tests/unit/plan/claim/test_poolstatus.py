@@ -195,3 +195,9 @@ def test_the_first_error_is_the_one_that_is_said() -> None:
     device = {"name": "a", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "much"}}}
     one = _only(poolstatus.free([_slice(device, partitionTypeAttribute="d/kind")], [], has_types=True)).status
     assert (one.validation_error or "").startswith("PartitionTypeMissing")
+
+
+def test_a_counter_that_no_slice_has_is_never_left() -> None:
+    strange = {**_partition("a", "1"), "consumesCounters": [{"counterSet": "x", "counters": {"y": {"value": "1"}}}]}
+    assert _only(poolstatus.free(_partitioned(strange, _partition("b", "7")), [])).usable == 1
+    assert _only(poolstatus.free(_partitioned(strange, _partition("b", "7")), [_claim("a")])).usable == 1

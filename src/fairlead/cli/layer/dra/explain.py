@@ -389,7 +389,7 @@ def _answer(found: Objects, subject: _Subject, tried: Sequence[NodeAnswer]) -> s
     """Return why it waits, in one line."""
     fits = [one.node for one in tried if one.fits]
     if not tried:
-        return f"{subject.item} waits, and no node is there to try: no slice names one"
+        return f"{subject.item} waits, and there is no node to try"
     if fatal := next((one for one in tried if one.is_fatal), None):
         return f"{subject.item} waits, and an error ends its scheduling on every node: {fatal.message}"
     if fits:

@@ -246,6 +246,17 @@ def test_a_name_that_does_not_name_one_object_is_an_error(name: str, words: tupl
     assert says in f"{done.exception.message} {done.exception.hint}"
 
 
+def test_without_any_node_nothing_is_tried_and_several_requests_are_told_apart() -> None:
+    done = _explain("train", _claim("train"))
+    assert done.return_value == 1
+    assert done.stdout.startswith("ResourceClaim team/train waits, and there is no node to try\n")
+    two = _claim("train")
+    two["spec"]["devices"]["requests"].append({"name": "s", "exactly": {"deviceClassName": "gpu"}})
+    done = _explain("train", _slice("n1", {"name": "gpu-0"}), two)
+    assert "    d.example/n1/gpu-0 for team/train r: fits" in done.stdout
+    assert "    d.example/n1/gpu-0 for team/train s: fits" in done.stdout
+
+
 def test_an_amount_that_is_none_names_its_claim() -> None:
     bad = _claim("busy", has=("n1/gpu-0",))
     result = bad["status"]["allocation"]["devices"]["results"][0]

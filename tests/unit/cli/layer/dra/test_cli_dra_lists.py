@@ -71,6 +71,11 @@ def test_pools_say_whether_anything_can_be_allocated_of_them_and_why_not() -> No
     ]
 
 
+def test_counters_that_no_slice_has_are_said() -> None:
+    done = _run("slices", _slice("a", _GPU))
+    assert "nothing is allocated of it: counter set c not found" in done.stdout
+
+
 def test_devices_are_shown_with_what_selectors_see_of_them() -> None:
     elsewhere = {"name": "gpu-1", "nodeName": "n7"}
     objects = (
