@@ -320,7 +320,9 @@ class Scheduler:
             words = self._make_room((pod,), tasks, had)
             self._give_back(pod, blockers, tasks)
             self._refuse(pod, "Unschedulable", f"{found.message}{words}", found, duration_s=timing.duration_s)
-        elif binders.waiting(reserved := self._cache.reserve(pod, group.need, found.node)):
+        elif (reserved := self._cache.reserve(pod, group.need, found.node)) is None:
+            self._queue.delay(pod)
+        elif binders.waiting(reserved):
             self._cache.assume_reserved(reserved)
             self._cache.hold(pod, found.node, for_s=binders.hold_s(reserved))
             words = binders.words(group.need, found.node, reserved)

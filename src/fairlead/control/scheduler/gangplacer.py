@@ -132,7 +132,10 @@ class GangPlacer:
                 refusal = (dataclasses.replace(summary, preface=preface), blockers)
             if summary.node is None or group.members.get(pod.metadata.uid) is not pod:
                 break
-            if reserved := self._cache.reserve(pod, group.need, summary.node):
+            reserved = self._cache.reserve(pod, group.need, summary.node)
+            if reserved is None:
+                break
+            if reserved:
                 trial.reserve(reserved)
                 every[pod.metadata.uid] = reserved
             trial.assume(pod, summary.node)

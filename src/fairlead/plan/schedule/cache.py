@@ -77,8 +77,9 @@ class Cache:
         """By name: every node with what is taken of it, as of the last `changes`."""
         self.selectors = defaultspread.Selectors()
         """What spreads pods that say nothing of it; empty: nothing does."""
-        self.constraints = {one.name: one for one in (make(self._users) for make in made)}
+        self.constraints = {one.name: one for one in (make(_Users(self._pods, self._of_namespace)) for make in made)}
         """By name: what has a say beside amounts, labels and other pods."""
+        self._workloads.more = self._amounts
         self._unlimited: set[str] | None = set()
         """Nodes whose limits changed since the last `changes`; None: every node's."""
         self._constrained: dict[str, None] = {}
@@ -177,6 +178,8 @@ class Cache:
     def heed(self, found: Noted) -> None:
         """Count what a constraint says of a change: nodes' limits, and pods that are looked at again."""
         self.news.recall(found.pods)
+        for uid in found.pods or ():
+            self._workloads.recount(uid)
         if found.nodes is None:
             self._unlimited = None
         elif self._unlimited is not None:
@@ -227,6 +230,13 @@ class Cache:
                     there[uid] = dataclasses.replace(need, asks=asks)
                     self._touched.add(name)
 
+    def _amounts(self, pod: core.Pod) -> Mapping[str, int]:
+        found = Counter[str]()
+        for one in self.constraints.values():
+            if one.concerns(pod):
+                found.update(one.amounts(pod))
+        return found
+
     def is_constrained(self, pod: core.Pod) -> bool:
         """Return whether a pod asks for anything by a constraint."""
         return any(one.concerns(pod) for one in self.constraints.values())
@@ -240,10 +250,15 @@ class Cache:
         concerned = (one for one in self.constraints.values() if one.concerns(pod))
         return next((found for one in concerned if (found := one.refusal(pod)) is not None), None)
 
-    def reserve(self, pod: core.Pod, need: reference.PodInfo, node: str) -> tuple[Reservation, ...]:
-        """Return what is to be written before a pod is bound to a node; nothing: it may be bound."""
+    def reserve(self, pod: core.Pod, need: reference.PodInfo, node: str) -> tuple[Reservation, ...] | None:
+        """Return what is to be written before a pod is bound to a node; nothing: it may be bound; None: it may not."""
         view = self.views.get(node, reference.NodeInfo(name=node))
-        found = (self.constraints[ask.constraint].reserve(pod, ask, view) for ask in need.asks)
+        try:
+            found = [self.constraints[ask.constraint].reserve(pod, ask, view) for ask in need.asks]
+        except errors.Conflict as error:
+            telemetry.log.warning("node does not have what it was judged by", pod=pod.metadata.name, node=node)
+            telemetry.log.debug("not reserved", error=error.message)
+            return None
         return tuple(one for one in found if one is not None)
 
     def give_back(self, pod: core.Pod) -> tuple[Reservation, ...]:
@@ -264,10 +279,6 @@ class Cache:
         need = self._read(self._assumed[pod.metadata.uid].pod if pod.metadata.uid in self._assumed else pod)
         asks = self._has(pod)
         return dataclasses.replace(need, asks=asks) if asks else need
-
-    def _users(self, namespace: str) -> Iterator[core.Pod]:
-        pods = (self._pods[uid] for uid in self._of_namespace.get(namespace, ()))
-        return (pod for pod in pods if pod.spec.node_name and not version.is_over(pod))
 
     def note_namespace(self, item: core.Namespace, *, is_gone: bool = False) -> None:
         """Take in what the watch says; its pods are judged anew where its labels or its tenancy's phase changed."""
@@ -447,8 +458,10 @@ class Cache:
         return (*self._nodes.values(), *self._pool.others.values())
 
     def empty(self) -> dict[str, reference.NodeInfo]:
-        """Return the nodes with nothing on them."""
-        return dict(self._nodes)
+        """Return the nodes with nothing on them, for a search that thinks pods away."""
+        if not self._constrained:
+            return dict(self._nodes)
+        return {name: dataclasses.replace(node, is_imagined=True) for name, node in self._nodes.items()}
 
     @property
     def is_current(self) -> bool:
@@ -567,6 +580,22 @@ class Cache:
                 if not self._terms[term]:
                     del self._terms[term]
             self._touched.add(pod.spec.node_name)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Users:
+    """See `constraint.Users`."""
+
+    pods: Mapping[str, core.Pod]
+    of_namespace: Mapping[str, Mapping[str, None]]
+
+    def __call__(self, namespace: str) -> Iterator[core.Pod]:
+        pods = (self.pods[uid] for uid in self.of_namespace.get(namespace, ()))
+        return (pod for pod in pods if pod.spec.node_name and not version.is_over(pod))
+
+    def wait(self, uid: str) -> bool:
+        pod = self.pods.get(uid)
+        return pod is not None and not pod.spec.node_name and not version.is_over(pod)
 
 
 def _held(uid: str) -> str:

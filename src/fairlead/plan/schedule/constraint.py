@@ -39,6 +39,11 @@ class Node(Protocol):
         """By constraint: what it can take (`Constraint.limits`)."""
         ...
 
+    @property
+    def is_imagined(self) -> bool:
+        """Whether pods are thought away: what ended pods have not given back yet counts as free."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Filter:
@@ -70,6 +75,11 @@ class Ask:
     def takes(self) -> frozenset[Any]:
         """What the pod has of its node, once it is there."""
         return frozenset()
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether `takes` says all that a pod which waits would have, so that another can be tried on top of it."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +160,10 @@ class Constraint(Protocol):
         """Return what a pod that has a node takes of it; None: nothing that is counted."""
         ...
 
+    def amounts(self, pod: core.Pod) -> Mapping[str, int]:
+        """Return what a pod asks for, or has, in amounts that queues count beside its requests, in thousandths."""
+        ...
+
     def frees(self, pod: core.Pod) -> bool:
         """Return whether pods that wait may go because this one left its node, which no object says."""
         ...
@@ -164,7 +178,10 @@ class Constraint(Protocol):
         ...
 
     def reserve(self, pod: core.Pod, ask: Ask, node: Node) -> Reservation | None:
-        """Return what is to be written so that a pod may be bound to a node; None: nothing is lacking."""
+        """Return what is to be written so that a pod may be bound to a node; None: nothing is lacking.
+
+        Raises: Conflict: the node does not have what its filters said.
+        """
         ...
 
     def give_back(self, pod: core.Pod) -> Reservation | None:
@@ -172,5 +189,13 @@ class Constraint(Protocol):
         ...
 
 
-Users = Callable[[str], Iterable[core.Pod]]
-"""Returns the pods of a namespace that have a node and have not ended."""
+class Users(Protocol):
+    """The pods that have a node and have not ended."""
+
+    def __call__(self, namespace: str) -> Iterable[core.Pod]:
+        """Return those of a namespace."""
+        ...
+
+    def wait(self, uid: str) -> bool:
+        """Return whether a pod is none of them, since it has no node yet."""
+        ...

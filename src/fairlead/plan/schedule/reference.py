@@ -61,6 +61,8 @@ class NodeInfo:
     """By constraint: what its pods take of it (`constraint.Ask.takes`)."""
     limits: Mapping[str, Any] = field(default_factory=dict)
     """By constraint: what it can take; one that is not there says nothing."""
+    is_imagined: bool = False
+    """See `constraint.Node.is_imagined`."""
     rejected: Mapping[rejection.Shape, str] = field(default_factory=dict)
     """By what pods request: why the kubelet refused such a pod a while ago."""
 

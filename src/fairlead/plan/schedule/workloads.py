@@ -8,7 +8,7 @@ every answer is "go on", at the cost of a look into an empty table.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from fairlead import errors
@@ -41,6 +41,8 @@ class Workloads:
         Raises: Invalid: these cannot be carried out.
         """
         self._classes = podclass.classes_of(pod_policies)
+        self.more: Callable[[core.Pod], Mapping[str, int]] = lambda _pod: {}
+        """Returns what a pod has beside its requests; the scheduler's cache says."""
         self.gangs = Gangs()
         self.ledger = Ledger(half_life_s=half_life_s)
         self._pods: dict[str, core.Pod] = {}
@@ -98,9 +100,18 @@ class Workloads:
         except errors.Invalid:
             return  # said where it is judged
         uid = pod.metadata.uid
+        more = self.more(pod)
+        requests = (
+            {name: requests.get(name, 0) + more.get(name, 0) for name in {**requests, **more}} if more else requests
+        )
         self.ledger.put(pod, requests, named=self.gangs.queue_of(uid))
         if uid in self._ending or is_leaving(pod):
             self.ledger.leave(uid)
+
+    def recount(self, uid: str) -> None:
+        """Count a pod again: what it has beside its requests is known now."""
+        if (pod := self._pods.get(uid)) is not None:
+            self._count(pod)
 
     def reserve(self, uid: str, *, is_held: bool) -> None:
         """Count room that is held for a pod that waits as its queue's, or not any more."""

@@ -10,10 +10,8 @@ from typing import Any
 import msgspec
 
 from fairlead import errors
-from fairlead.store.port import ChangeKind
-from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.resource import dialect
-from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
 from fairlead.wire.kubernetes.resource.resourceclaim import FINALIZER, ResourceClaim
 from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
 from tests.unit.control.scheduler.plane import Plane
@@ -89,7 +87,8 @@ class ClaimPlane(Plane):
 
     async def finish(self, name: str) -> None:
         """Remove a pod and its claim, as the controller of claims and the garbage collector do."""
-        await self.end(name)
+        with contextlib.suppress(errors.NotFound):
+            await self.end(name)
         claim = await self.claim(f"{name}-gpus")
         status = msgspec.structs.replace(claim.status, allocation=None, reserved_for=())
         with contextlib.suppress(errors.NotFound):  # the store removes what a pod owned
@@ -98,11 +97,12 @@ class ClaimPlane(Plane):
             await self.store.update(msgspec.structs.replace(freed, metadata=about))
             await self.store.delete(ResourceClaim, claim.metadata.name, "default")
 
-    async def until_gone(self, name: str) -> None:
+    async def until_ended(self, count: int) -> list[str]:
+        """Wait until so many pods were ended for others; returns their names."""
         async with asyncio.timeout(20):
-            async for change in self.store.watch(core.Pod):
-                if change.kind is ChangeKind.DELETED and change.object.metadata.name == name:
-                    return
+            while len(self.placement.ended) < count:  # noqa: ASYNC110 - a list, not a store
+                await asyncio.sleep(0.01)
+        return self.placement.ended
 
     async def settled(self, name: str) -> ResourceClaim:
         """Return a claim that is allocated, with what is written beside."""
@@ -115,6 +115,3 @@ class ClaimPlane(Plane):
 def _owner(pod: core.Pod) -> dict[str, Any]:
     about = pod.metadata
     return {"apiVersion": "v1", "kind": "Pod", "name": about.name, "uid": about.uid, "controller": True}
-
-
-__all__ = ["DRIVER", "ClaimPlane", "DeviceClass", "devices", "meta", "read"]

@@ -13,12 +13,14 @@ from fairlead import errors
 from fairlead.control.scheduler.controller import Scheduler
 from fairlead.settings import ControlSettings
 from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
 from fairlead.wire.kubernetes.resource.resourceclaim import (
     AllocatedDeviceStatus,
     ResourceClaim,
     ResourceClaimConsumerReference,
 )
 from tests.unit.control.scheduler.claimplane import DRIVER, ClaimPlane, devices, read
+from tests.unit.control.scheduler.plane import GPU
 
 
 async def _prepare(policy: str = "", **machines: int) -> ClaimPlane:
@@ -301,3 +303,77 @@ async def test_a_selector_that_fails_refuses_the_nodes_where_it_fails_and_no_oth
         await plane.add_pod("q", 0, **_using("bad"))
         assert (await plane.until_bound(["p"]))["p"] == "a"
         await plane.until_said("q", "class gone: selector #0: no such key: gone")
+
+
+async def test_a_pod_of_a_higher_priority_has_those_end_whose_claims_hold_its_devices() -> None:
+    plane = await _prepare(a=2, b=2)
+    async with plane.running():
+        for name in ("low-0", "low-1"):
+            await plane.add_claiming(name, 2, priority=1)
+        await plane.until_bound(["low-0", "low-1"])
+        await plane.add_claiming("small", 1, priority=1)
+        await plane.until_said("small", "cannot allocate all claims")
+        await plane.add_claiming("high", 2, priority=10)
+        (gone,) = await plane.until_ended(1)
+        await plane.until_said("high", "it is free soon")
+        await plane.finish(gone)
+        await plane.until_bound(["high"])
+        assert "small" not in await plane.bound()
+    kept = {"low-0": "low-1", "low-1": "low-0"}[gone]
+    assert set((await plane.held()).values()) == {f"{kept}-gpus", "high-gpus"}
+
+
+async def test_nobody_ends_for_a_claim_that_would_not_fit_without_them() -> None:
+    plane = await _prepare(a=2)
+    await plane.add_claim("kept", 1)
+    async with plane.running():
+        await plane.add_claiming("low", 1, priority=1)
+        await plane.add_pod("fixed", 0, priority=20, **_using("kept"))
+        await plane.until_bound(["low", "fixed"])
+        await plane.add_claiming("high", 2, priority=10)
+        await plane.until_said("high", "cannot allocate all claims")
+        await asyncio.sleep(0.1)
+    assert plane.placement.ended == []
+
+
+async def test_nobody_ends_for_a_group_with_claims() -> None:
+    plane = await _prepare(a=2)
+    async with plane.running():
+        await plane.add_claiming("low", 2, priority=1)
+        await plane.until_bound(["low"])
+        for number in range(2):
+            labels, told = {"kueue.x-k8s.io/pod-group-name": "g"}, {"kueue.x-k8s.io/pod-group-total-count": "2"}
+            await plane.add_claiming(f"g-{number}", 1, labels=labels, annotations=told, priority=10)
+        await plane.until_said("g-0", "0 of 2 pods fit")
+        await asyncio.sleep(0.1)
+    assert plane.placement.ended == []
+
+
+async def test_claimed_devices_count_towards_the_limit_of_a_queue() -> None:
+    plane = await _prepare(a=8)
+    found = await plane.store.get(DeviceClass, "gpu")
+    spec = msgspec.structs.replace(found.spec, extended_resource_name=GPU)
+    await plane.store.update(msgspec.structs.replace(found, spec=spec))
+    await plane.add_queue("team", namespaces=("default",), limit={GPU: "3"})
+    async with plane.running():
+        await plane.add_claiming("two", 2)
+        await plane.until_bound(["two"])
+        await plane.add_claiming("more", 2)
+        assert await plane.until_said("more", "limit") == f'queue "team" is at its limit: 2 {GPU} asked, 2 of 3 taken'
+        await plane.add_claiming("one", 1)
+        await plane.until_bound(["one"])
+        await plane.finish("two")
+        await plane.until_bound(["more"])
+
+
+async def test_a_shared_claim_counts_once_and_one_that_only_looks_never() -> None:
+    plane = await _prepare(a=8)
+    name = "deviceclass.resource.kubernetes.io/gpu"
+    await plane.add_queue("team", namespaces=("default",), limit={name: "2"})
+    await plane.add_claim("shared", 2)
+    await plane.add_claim("looks", 2, adminAccess=True)
+    async with plane.running():
+        for number in range(3):
+            await plane.add_pod(f"p-{number}", 0, **_using("shared"))
+        await plane.add_pod("admin", 0, **_using("looks"))
+        await plane.until_bound(["p-0", "p-1", "p-2", "admin"])

@@ -81,6 +81,9 @@ class Licences:
     def has(self, pod: core.Pod) -> Licence:
         return self.ask(pod)
 
+    def amounts(self, _pod: core.Pod) -> Mapping[str, int]:
+        return {}
+
     def frees(self, _pod: core.Pod) -> bool:
         return False
 

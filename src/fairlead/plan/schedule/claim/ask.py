@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
@@ -33,20 +33,37 @@ class Supply:
 
     read_pools: Callable[[], NodePools]
     held: Held
+    claims: Mapping[str, ResourceClaim]
+    """By namespace and name: those that hold any of it."""
+    is_freeable: Callable[[ResourceClaim], bool]
+    """Returns whether a claim is given back once the pods that have a node have ended."""
     classes: Mapping[str, DeviceClass]
     gates: Gates
 
-    def allocate(self, claims: tuple[ResourceClaim, ...], *, is_brief: bool) -> Allocation | Refusal:
-        """Return devices for claims, or why there are none. Args: is_brief: in few words, alike for alike nodes."""
+    def allocate(self, claims: tuple[ResourceClaim, ...], used: Collection[str] | None = None) -> Allocation | Refusal:
+        """Return devices for claims, or why there are none, in words that are alike for alike nodes.
+
+        Args: used: claims that pods of the node use, where pods are thought away; None: all counts that is held.
+        """
         return allocate.allocate(
             claims,
             self.classes,
             self.read_pools(),
-            self.held,
+            self.held if used is None else self._held_by(used),
             matches=_MATCHES,
             gates=self.gates,
-            is_brief=is_brief,
+            is_brief=True,
         )
+
+    def _held_by(self, used: Collection[str]) -> Held:
+        """Return what is held once the claims are free that no pod of the node uses any more."""
+        found = self.held
+        for name, claim in self.claims.items():
+            allocation = claim.status.allocation
+            if name not in used and allocation is not None and self.is_freeable(claim):
+                results = [one for one in allocation.devices.results if (one.driver, one.pool) in self.held.pools]
+                found = found.minus(name, results, shares=self.gates.consumable_capacity)
+        return found
 
 
 _MATCHES: Final = expression.matcher()
@@ -79,7 +96,8 @@ def _check(ask: Ask, node: Node) -> tuple[str, ...]:
     supply = node.limits.get(NAME)
     if not isinstance(supply, Supply):
         return ("node(s) have no device of a claim: no ResourceSlice is published",)
-    found = supply.allocate(tuple(one.claim for one in ask.wanted), is_brief=True)
+    used = node.taken_for.get(NAME, frozenset()) if node.is_imagined else None
+    found = supply.allocate(tuple(one.claim for one in ask.wanted), used)
     return () if isinstance(found, Allocation) else (f"cannot allocate all claims: {found.message}"[:_LONGEST],)
 
 
@@ -93,9 +111,22 @@ class Ask(constraint.Ask):
 
     wanted: tuple[Wanted, ...] = ()
     fixed: tuple[Fixed, ...] = ()
+    uses: frozenset[str] = frozenset()
+    """Of a pod that has a node: its claims by namespace and name. One that waits has none: pods that ask alike differ
+    in the names of their claims alone."""
 
     constraint: ClassVar[str] = NAME
     filters: ClassVar[tuple[Filter, ...]] = (Filter(FILTER, _check, _is_other),)
+
+    @property
+    def takes(self) -> frozenset[str]:
+        """See `constraint.Ask.takes`: claims."""
+        return self.uses
+
+    @property
+    def is_counted(self) -> bool:
+        """See `constraint.Ask.is_counted`: which devices a claim would get is known once it is allocated."""
+        return not self.wanted
 
 
 def wanted(claim: ResourceClaim, name: str) -> Wanted:

@@ -10,21 +10,24 @@ Source: kubernetes 1.37 pkg/scheduler/framework/plugins/dynamicresources/dynamic
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import msgspec
 
+from fairlead import errors
 from fairlead.plan.claim.gate import DEFAULTS, Gates
 from fairlead.plan.claim.held import PoolName
 from fairlead.plan.claim.refusal import Allocation
 from fairlead.plan.schedule import constraint
 from fairlead.plan.schedule.claim import ask as asks
-from fairlead.plan.schedule.claim import published
+from fairlead.plan.schedule.claim import counting, published
 from fairlead.plan.schedule.claim.ask import NAME, Ask, Supply
 from fairlead.plan.schedule.claim.known import KnownClaims
 from fairlead.plan.schedule.constraint import Node, Noted, Refusal, Reservation
+from fairlead.plan.schedule.reference import UNIT
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import Object
 from fairlead.wire.kubernetes.resource.resourceclaim import (
@@ -71,13 +74,13 @@ class Claims:
 
     def __init__(
         self,
-        users: constraint.Users,  # noqa: ARG002 - as of every constraint
+        users: constraint.Users,
         *,
         gates: Gates = DEFAULTS,
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:
-        """Begin without any. Args: gates: of the cluster.   now: the time of allocations."""
-        self._gates, self._now = gates, now
+        """Begin without any. Args: users: see `constraint.Users`.   gates: of the cluster.   now: of allocations."""
+        self._users, self._gates, self._now = users, gates, now
         self.known = KnownClaims(shares=gates.consumable_capacity)
         self._published = published.Published(gates)
         self._supplies: dict[str, tuple[Mapping[str, str], Supply]] = {}
@@ -144,6 +147,14 @@ class Claims:
         """See `Constraint.concerns`."""
         return bool(pod.spec.resource_claims)
 
+    def amounts(self, pod: core.Pod) -> Mapping[str, int]:
+        """See `Constraint.amounts`: devices by class; of a class that stands for an extended resource, by that too."""
+        found = Counter[str]()
+        for one in self._look_up(pod):
+            if not isinstance(one, Refusal) and counting.is_counted_for(one.claim, pod.metadata.uid):
+                found.update(counting.devices(one.claim, self._published.classes))
+        return {name: count * UNIT for name, count in found.items()}
+
     def frees(self, pod: core.Pod) -> bool:  # noqa: ARG002
         """See `Constraint.frees`: a claim says itself that it is free."""
         return False
@@ -165,14 +176,16 @@ class Claims:
                 fixed.append(there)
         return Ask(wanted=tuple(wanted), fixed=tuple(fixed))
 
-    def has(self, pod: core.Pod) -> Ask | None:  # noqa: ARG002
-        """See `Constraint.has`: what claims hold is counted by claims."""
-        return None
+    def has(self, pod: core.Pod) -> Ask | None:
+        """See `Constraint.has`: the names of its claims; what these hold they say themselves."""
+        namespace = pod.metadata.namespace
+        names = (_claim_name(pod, one) for one in pod.spec.resource_claims)
+        return Ask(uses=frozenset(f"{namespace}/{name}" for name in names if isinstance(name, str)))
 
     @property
     def has_limits(self) -> bool:
         """See `Constraint.has_limits`."""
-        return False
+        return True
 
     def limits(self, node: str, labels: Mapping[str, str]) -> Supply | None:
         """See `Constraint.limits`: the same value while nothing of it changed."""
@@ -181,14 +194,21 @@ class Claims:
         known = self._supplies.get(node)
         if known is not None and known[0] == labels:
             return known[1]
+        pools = self._published.pool_names(node)
         supply = Supply(
             read_pools=lambda: self._published.pools(node, labels),
-            held=self.known.held(self._published.pool_names(node)),
+            held=self.known.held(pools),
+            claims=self.known.holding(pools),
+            is_freeable=self._is_freeable,
             classes=self._published.classes,
             gates=self._gates,
         )
         self._supplies[node] = (labels, supply)
         return supply
+
+    def _is_freeable(self, claim: ResourceClaim) -> bool:
+        """Return whether a claim is given back once the pods that have a node have ended: no other user is known."""
+        return not any(one.resource != "pods" or self._users.wait(one.uid) for one in claim.status.reserved_for)
 
     def _look_up(self, pod: core.Pod) -> Iterator[_Named | Refusal]:
         """Yield each claim of a pod once, in the order of its names, or why the pod waits."""
@@ -244,7 +264,7 @@ class Claims:
 
     # what is written
 
-    def reserve(self, pod: core.Pod, ask: constraint.Ask, node: Node) -> Reservation | None:
+    def reserve(self, pod: core.Pod, ask: constraint.Ask, node: Node) -> Reservation | None:  # noqa: ARG002
         """See `Constraint.reserve`: claims with their devices, reserved for the pod."""
         named = [one for one in self._look_up(pod) if not isinstance(one, Refusal)]
         if any(failed(one.claim) or self._is_late(one.claim) for one in named):
@@ -253,9 +273,10 @@ class Claims:
         results: dict[str, AllocationResult] = {}
         if new:
             supply = self.limits(node.name, node.labels)
-            found = supply.allocate(tuple(new), is_brief=True) if supply is not None else None
-            if not isinstance(found, Allocation) or not isinstance(ask, Ask):
-                return Reservation(constraint=NAME, node=node.name, writes=(), changes=())
+            found = supply.allocate(tuple(new)) if supply is not None else None
+            if not isinstance(found, Allocation):
+                why = found.message if found is not None else "no ResourceSlice is published"
+                raise errors.Conflict(f"node {node.name}: {why}", reason="DevicesTaken")
             results = {one.metadata.uid: got for one, got in zip(new, found.results, strict=True)}
         changes = list[tuple[ResourceClaim, ResourceClaim]]()
         waits = False

@@ -53,6 +53,8 @@ class KnownClaims:
         self._counted: dict[str, tuple[str, tuple[DeviceRequestAllocationResult, ...]]] = {}
         """By uid: whose devices count in `_held`, and which."""
         self._held: dict[PoolName, Held] = {}
+        self._of_pool: dict[PoolName, dict[str, None]] = {}
+        """By pool: uids of the claims that hold of it."""
         self._gone: dict[PoolName, dict[str, Gone]] = {}
         """By pool and name: devices that are held and published no more."""
         self._written: dict[str, None] = {}
@@ -174,6 +176,12 @@ class KnownClaims:
                 remembered |= dict(self._gone.get(name, {}).values())
         return Held(pools=found, remembered=remembered)
 
+    def holding(self, pools: Iterable[PoolName]) -> dict[str, ResourceClaim]:
+        """Return the claims that hold devices of pools, by namespace and name (`held.holder`)."""
+        uids = {uid for pool in pools for uid in self._of_pool.get(pool, ())}
+        claims = (self.by_uid(uid) for uid in uids)
+        return {held.holder(one): one for one in claims if one is not None}
+
     def _is_older(self, entry: _Entry, before: ResourceClaim) -> bool:
         """Return whether the watch has said something since `before` stood there."""
         seen = entry.seen
@@ -209,12 +217,14 @@ class KnownClaims:
             known = known.minus(owner, _of(had, pool), shares=self._shares)
             known = known.plus(self._counted[uid][0], _of(results, pool), shares=self._shares) if results else known
             self._held[pool] = known
+            self._of_pool.setdefault(pool, {}).pop(uid, None)
+            self._of_pool[pool] |= {uid: None} if _of(results, pool) else {}
             there = known.pool(*pool)
             for name in [name for name in self._gone.get(pool, ()) if name not in there]:
                 del self._gone[pool][name]
             if not there.names():
-                del self._held[pool]
-                self._gone.pop(pool, None)
+                for one in (self._held, self._of_pool, self._gone):
+                    one.pop(pool, None)
         return pools
 
 

@@ -112,6 +112,10 @@ class Volumes:
         attached = self._claims.attached(pod) if self.has_limits else frozenset()
         return Ask(attached=attached) if attached else None
 
+    def amounts(self, pod: core.Pod) -> Mapping[str, int]:  # noqa: ARG002
+        """See `Constraint.amounts`: queues do not count volumes."""
+        return {}
+
     def frees(self, pod: core.Pod) -> bool:
         """See `Constraint.frees`: a claim of one pod alone may be free."""
         return self.concerns(pod)
