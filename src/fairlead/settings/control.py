@@ -81,6 +81,11 @@ class ControlSettings:
         text="over a cluster, what the scheduler and the controller each ask of its API server at most",
         unit="requests/s",
     )
+    feature_gates: str = row(
+        "",
+        text="over a cluster, feature gates of Dynamic Resource Allocation that are not as Kubernetes 1.37 has them: "
+        "NAME=true or NAME=false joined by commas",
+    )
     extender: str = row(
         "",
         text="127.0.0.1:PORT where the scheduler answers a kube-scheduler as its extender and binds nothing of its own",

@@ -46,6 +46,7 @@ def scheduler(
 ) -> None:
     """Bind a cluster's pods that name this scheduler (spec.schedulerName: fairlead)."""
     from fairlead.control.scheduler.controller import Scheduler
+    from fairlead.plan.claim import gate
     from fairlead.plan.schedule.policy import podclass
     from fairlead.plan.schedule.shard import pool, running
     from fairlead.store.kubernetes import rights
@@ -69,7 +70,8 @@ def scheduler(
         rankings = rankings_of(config.control.policy)
         return (Scheduler(store, store.pods, config.control, rankings=rankings, meter=meter),)
 
-    podclass.classes_of(config.control.pod_policies)  # one that cannot be is said before the lease is waited for
+    podclass.classes_of(config.control.pod_policies)  # what cannot be is said before the lease is waited for
+    gate.of_setting(config.control.feature_gates)
     shard = pool.Shard(config.control.shard_label, config.control.shard)
     marks = running.marks(shard, config.control.scheduler_name)
     asyncio.run(cluster.lead(config, shard.lease("fairlead-scheduler"), make, rights.SCHEDULER, marks))

@@ -36,7 +36,8 @@ from fairlead.control.scheduler.queuereport import QueueReport
 from fairlead.control.scheduler.wakeups import Wakeups
 from fairlead.control.scheduler.watchdog import Watchdog
 from fairlead.model.step import TraceStep
-from fairlead.plan.schedule import constraint
+from fairlead.plan.claim import gate
+from fairlead.plan.schedule import constraint, constraints
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.cached.entry import Held
 from fairlead.plan.schedule.constraint import Reservation
@@ -121,6 +122,7 @@ class Scheduler:
             date=date,
             levels=domain.levels_of(settings.topology_levels),
             shard=Shard(settings.shard_label, settings.shard),
+            made=constraints.made(gate.of_setting(settings.feature_gates)),
         )
         known = (self._cache, works, self._queue)
         self._preemptor = Preemptor(*known, (store, placement), date or time.time, settings)

@@ -7,13 +7,15 @@ pkg/registry/resource (behaviour).
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from fairlead import errors
 from fairlead.wire.kubernetes.resource.device import Device
 from fairlead.wire.kubernetes.resource.poolstatusrequest import ResourcePoolStatusRequest
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimSpec
@@ -57,9 +59,42 @@ class Gates:
 DEFAULTS: Final = Gates()
 """Those of Kubernetes 1.37."""
 
+NAMES: Final = {
+    "DRAPartitionableDevices": "partitionable_devices",
+    "DRAConsumableCapacity": "consumable_capacity",
+    "DRADeviceBindingConditions": "device_binding_conditions",
+    "DRAFractionalCapacityRange": "fractional_capacity_range",
+    "DRAListTypeAttributes": "list_type_attributes",
+    "DRANodeAllocatableResources": "node_allocatable_resources",
+    "DRAOptionalNodeOperations": "optional_node_operations",
+    "DRADerivedAttributes": "derived_attributes",
+    "DRADeviceCompatibilityGroups": "device_compatibility_groups",
+    "DRAPartitionableDevicesType": "partitionable_devices_type",
+}
+"""Feature gates by the API server's names: fields of `Gates`."""
+_WORDS: Final = {"true": True, "false": False}
 _LISTS: Final = ("ints", "bools", "strings", "versions")
 _SHARED: Final = ("share_id", "consumed_capacity")
 _BINDING: Final = ("binding_conditions", "binding_failure_conditions")
+
+
+def chosen(asked: Iterable[str], usual: Gates = DEFAULTS) -> Gates:
+    """Return feature gates as they are asked for, each `NAME=true` or `NAME=false`. Raises: RequestError."""
+    changes = {}
+    for one in asked:
+        name, _, word = one.partition("=")
+        if name not in NAMES or word.lower() not in _WORDS:
+            near = errors.closest(name, NAMES)
+            hint = f"did you mean {near}?" if near and near != name else f"NAME=true or NAME=false; {', '.join(NAMES)}"
+            message = f'"{errors.readable(one)}" is no feature gate with its value'
+            raise errors.RequestError(message, reason="FeatureGateUnknown", hint=hint)
+        changes[NAMES[name]] = _WORDS[word.lower()]
+    return dataclasses.replace(usual, **changes)
+
+
+def of_setting(text: str) -> Gates:
+    """Return the feature gates of the setting `control.feature_gates`. Raises: RequestError."""
+    return chosen(one for part in text.split(",") if (one := part.strip()))
 
 
 def claim_spec(

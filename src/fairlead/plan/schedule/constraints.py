@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Final
 
+from fairlead.plan.claim.gate import Gates
 from fairlead.plan.schedule.claim.claims import Claims
 from fairlead.plan.schedule.constraint import Constraint, Users
 from fairlead.plan.schedule.volume.volumes import Volumes
@@ -13,9 +15,15 @@ from fairlead.wire.kubernetes.meta import Object
 
 ALL: Final = (Volumes, Claims)
 """In this order they are asked."""
-MADE: Final[tuple[Callable[[Users], Constraint], ...]] = ALL
+Make = Callable[[Users], Constraint]
+MADE: Final[tuple[Make, ...]] = ALL
 KINDS: Final[tuple[type[Object], ...]] = tuple(kind for one in ALL for kind in one.kinds)
 """What they read."""
+
+
+def made(gates: Gates) -> tuple[Make, ...]:
+    """Return what makes them for a cluster with feature gates."""
+    return tuple(functools.partial(one, gates=gates) if one is Claims else one for one in ALL)
 
 
 def concern(pod: core.Pod) -> bool:

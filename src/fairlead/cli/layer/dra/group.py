@@ -38,7 +38,7 @@ _gates = click.option(
     "gates",
     metavar="NAME=BOOL",
     multiple=True,
-    help="feature gate of the cluster that is not as 1.37 has it, repeatable: " + ", ".join(report.GATES),
+    help="feature gate of the cluster that is not as 1.37 has it, repeatable: " + ", ".join(gate.NAMES),
 )
 _release = click.option(
     "--release",
@@ -73,7 +73,7 @@ def check(ctx: click.Context, *, names: Sequence[str], gates: Sequence[str], for
 
     Exits with 1 where anything is wrong.
     """
-    chosen = report.gates(gates, gate.DEFAULTS)
+    chosen = gate.chosen(gates)
     found = report.judge(source.objects(names, _CHECKED), chosen)
     _show(found, report.lines(found), form)
     ctx.exit(1 if found.is_wrong else 0)
@@ -87,7 +87,7 @@ def check(ctx: click.Context, *, names: Sequence[str], gates: Sequence[str], for
 @options.json_option
 def slices(*, has_devices: bool, gates: Sequence[str], every: bool, names: Sequence[str], form: str) -> None:
     """List what drivers publish: pools, whether anything can be allocated of them, and why not."""
-    chosen = report.gates(gates, gate.DEFAULTS)
+    chosen = gate.chosen(gates)
     found = published.published(source.objects(names, _PUBLISHED), chosen, has_devices=has_devices, every=every)
     _show(found, published.lines(found), form)
 
@@ -116,7 +116,7 @@ def claims(*, namespace: str, every: bool, names: Sequence[str], form: str) -> N
 @options.json_option
 def free(*, attribute: str | None, gates: Sequence[str], every: bool, names: Sequence[str], form: str) -> None:
     """List what is free of each pool, counted as a ResourcePoolStatusRequest is answered."""
-    chosen = report.gates(gates, gate.DEFAULTS)
+    chosen = gate.chosen(gates)
     found = published.free(source.objects(names, _FREE), chosen, attribute=attribute, every=every)
     _show(found, published.free_lines(found), form)
 
@@ -177,7 +177,7 @@ def explain_(
 
     Exits with 1 where it waits and fits on no node.
     """
-    asked = explain.Asked(gates=report.gates(gates, gate.DEFAULTS), release=release, every=every)
+    asked = explain.Asked(gates=gate.chosen(gates), release=release, every=every)
     found = explain.explain(source.objects(names, _EXPLAINED), name, namespace, asked)
     _show(found, explain.lines(found), form)
     ctx.exit(1 if found.waits and not found.fits else 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -24,20 +23,6 @@ from fairlead.wire.kubernetes.resource.poolstatusrequest import ResourcePoolStat
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimTemplate
 from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
 
-GATES: Final = {
-    "DRAPartitionableDevices": "partitionable_devices",
-    "DRAConsumableCapacity": "consumable_capacity",
-    "DRADeviceBindingConditions": "device_binding_conditions",
-    "DRAFractionalCapacityRange": "fractional_capacity_range",
-    "DRAListTypeAttributes": "list_type_attributes",
-    "DRANodeAllocatableResources": "node_allocatable_resources",
-    "DRAOptionalNodeOperations": "optional_node_operations",
-    "DRADerivedAttributes": "derived_attributes",
-    "DRADeviceCompatibilityGroups": "device_compatibility_groups",
-    "DRAPartitionableDevicesType": "partitionable_devices_type",
-}
-"""Feature gates by the API server's names: fields of `Gates`."""
-_WORDS: Final = {"true": True, "false": False}
 _UNJUDGED: Final = (
     f"Not judged: whether a namespace allows admin access (label {resourceclaim.ADMIN_ACCESS}): it is taken to."
 )
@@ -71,20 +56,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def is_wrong(self) -> bool:
         """Whether anything is wrong."""
         return bool(self.unread or self.findings)
-
-
-def gates(asked: Sequence[str], usual: Gates) -> Gates:
-    """Return feature gates as they are asked for. Raises: RequestError."""
-    changes = {}
-    for one in asked:
-        name, _, word = one.partition("=")
-        if name not in GATES or word.lower() not in _WORDS:
-            near = errors.closest(name, GATES)
-            hint = f"did you mean {near}?" if near and near != name else f"NAME=true or NAME=false; {', '.join(GATES)}"
-            message = f'"{errors.readable(one)}" is no feature gate with its value'
-            raise errors.RequestError(message, reason="FeatureGateUnknown", hint=hint)
-        changes[GATES[name]] = _WORDS[word.lower()]
-    return dataclasses.replace(usual, **changes)
 
 
 def judge(found: Objects, chosen: Gates) -> Report:
