@@ -9,6 +9,7 @@ Source: k8s.io/dynamic-resource-allocation v0.37.2 structured/internal/incubatin
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -197,13 +198,14 @@ class Pools:
     def _candidates(
         self, name: PoolName, slices: Sequence[ResourceSlice], site: Site, counters: _Counters
     ) -> Iterator[Candidate]:
+        places = itertools.count()
         for item in slices:
             selects = bool(item.spec.per_device_node_selection)
             refused = self._lacks(item, site)
             for device in item.spec.devices:
                 takes = bool(device.consumes_counters)
                 yield Candidate(
-                    at=0,
+                    at=next(places),
                     id=DeviceID(*name, device.name),
                     device=device,
                     slice=item,
@@ -348,9 +350,10 @@ def _numbered(site: Site, pools: Iterable[Pool]) -> NodePools:
     placed: list[Pool] = []
     every: list[Candidate] = []
     for pool in pools:
-        candidates = tuple(_at(one, len(every) + at) for at, one in enumerate(pool.candidates))
+        # The first pool's devices have their places already: most nodes have one pool.
+        candidates = pool.candidates if not every else tuple(_at(one, len(every) + one.at) for one in pool.candidates)
+        placed.append(_with(pool, candidates) if every else pool)
         every += candidates
-        placed.append(_with(pool, candidates))
     by_name = {(pool.driver, pool.name): pool for pool in placed}
     return NodePools(site=site, pools=tuple(placed), candidates=tuple(every), by_name=by_name)
 
