@@ -81,6 +81,15 @@ class Ask:
         """Whether `takes` says all that a pod which waits would have, so that another can be tried on top of it."""
         return True
 
+    @property
+    def is_graded(self) -> bool:
+        """Whether some nodes that fit are better than others (`grade`)."""
+        return False
+
+    def grade(self, node: Node) -> int:  # noqa: ARG002 - as of those that grade
+        """Return what a node that fits is worth by this alone: the more the better, never negative."""
+        return 0
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:

@@ -411,10 +411,18 @@ def _beside_nics(need: PodInfo, node: NodeInfo) -> int:
     return offers.worth(offers.asked(need.requests), node.devices, offers.rails_of) if need.is_grouped else 0
 
 
+def _graded(need: PodInfo, node: NodeInfo) -> int:
+    """Return how good a node is by what the pod asks by constraints."""
+    return sum(ask.grade(node) for ask in need.asks if ask.is_graded)
+
+
 RAILS: Final = "GPURails"
 SCORES: Final[Mapping[str, Score]] = {
     "NodeAffinity": Score(weight=2, worth=_preferred, concerns_pod=_is_preferring),
     "TaintToleration": Score(weight=3, worth=_avoided, concerns_node=lambda node: bool(soft_taints(node))),
+    "DynamicResources": Score(
+        weight=2, worth=_graded, concerns_pod=lambda need: any(ask.is_graded for ask in need.asks)
+    ),
     "GPUTopology": Score(weight=2, worth=_together, concerns_pod=_asks_devices, measure=offers.worth_of),
     RAILS: Score(weight=1, worth=_beside_nics, concerns_pod=lambda need: need.is_grouped, measure=offers.rails_of),
 }

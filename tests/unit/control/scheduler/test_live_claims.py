@@ -377,3 +377,31 @@ async def test_a_shared_claim_counts_once_and_one_that_only_looks_never() -> Non
             await plane.add_pod(f"p-{number}", 0, **_using("shared"))
         await plane.add_pod("admin", 0, **_using("looks"))
         await plane.until_bound(["p-0", "p-1", "p-2", "admin"])
+
+
+@pytest.mark.parametrize("policy", ["", "packed"])
+async def test_a_pod_goes_where_its_request_gets_the_first_of_its_alternatives(policy: str) -> None:
+    plane = await _prepare(policy, a=2, b=2)
+    await plane.add_node("z", 0)
+    best = [{"name": "gpu-0", "attributes": {"model": {"string": "B200"}}}]
+    await plane.publish("z", best)
+    ways = [
+        {
+            "name": model.lower(),
+            "deviceClassName": "gpu",
+            "allocationMode": "ExactCount",
+            "count": 1,
+            "selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].model == "{model}"'}}],
+        }
+        for model in ("B200", "H100")
+    ]
+    for name in ("first", "second"):
+        spec = {"devices": {"requests": [{"name": "gpus", "firstAvailable": ways}]}}
+        await plane.store.create(
+            read("ResourceClaim", {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+        )
+    async with plane.running():
+        await plane.add_pod("p", 0, **_using("first"))
+        assert (await plane.until_bound(["p"]))["p"] == "z"
+        await plane.add_pod("q", 0, **_using("second"))
+        assert (await plane.until_bound(["q"]))["q"] in {"a", "b"}

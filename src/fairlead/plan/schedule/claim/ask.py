@@ -13,13 +13,14 @@ from fairlead.plan.claim.gate import Gates
 from fairlead.plan.claim.held import Held
 from fairlead.plan.claim.pool import NodePools
 from fairlead.plan.claim.refusal import Allocation, Refusal
+from fairlead.plan.claim.validate.request import ALTERNATIVES_MOST
 from fairlead.plan.pod import affinity
 from fairlead.plan.schedule import constraint
 from fairlead.plan.schedule.constraint import Filter, Node
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import ObjectMeta
 from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
-from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
+from fairlead.wire.kubernetes.resource.resourceclaim import AllocationResult, ResourceClaim
 
 NAME: Final = "claims"
 FILTER: Final = "DynamicResources"
@@ -124,9 +125,35 @@ class Ask(constraint.Ask):
         return self.uses
 
     @property
+    def is_graded(self) -> bool:
+        """See `constraint.Ask.is_graded`: a request has alternatives, of which the first is the best."""
+        return any(request.first_available for one in self.wanted for request in one.claim.spec.devices.requests or ())
+
+    def grade(self, node: Node) -> int:
+        """See `constraint.Ask.grade`: 8 for each first alternative that the node meets, 7 for each second, …"""
+        supply = node.limits.get(NAME)
+        if not isinstance(supply, Supply) or not self.is_graded:
+            return 0
+        claims = tuple(one.claim for one in self.wanted)
+        found = supply.allocate(claims)
+        if not isinstance(found, Allocation):
+            return 0
+        return sum(_grade(claim, got) for claim, got in zip(claims, found.results, strict=True))
+
+    @property
     def is_counted(self) -> bool:
         """See `constraint.Ask.is_counted`: which devices a claim would get is known once it is allocated."""
         return not self.wanted
+
+
+def _grade(claim: ResourceClaim, allocation: AllocationResult) -> int:
+    met = {one.request for one in allocation.devices.results}
+    return sum(
+        ALTERNATIVES_MOST - at
+        for request in claim.spec.devices.requests or ()
+        for at, way in enumerate(request.first_available or ())
+        if f"{request.name}/{way.name}" in met
+    )
 
 
 def wanted(claim: ResourceClaim, name: str) -> Wanted:
