@@ -23,6 +23,8 @@ from fairlead.plan.claim.selector import Matches
 from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
 
+BUDGET_SPENT: Final = "BudgetSpent"
+"""Reason of a refusal: the search was given up."""
 BUDGET: Final = 20_000
 """Steps of one search: below a second on one core."""
 
@@ -62,7 +64,7 @@ def allocate(  # noqa: PLR0913 - the one door of the search
     except Fatal as error:
         reason, message, is_fatal = error.reason, error.brief if is_brief else str(error), True
     except BudgetSpent:
-        reason, is_fatal = "BudgetSpent", False
+        reason, is_fatal = BUDGET_SPENT, False
         message = f"the search was given up after {budget} steps; what is asked for may or may not be there"
     fitting.ledger.rollback(0)
     return Refusal(

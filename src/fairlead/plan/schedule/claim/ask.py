@@ -9,6 +9,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from fairlead.plan.claim import allocate, expression
+from fairlead.plan.claim.allocate import BUDGET_SPENT
 from fairlead.plan.claim.gate import Gates
 from fairlead.plan.claim.held import Held
 from fairlead.plan.claim.pool import NodePools
@@ -24,6 +25,13 @@ from fairlead.wire.kubernetes.resource.resourceclaim import AllocationResult, Re
 
 NAME: Final = "claims"
 FILTER: Final = "DynamicResources"
+BUDGET: Final = 5_000
+"""Steps of the search on one node, about a quarter of a second."""
+PATIENCE: Final = 10_000
+"""Steps that a look at a pod gives to searches that are given up, on all nodes together: the pods behind it wait."""
+_MOST_SPENT: Final = 1_000
+"""Claims whose searches are counted."""
+_GIVEN_UP: Final = "the search was given up: what is asked for may or may not be there"
 _LONGEST: Final = 400
 """Characters of a reason: a message names every one, and a pod's event has 1,024."""
 
@@ -40,6 +48,22 @@ class Supply:
     """Returns whether a claim is given back once the pods that have a node have ended."""
     classes: Mapping[str, DeviceClass]
     gates: Gates
+    spent: dict[tuple[Wanted, ...], int]
+    """By what is asked for: steps of searches that were given up, on all nodes together."""
+
+    def judge(self, wanted: tuple[Wanted, ...], used: Collection[str] | None) -> str:
+        """Return why claims cannot be allocated; empty: they can. Args: used: see `allocate`."""
+        if self.spent.get(wanted, 0) >= PATIENCE:
+            return _GIVEN_UP
+        found = self.allocate(tuple(one.claim for one in wanted), used)
+        if isinstance(found, Allocation):
+            return ""
+        if found.reason == BUDGET_SPENT:
+            if len(self.spent) >= _MOST_SPENT:
+                self.spent.clear()
+            self.spent[wanted] = self.spent.get(wanted, 0) + max(1, found.steps)
+            return _GIVEN_UP
+        return found.message
 
     def allocate(self, claims: tuple[ResourceClaim, ...], used: Collection[str] | None = None) -> Allocation | Refusal:
         """Return devices for claims, or why there are none, in words that are alike for alike nodes.
@@ -54,6 +78,7 @@ class Supply:
             matches=_MATCHES,
             gates=self.gates,
             is_brief=True,
+            budget=BUDGET,
         )
 
     def _held_by(self, used: Collection[str]) -> Held:
@@ -98,8 +123,8 @@ def _check(ask: Ask, node: Node) -> tuple[str, ...]:
     if not isinstance(supply, Supply):
         return ("node(s) have no device of a claim: no ResourceSlice is published",)
     used = node.taken_for.get(NAME, frozenset()) if node.is_imagined else None
-    found = supply.allocate(tuple(one.claim for one in ask.wanted), used)
-    return () if isinstance(found, Allocation) else (f"cannot allocate all claims: {found.message}"[:_LONGEST],)
+    why = supply.judge(ask.wanted, used)
+    return (f"cannot allocate all claims: {why}"[:_LONGEST],) if why else ()
 
 
 def _is_other(before: Node, after: Node) -> bool:

@@ -85,6 +85,8 @@ class Claims:
         self._published = published.Published(gates)
         self._supplies: dict[str, tuple[Mapping[str, str], Supply]] = {}
         """By node: its labels, and what it has."""
+        self._spent: dict[tuple[asks.Wanted, ...], int] = {}
+        """See `Supply.spent`; since the last look at a pod that asks so."""
         self._waiting: dict[tuple[str, str], set[str]] = {}
         """By claim: uids of pods that were looked at, and ask for it."""
 
@@ -174,6 +176,7 @@ class Claims:
                 wanted.append(asks.wanted(one.claim, one.name))
             elif (there := asks.fixed(one.claim, one.name)) is not None:
                 fixed.append(there)
+        self._spent.pop(tuple(wanted), None)
         return Ask(wanted=tuple(wanted), fixed=tuple(fixed))
 
     def has(self, pod: core.Pod) -> Ask | None:
@@ -202,6 +205,7 @@ class Claims:
             is_freeable=self._is_freeable,
             classes=self._published.classes,
             gates=self._gates,
+            spent=self._spent,
         )
         self._supplies[node] = (labels, supply)
         return supply

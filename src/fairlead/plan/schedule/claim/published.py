@@ -58,6 +58,9 @@ class Published:
     def note(self, item: Object, *, is_gone: bool) -> tuple[Collection[str] | None, tuple[Gone, ...]]:
         """Take in what the watch says; returns the nodes that it concerns (`EVERYWHERE`), and devices that are gone."""
         name = item.metadata.name
+        known = self._find(item)
+        if known is not None and not is_gone and known.spec == item.spec:
+            return (), ()  # a label, a status
         if isinstance(item, ResourceSlice):
             return self._note_slice(item, is_gone=is_gone)
         if isinstance(item, DeviceClass):
@@ -72,6 +75,13 @@ class Published:
             self._taint(one)
         self._pools.clear()
         return EVERYWHERE, ()
+
+    def _find(self, item: Object) -> Object | None:
+        """Return what is known under the name of an object."""
+        name = item.metadata.name
+        if isinstance(item, ResourceSlice):
+            return self._slices.get(name)
+        return self.classes.get(name) if isinstance(item, DeviceClass) else self._rules.get(name)
 
     def forget(self, kind: type[Object]) -> None:
         """Begin anew with one kind: a list follows."""
