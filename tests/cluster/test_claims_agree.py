@@ -29,16 +29,23 @@ _CLAIMS = f"{_RESOURCE}/namespaces/default/resourceclaims"
 _PODS = "/api/v1/namespaces/default/pods"
 _SEEDS = range(60)
 _WORDS = "cannot allocate all claims"
+_OFF = {
+    "1.34": "DRAPartitionableDevices=false,DRAConsumableCapacity=false,DRADeviceBindingConditions=false,"
+    "DRADeviceTaints=false"
+}
+"""By release: features that it has off."""
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[home.Cluster, api.API]]:
+def server(kubernetes_version: str) -> Iterator[tuple[home.Cluster, api.API]]:
     """A control plane with nodes, slices and classes; nothing else changes them."""
     if why := plane.missing():
         pytest.skip(why)
     home.sweep()
-    paths = tuple(build.folder_of(module) for module in build.modules(build.DEFAULT_VERSION))
-    one = home.up("claims", paths=paths, owned=True, has_node=False)
+    paths = tuple(build.folder_of(module) for module in build.modules(kubernetes_version))
+    if missing := [str(path) for path in paths if not path.is_dir()]:
+        pytest.fail(f"run tests/cluster/setup.sh {kubernetes_version} first: {missing} are not built")
+    one = home.up("claims", version=kubernetes_version, paths=paths, owned=True, has_node=False)
     try:
         with one.api() as connection:
             connection.create("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
@@ -225,14 +232,15 @@ def _clear(server: api.API) -> None:
 
 @pytest.fixture(scope="module")
 def verdicts(
-    server: tuple[home.Cluster, api.API], tmp_path_factory: pytest.TempPathFactory
+    server: tuple[home.Cluster, api.API], kubernetes_version: str, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[dict[int, Any], dict[int, Any]]:
     """What the real scheduler decided, and what ours did."""
     cluster, connection = server
     with plane.kube_scheduler(cluster):
         theirs = _round(connection, "default-scheduler")
     log = tmp_path_factory.mktemp("ours") / "log"
-    with verb.running(verb.Verb("scheduler", cluster.kubeconfig, log)):
+    gates = f"--control-feature-gates={_OFF.get(kubernetes_version, '')}"
+    with verb.running(verb.Verb("scheduler", cluster.kubeconfig, log, (gates,))):
         ours = _round(connection, "fairlead")
     return theirs, ours
 

@@ -60,6 +60,9 @@ DEFAULTS: Final = Gates()
 """Those of Kubernetes 1.37."""
 
 NAMES: Final = {
+    "DRAPrioritizedList": "prioritized_list",
+    "DRAAdminAccess": "admin_access",
+    "DRADeviceTaints": "device_taints",
     "DRAPartitionableDevices": "partitionable_devices",
     "DRAConsumableCapacity": "consumable_capacity",
     "DRADeviceBindingConditions": "device_binding_conditions",

@@ -405,3 +405,46 @@ async def test_a_pod_goes_where_its_request_gets_the_first_of_its_alternatives(p
         assert (await plane.until_bound(["p"]))["p"] == "z"
         await plane.add_pod("q", 0, **_using("second"))
         assert (await plane.until_bound(["q"]))["q"] in {"a", "b"}
+
+
+async def test_a_write_that_is_denied_is_said_and_holds_nothing() -> None:
+    plane = await _prepare(a=1)
+    patch = plane.store.patch
+
+    async def deny(before: Any, after: Any, *, is_status: bool = False) -> Any:
+        if before.metadata.name == "p-gpus":
+            raise errors.Denied("resourceclaims/binding is forbidden", reason="Forbidden")
+        return await patch(before, after, is_status=is_status)
+
+    plane.store.patch = deny  # type: ignore[method-assign]
+    async with plane.running():
+        await plane.add_claiming("p", 1)
+        await plane.until_said("p", "resourceclaims/binding is forbidden")
+        assert (await plane.words("p"))[0] == "SchedulerError"
+        await plane.add_claiming("q", 1)
+        await plane.until_bound(["q"])
+    assert set((await plane.held()).values()) == {"q-gpus"}
+
+
+async def test_two_claims_of_a_pod_are_written_or_neither_is_used() -> None:
+    """The second write is lost to another writer: the first stays the pod's, and is used at the next try."""
+    plane = await _prepare(a=2, b=2)
+    lost = list[str]()
+    patch = plane.store.patch
+
+    async def lose(before: Any, after: Any, *, is_status: bool = False) -> Any:
+        if is_status and before.metadata.name == "two" and not lost:
+            lost.append("two")
+            raise errors.Conflict("the claim changed", reason="StaleVersion")
+        return await patch(before, after, is_status=is_status)
+
+    plane.store.patch = lose  # type: ignore[method-assign]
+    for name in ("one", "two"):
+        await plane.add_claim(name, 1)
+    claims = tuple(core.PodResourceClaim(name=name, resource_claim_name=name) for name in ("one", "two"))
+    async with plane.running():
+        await plane.add_pod("p", 0, resource_claims=claims)
+        found = await plane.until_bound(["p"])
+    assert lost
+    assert {device.partition("/")[0] for device in await plane.held()} == {found["p"]}
+    assert sorted((await plane.held()).values()) == ["one", "two"]
