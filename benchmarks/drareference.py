@@ -5,6 +5,7 @@ Nothing of it is part of the product or of `make test`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -17,7 +18,9 @@ from typing import Any
 VERSION = "0.37.2"
 NAME = f"k8s.io/dynamic-resource-allocation {VERSION}"
 SOURCES = Path(__file__).parent / "reference" / "dra"
-PROGRAM = Path.home() / ".cache" / "fairlead" / "peers" / f"dra-allocator-{VERSION}"
+_DIGEST = hashlib.sha256((SOURCES / "main.go").read_bytes()).hexdigest()[:8]
+PROGRAM = Path.home() / ".cache" / "fairlead" / "peers" / f"dra-allocator-{VERSION}-{_DIGEST}"
+"""Built anew where its source has changed."""
 _LIMIT_S = 1800
 
 

@@ -33,6 +33,9 @@ type world struct {
 	Node    *v1.Node                     `json:"node"`
 	Held    []held                       `json:"held"`
 	Lists   bool                         `json:"lists"`
+	Derived bool                         `json:"derived"`
+	Groups  bool                         `json:"groups"`
+	Ranges  bool                         `json:"ranges"`
 	Runs    int                          `json:"runs"`
 }
 
@@ -61,7 +64,7 @@ func run(w world, cache *cel.Cache) (out answer) {
 			out.Error = fmt.Sprintf("panic: %v", r)
 		}
 	}()
-	f := structured.Features{AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true, PartitionableDevices: true, PrioritizedList: true, ListTypeAttributes: w.Lists}
+	f := structured.Features{AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true, PartitionableDevices: true, PrioritizedList: true, ListTypeAttributes: w.Lists, DerivedAttributes: w.Derived, CompatibilityGroups: w.Groups, FractionalCapacityRange: w.Ranges}
 	state := structured.AllocatedState{AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](), AggregatedCapacity: structured.NewConsumedCapacityCollection()}
 	for _, h := range w.Held {
 		id := structured.MakeDeviceID(h.Driver, h.Pool, h.Device)

@@ -55,7 +55,7 @@ class Pool:
     groups: Mapping[str, tuple[GroupUse, ...]]
     """Compatibility groups of devices that take counters, as `consumes`."""
     devices: frozenset[str] = frozenset()
-    """Names of all devices, those of other nodes too."""
+    """Names of all devices of this generation, those of other nodes too."""
 
     def __str__(self) -> str:
         return f"{self.driver}/{self.name}"
@@ -88,6 +88,7 @@ class Pools:
         self._pool: dict[PoolName, list[ResourceSlice]] = {}
         self._latest: dict[PoolName, int] = {}
         self._whole: dict[tuple[PoolName, int], _Counters | str] = {}
+        self._names: dict[tuple[PoolName, int], frozenset[str]] = {}
         self._views = {} if views is None else views
         for item in slices:
             spec = item.spec
@@ -166,8 +167,19 @@ class Pools:
             totals=counters.totals,
             consumes=counters.consumes,
             groups=counters.groups,
-            devices=counters.devices,
+            devices=self._published(name, first.generation),
         )
+
+    def _published(self, name: PoolName, generation: int) -> frozenset[str]:
+        """Return the devices of a pool on all nodes, so that one of another node is not taken for one that is gone.
+
+        Slices that contradict each other about how many they are can be a whole pool to one node, and more to all.
+        """
+        key = (name, generation)
+        if key not in self._names:
+            slices = [item for item in self._pool[name] if item.spec.pool.generation == generation]
+            self._names[key] = frozenset(device.name for item in slices for device in item.spec.devices)
+        return self._names[key]
 
     def _whole_pool(self, every: Sequence[ResourceSlice], generation: int, count: int) -> _Counters | str:
         slices = [item for item in every if item.spec.pool.generation == generation]
@@ -242,7 +254,6 @@ class _Counters:
     totals: Mapping[CounterID, int]
     consumes: Mapping[str, tuple[tuple[CounterID, int], ...]]
     groups: Mapping[str, tuple[GroupUse, ...]]
-    devices: frozenset[str] = frozenset()
 
 
 _INCOMPLETE: Final = "incomplete"
@@ -275,8 +286,7 @@ def _consumption(
                 use = GroupUse(*pool, used.counter_set, frozenset(used.compatibility_groups))
                 groups[device.name] = (*groups.get(device.name, ()), use)
     totals = {CounterID(*pool, name, key): value for name, one in sets.items() for key, value in one.items()}
-    devices = frozenset(device.name for item in slices for device in item.spec.devices)
-    return _Counters(totals=totals, consumes=consumes, groups=groups, devices=devices)
+    return _Counters(totals=totals, consumes=consumes, groups=groups)
 
 
 def _add(found: dict[PoolName, list[ResourceSlice]], item: ResourceSlice) -> None:

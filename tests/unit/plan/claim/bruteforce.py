@@ -173,9 +173,16 @@ class World:
                 for item in self._document["slices"]
                 if (item["spec"]["driver"], item["spec"]["pool"]["name"]) == (driver, pool)
             ]
-            slices = self.current(slices)
+            named, slices = slices, self.current(slices)
+            generation = slices[0]["spec"]["pool"]["generation"]
+            known = {
+                (driver, pool, one["name"])
+                for item in named
+                if item["spec"]["pool"]["generation"] == generation
+                for one in item["spec"].get("devices", ())
+            }
             every = {(driver, pool, one["name"]): one for item in slices for one in item["spec"].get("devices", ())}
-            if any(name not in every for name in self._held if name[:2] == (driver, pool)):
+            if any(name not in known for name in self._held if name[:2] == (driver, pool)):
                 return False  # a held device that is gone: nobody knows what it takes
             using = {name: every[name] for name in every if name in self._held or name in devices}
             for item in slices:

@@ -15,6 +15,7 @@ from tests.unit.plan.claim import claimworld as world
 
 X = f"{world.DRIVER}/x"
 ADMIN: dict[str, Any] = {"adminAccess": True}
+NODE_2 = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-2"]}]}]}
 
 
 def has(device: str, *, pool: str = "pool", driver: str = world.DRIVER, share: str | None = None) -> held.Held:
@@ -97,6 +98,17 @@ def test_counters_of_a_held_device_that_is_gone_are_not_given_away() -> None:
         known = has("d0").remember(DeviceID(world.DRIVER, "pool", "d0"), [(counter, billionths(taken)), gone])
         answer = world.run(claim, slices, having=known)
         assert (world.names(answer) == ["d1"]) if fits else "short by 1" in world.refused(answer).message
+
+
+def test_a_held_device_of_another_node_s_slice_is_not_gone() -> None:
+    # Two nodes publish one pool: each has all the slices that its own say there are.
+    slices = [
+        world.counters({"set": {"memory": 10}}),
+        world.published([world.counted("d0", {"memory": 10})], count=2),
+        world.published([world.device("d1")], name="other", nodeSelector=NODE_2),
+    ]
+    assert world.names(world.run(world.claim(world.request()), slices, having=has("d1"))) == ["d0"]
+    assert world.refused(world.run(world.claim(world.request()), slices, having=has("d2"))).reason == "TooFew"
 
 
 def test_the_sum_of_counts_does_not_overflow() -> None:
