@@ -58,8 +58,6 @@ def allocate(  # noqa: PLR0913 - the one door of the search
             ledger = fitting.ledger
             found = result.results(table, ledger.placed, ledger.chosen, pools.site.name, gates, share_ids)
             return Allocation(results=found, steps=walk.steps)
-        if walk.is_careful:
-            _raise_errors(fitting, table, walk.deepest)
         reason, message, is_fatal = *explain.why(fitting, table, is_brief=is_brief), False
     except Fatal as error:
         reason, message, is_fatal = error.reason, error.brief if is_brief else str(error), True
@@ -95,13 +93,3 @@ def _all_of(fitting: Fitting, row: Wanted) -> tuple[Candidate, ...]:
 
 def _is_of_all(fitting: Fitting, row: Wanted, candidate: Candidate) -> bool:
     return fitting.selects(row, candidate) is None and not isinstance(fitting.consumed(row, candidate), Misfit)
-
-
-def _raise_errors(fitting: Fitting, table: Table, deepest: tuple[int, int]) -> None:
-    """Raise the error that the walk would have met, had it left nothing out. Raises: Fatal."""
-    fitting.ledger.rollback(0)
-    for row in table.rows:
-        if (row.claim, row.request) <= deepest:
-            for candidate in fitting.pools.candidates:
-                if fitting.free_for(row, candidate) is None:
-                    fitting.static(row, candidate)

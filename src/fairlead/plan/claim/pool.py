@@ -194,6 +194,7 @@ class Pools:
         """Return the counters of a pool and who takes of them, or what is wrong with them."""
         if not self._gates.partitionable_devices:
             return _Counters(totals={}, consumes={}, groups={})
+        slices = sorted(slices, key=lambda item: item.metadata.name)
         spec = slices[0].spec
         pool: PoolName = (spec.driver, spec.pool.name)
         sets: dict[str, Mapping[str, int]] = {}

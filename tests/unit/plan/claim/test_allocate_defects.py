@@ -159,3 +159,47 @@ def test_a_device_that_was_shared_is_not_given_away_while_a_share_is_held() -> N
     """The reference gives it away where nothing is known of the capacity that the share has."""
     found = world.refused(world.run(world.claim(world.request()), gpus("a"), having=has("d0", share="share")))
     assert "shared by claim another, from when it could be shared" in found.message
+
+
+def failing(value: int) -> dict[str, Any]:
+    return {"cel": {"expression": f'device.attributes["{world.DRIVER}"].y == {value}'}}
+
+
+def test_a_failing_selector_of_an_alternative_is_an_error_though_its_count_is_out_of_reach() -> None:
+    listed = [
+        {"name": "many", "deviceClassName": "any", "count": 2},
+        {"name": "failing", "deviceClassName": "any", "count": 2, "selectors": [failing(1)]},
+        {"name": "one", "deviceClassName": "any"},
+    ]
+    found = world.refused(world.run(world.claim({"name": "gpu", "firstAvailable": listed}), gpus(1)))
+    assert (found.reason, found.is_fatal) == ("SelectorFailed", True)
+
+
+def test_a_selector_that_would_fail_on_a_device_that_is_taken_is_no_error() -> None:
+    claim = world.claim(world.request("first"), world.request("second", selectors=[failing(1)]))
+    found = world.refused(world.run(claim, gpus(1)))
+    assert (found.reason, found.is_fatal) != ("SelectorFailed", True)
+
+
+def test_held_devices_whose_groups_contradict_each_other_count_in_the_slices_order() -> None:
+    gates = dataclasses.replace(DEFAULTS, device_compatibility_groups=True)
+
+    def taking(name: str, *groups: str) -> dict[str, Any]:
+        return {
+            "name": name,
+            "consumesCounters": [
+                {
+                    "counterSet": "set",
+                    "counters": {"memory": {"value": "1"}},
+                    **({"compatibilityGroups": list(groups)} if groups else {}),
+                }
+            ],
+        }
+
+    for first, second, expected in ((("g",), (), ["d2"]), ((), ("g",), ["d3"])):
+        slices = [
+            world.counters({"set": {"memory": 10}}),
+            world.published([taking("d0", *first), taking("d1", *second), taking("d2", "g"), taking("d3")], count=2),
+        ]
+        having = has("d0").plus("b", [DeviceRequestAllocationResult(driver=world.DRIVER, pool="pool", device="d1")])
+        assert world.names(world.run(world.claim(world.request()), slices, having=having, gates=gates)) == expected

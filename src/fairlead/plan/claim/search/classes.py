@@ -25,10 +25,12 @@ class Classes:
         """The first device of each class."""
         self.fits: list[frozenset[int]] = []
         """By class, rows that it does for; a device whose test fails with an error counts, so that it is met."""
+        self.failing: set[int] = set()
+        """Rows whose test of some device fails with an error."""
         constraints = {one.at: one for row in rows for one in row.constraints}
         known: dict[Hashable, int] = {}
         for candidate in fitting.pools.candidates:
-            outcomes = tuple(_outcome(fitting, row, candidate) for row in rows)
+            outcomes = tuple(self._outcome(fitting, row, candidate) for row in rows)
             key = (outcomes, _own(fitting, list(constraints.values()), candidate))
             if key not in known:
                 known[key] = len(self.example)
@@ -36,18 +38,18 @@ class Classes:
                 self.fits.append(frozenset(row.at for row, found in zip(rows, outcomes, strict=True) if found))
             self.of.append(known[key])
 
+    def _outcome(self, fitting: Fitting, row: Wanted, candidate: Candidate) -> Hashable:
+        try:
+            return outcome(fitting.static(row, candidate))
+        except Fatal:
+            self.failing.add(row.at)
+            return ("error", candidate.at)
 
-def _outcome(fitting: Fitting, row: Wanted, candidate: Candidate) -> Hashable:
-    try:
-        found = fitting.static(row, candidate)
-    except Fatal:
-        return ("error", candidate.at)
+
+def outcome(found: Fit | Misfit) -> Hashable:
+    """Return what counts of a test: what the device would consume; None: it does not do."""
     if isinstance(found, Misfit):
         return None
-    return _amounts(found)
-
-
-def _amounts(found: Fit) -> Hashable:
     consumed: Consumption | None = found.consumption
     return (True, consumed.amounts if consumed is not None else None)
 

@@ -8,6 +8,7 @@ intention is followed; `docs/design/claims.md` lists them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Final, NamedTuple
@@ -246,21 +247,23 @@ class Fitting:
             key = (use.driver, use.pool, use.counter_set)
             now = ledger.groups.get(key)
             if now is None:
-                now = self._held_groups((use.driver, use.pool)).get(key)
+                now = self.held_groups((use.driver, use.pool)).get(key)
             if now is not None and not _goes_with(now, use.groups):
                 shown = ", ".join(sorted(now - _CLASH)) or "devices without groups alone"
                 return Misfit("group", f"counter set {use.counter_set} has {shown}")
             ledger.put(ledger.groups, key, _joined(now, use.groups))
         return None
 
-    def _held_groups(self, name: tuple[str, str]) -> Mapping[tuple[str, str, str], frozenset[str]]:
+    def held_groups(self, name: tuple[str, str]) -> Mapping[tuple[str, str, str], frozenset[str]]:
+        """Return the groups that the held devices of a pool have in common, by counter set."""
         if name not in self._grouped:
             found: dict[tuple[str, str, str], frozenset[str]] = {}
             pool = self.pools.by_name[name]
-            for device in self._held.pool(*name).names():
-                for use in pool.groups.get(device, ()):
-                    key = (use.driver, use.pool, use.counter_set)
-                    found[key] = _joined(found.get(key), use.groups)
+            held = self._held.pool(*name).names()
+            # In the slices' order: where what is held contradicts itself, the first device decides.
+            for use in itertools.chain.from_iterable(of for device, of in pool.groups.items() if device in held):
+                key = (use.driver, use.pool, use.counter_set)
+                found[key] = _joined(found.get(key), use.groups)
             self._grouped[name] = found
         return self._grouped[name]
 

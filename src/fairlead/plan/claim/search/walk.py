@@ -96,8 +96,6 @@ class Walk:
         self._steps = 0
         self._careful: tuple[Classes, Bound] | None = None
         self._dead: set[Hashable] = set()
-        self.deepest = (0, 0)
-        """The last request that was come to, by claim and request."""
         self._part_steps = 0
 
     @property
@@ -119,11 +117,6 @@ class Walk:
             top = self._stack[-1]
             signal = self._try_device(top) if isinstance(top, _Devices) else self._try_alternative(top)
         return True
-
-    @property
-    def is_careful(self) -> bool:
-        """Whether it met a dead end, and left out what it could."""
-        return self._careful is not None
 
     def _step(self) -> None:
         self._steps += 1
@@ -154,7 +147,6 @@ class Walk:
     def _open(self, wanted: Wanted) -> _Signal:
         """Begin with a row."""
         self._step()
-        self.deepest = max(self.deepest, (wanted.claim, wanted.request))
         room = MOST - self._ledger.sizes.get(wanted.claim, 0)
         every = self._table.every[wanted.at] if wanted.is_all else ()
         if wanted.is_all and not every:
@@ -185,16 +177,28 @@ class Walk:
             if signature in self._dead:
                 return _Signal.FAIL
             if not bound.is_possible(wanted, count, start):
+                self._meet_errors(wanted, start)
                 self._dead.add(signature)
                 return _Signal.FAIL
         self._stack.append(_Devices(wanted, count, start, self._ledger.checkpoint(), signature))
         return _Signal.TRY
+
+    def _meet_errors(self, wanted: Wanted, start: int) -> None:
+        """Raise the error of the first device that a row would test in vain. Raises: Fatal.
+
+        Trying every device that is free would have met it, and what an error ends is not to depend on a bound.
+        """
+        if self._careful is not None and wanted.at in self._careful[0].failing:
+            for candidate in self._candidates[start:]:
+                if self._fitting.free_for(wanted, candidate) is None:
+                    self._fitting.static(wanted, candidate)
 
     def _try_device(self, top: _Devices) -> _Signal:
         wanted, classes = top.wanted, self._careful[0] if self._careful else None
         if self._careful is not None and not top.is_bounded:
             top.is_bounded = True
             if not self._careful[1].is_possible(wanted, top.count, top.start):
+                self._meet_errors(wanted, top.place)
                 self._stack.pop()
                 return _Signal.FAIL
         for place in range(top.place, len(self._candidates)):
