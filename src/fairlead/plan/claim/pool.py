@@ -10,9 +10,9 @@ Source: k8s.io/dynamic-resource-allocation v0.37.2 structured/internal/incubatin
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from fairlead import errors
 from fairlead.plan.cel.device import DeviceView
@@ -70,6 +70,8 @@ class NodePools:
     candidates: tuple[Candidate, ...]
     """Of pools that are complete and valid; each is at its own `at`."""
     by_name: Mapping[PoolName, Pool]
+    kept: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What searches read of the devices once, whatever claims have."""
 
 
 class Pools:

@@ -37,6 +37,10 @@ class Allocation:
     """By claim."""
     steps: int
     """How many steps the search took."""
+    penalty: int | None = None
+    """What speaks against the devices by the preferences that were given; None: none were."""
+    is_best: bool = True
+    """No other devices have a lower penalty, and no alternatives come before; False: the steps ended the search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -238,7 +238,8 @@ def _tolerated(one: Given) -> bool:
     return tolerates or all(taint["effect"] == "None" for taint in one.offer.document.get("taints", ()))
 
 
-def _values(name: str, offer: Offer) -> set[Any] | None:
+def values_of(name: str, offer: Offer) -> set[Any] | None:
+    """Return what a device has for an attribute; None: nothing."""
     attributes = offer.document["attributes"]
     domain, _, short = name.partition("/")
     found = attributes.get(name) or (attributes.get(short) if domain == offer.driver else None)
@@ -252,7 +253,7 @@ def _constrained(constraint: Document, given: Sequence[Given]) -> bool:
     over = constraint.get("requests")
     bound = [one for one in given if not over or one.request in over or one.label in over]
     name = constraint.get("matchAttribute") or constraint["distinctAttribute"]
-    values = [found for one in bound if (found := _values(name, one.offer)) is not None]
+    values = [found for one in bound if (found := values_of(name, one.offer)) is not None]
     if len(values) < len(bound):
         return False
     if "matchAttribute" in constraint:

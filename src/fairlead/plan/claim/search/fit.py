@@ -98,6 +98,10 @@ class Fitting:
         """Return what is held of the device's pool."""
         return self._held.pool(candidate.id.driver, candidate.id.pool)
 
+    def held_in(self, pool: Pool) -> HeldPool:
+        """Return what is held of a pool."""
+        return self._held.pool(pool.driver, pool.name)
+
     def static(self, wanted: Wanted, candidate: Candidate) -> Fit | Misfit:
         """Return what no other device changes. Raises: Fatal."""
         key = (wanted.at, candidate.at)
