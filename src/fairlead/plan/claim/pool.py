@@ -130,7 +130,7 @@ class Pools:
             totals=counters.totals,
             consumes=counters.consumes,
             groups=counters.groups,
-            devices=counters.devices,
+            devices=self._published(name, generation),
         )
 
     def _counts(self, item: ResourceSlice) -> bool:

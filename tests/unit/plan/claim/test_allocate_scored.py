@@ -38,7 +38,7 @@ class Judge:
     def __init__(self, brute: bruteforce.World, document: dict[str, Any]) -> None:
         self._brute, self._offers = brute, brute.offers
         self._held = {(one["driver"], one["pool"], one["device"]) for one in document["held"]}
-        self._sets = {
+        self._sets: dict[tuple[str, ...], dict[str, Fraction]] = {
             (item["spec"]["driver"], item["spec"]["pool"]["name"], one["name"]): {
                 key: Fraction(counter["value"]) for key, counter in one["counters"].items()
             }
@@ -52,7 +52,7 @@ class Judge:
             for item in brute.current(slices)
             for device in item["spec"].get("devices", ())
         ]
-        self._left = {
+        self._left: dict[tuple[str, ...], dict[str, Fraction]] = {
             name: {
                 key: total
                 - sum(
