@@ -185,7 +185,7 @@ def _said(pod: Mapping[str, Any]) -> str:
     return next((one["message"] for one in conditions if one["type"] == "PodScheduled"), "")
 
 
-def _round(server: api.API, scheduler: str) -> dict[int, Any]:
+def _round(server: api.API, scheduler: str, version: str) -> dict[int, Any]:
     """Return what a scheduler allocated for each case, or why it did not; everything is taken back."""
     for seed in _SEEDS:
         _ask(server, seed, scheduler)
@@ -202,7 +202,7 @@ def _round(server: api.API, scheduler: str) -> dict[int, Any]:
         if words[pod] == "bound":
             assert [one["name"] for one in item["status"]["reservedFor"]] == [pod]
             assert item["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
-            found.setdefault(seed, {})[item["metadata"]["name"]] = _plain(item["status"]["allocation"])
+            found.setdefault(seed, {})[item["metadata"]["name"]] = _plain(item["status"]["allocation"], version)
         else:
             assert "allocation" not in item.get("status", {})
             found[seed] = words[pod]
@@ -210,12 +210,12 @@ def _round(server: api.API, scheduler: str) -> dict[int, Any]:
     return found
 
 
-def _plain(allocation: Any) -> Any:
-    """Return an allocation without what differs from run to run, or between 1.36 and 1.37."""
+def _plain(allocation: Any, version: str) -> Any:
+    """Return an allocation without what differs from run to run, and, before 1.37, between it and 1.37."""
     assert allocation.pop("allocationTimestamp")
     for one in allocation["devices"]["results"]:
         one.pop("shareID", None)
-    for one in allocation["devices"].get("config", ()):
+    for one in allocation["devices"].get("config", ()) if version in {"1.34", "1.35", "1.36"} else ():
         one.pop("requests", None)
     return allocation
 
@@ -237,11 +237,11 @@ def verdicts(
     """What the real scheduler decided, and what ours did."""
     cluster, connection = server
     with plane.kube_scheduler(cluster):
-        theirs = _round(connection, "default-scheduler")
+        theirs = _round(connection, "default-scheduler", kubernetes_version)
     log = tmp_path_factory.mktemp("ours") / "log"
     gates = f"--control-feature-gates={_OFF.get(kubernetes_version, '')}"
     with verb.running(verb.Verb("scheduler", cluster.kubeconfig, log, (gates,))):
-        ours = _round(connection, "fairlead")
+        ours = _round(connection, "fairlead", kubernetes_version)
     return theirs, ours
 
 
