@@ -86,6 +86,12 @@ class ControlSettings:
         text="over a cluster, feature gates of Dynamic Resource Allocation that are not as Kubernetes 1.37 has them: "
         "NAME=true or NAME=false joined by commas",
     )
+    claimed_devices: str = row(
+        "first",
+        text="which devices of the chosen node a claim gets: first takes the drivers' order, as kube-scheduler does; "
+        "best has them hang together (PCIe, NUMA) and leaves whole GPUs and large partitions free",
+        choices=("first", "best"),
+    )
     extender: str = row(
         "",
         text="127.0.0.1:PORT where the scheduler answers a kube-scheduler as its extender and binds nothing of its own",

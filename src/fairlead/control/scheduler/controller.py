@@ -122,7 +122,7 @@ class Scheduler:
             date=date,
             levels=domain.levels_of(settings.topology_levels),
             shard=Shard(settings.shard_label, settings.shard),
-            made=constraints.made(gate.of_setting(settings.feature_gates)),
+            made=constraints.made(gate.of_setting(settings.feature_gates), is_best=settings.claimed_devices == "best"),
         )
         known = (self._cache, works, self._queue)
         self._preemptor = Preemptor(*known, (store, placement), date or time.time, settings)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from fairlead.plan.claim.gate import Gates
+from fairlead.plan.claim.search.preference import Preferences
 from fairlead.plan.schedule.claim.claims import Claims
 from fairlead.plan.schedule.constraint import Constraint, Users
 from fairlead.plan.schedule.volume.volumes import Volumes
@@ -21,9 +22,10 @@ KINDS: Final[tuple[type[Object], ...]] = tuple(kind for one in ALL for kind in o
 """What they read."""
 
 
-def made(gates: Gates) -> tuple[Make, ...]:
-    """Return what makes them for a cluster with feature gates."""
-    return tuple(functools.partial(one, gates=gates) if one is Claims else one for one in ALL)
+def made(gates: Gates, *, is_best: bool) -> tuple[Make, ...]:
+    """Return what makes them for a cluster with feature gates. Args: is_best: claims get the best devices of a node."""
+    chosen = Preferences() if is_best else None
+    return tuple(functools.partial(one, gates=gates, preferences=chosen) if one is Claims else one for one in ALL)
 
 
 def concern(pod: core.Pod) -> bool:

@@ -448,3 +448,18 @@ async def test_two_claims_of_a_pod_are_written_or_neither_is_used() -> None:
     assert lost
     assert {device.partition("/")[0] for device in await plane.held()} == {found["p"]}
     assert sorted((await plane.held()).values()) == ["one", "two"]
+
+
+@pytest.mark.parametrize(("choice", "numa"), [("first", [0, 1]), ("best", [1, 1])])
+async def test_the_devices_of_a_claim_are_the_first_or_those_that_hang_together(choice: str, numa: list[int]) -> None:
+    plane = ClaimPlane(claimed_devices=choice)
+    await plane.add_class()
+    await plane.add_node("a", 0)
+    name = "resource.kubernetes.io/numaNode"
+    found = [{"name": f"gpu-{at}", "attributes": {name: {"int": node}}} for at, node in enumerate((0, 1, 1))]
+    await plane.publish("a", found)
+    async with plane.running():
+        await plane.add_claiming("p", 2)
+        await plane.until_bound(["p"])
+    nodes = {one["name"]: one["attributes"][name]["int"] for one in found}  # type: ignore[index]
+    assert sorted(nodes[device.partition("/")[2]] for device in await plane.held()) == numa

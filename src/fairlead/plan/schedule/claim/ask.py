@@ -14,6 +14,7 @@ from fairlead.plan.claim.gate import Gates
 from fairlead.plan.claim.held import Held
 from fairlead.plan.claim.pool import NodePools
 from fairlead.plan.claim.refusal import Allocation, Refusal
+from fairlead.plan.claim.search.preference import Preferences
 from fairlead.plan.claim.validate.request import ALTERNATIVES_MOST
 from fairlead.plan.pod import affinity
 from fairlead.plan.schedule import constraint
@@ -65,10 +66,17 @@ class Supply:
             return _GIVEN_UP
         return found.message
 
-    def allocate(self, claims: tuple[ResourceClaim, ...], used: Collection[str] | None = None) -> Allocation | Refusal:
+    def allocate(
+        self,
+        claims: tuple[ResourceClaim, ...],
+        used: Collection[str] | None = None,
+        *,
+        preferences: Preferences | None = None,
+    ) -> Allocation | Refusal:
         """Return devices for claims, or why there are none, in words that are alike for alike nodes.
 
         Args: used: claims that pods of the node use, where pods are thought away; None: all counts that is held.
+              preferences: by which devices are chosen; None: the first are.
         """
         return allocate.allocate(
             claims,
@@ -79,6 +87,7 @@ class Supply:
             gates=self.gates,
             is_brief=True,
             budget=BUDGET,
+            preferences=preferences,
         )
 
     def _held_by(self, used: Collection[str]) -> Held:

@@ -21,6 +21,7 @@ from fairlead import errors
 from fairlead.plan.claim.gate import DEFAULTS, Gates
 from fairlead.plan.claim.held import PoolName
 from fairlead.plan.claim.refusal import Allocation
+from fairlead.plan.claim.search.preference import Preferences
 from fairlead.plan.schedule import constraint
 from fairlead.plan.schedule.claim import ask as asks
 from fairlead.plan.schedule.claim import counting, published
@@ -77,10 +78,15 @@ class Claims:
         users: constraint.Users,
         *,
         gates: Gates = DEFAULTS,
+        preferences: Preferences | None = None,
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:
-        """Begin without any. Args: users: see `constraint.Users`.   gates: of the cluster.   now: of allocations."""
-        self._users, self._gates, self._now = users, gates, now
+        """Begin without any.
+
+        Args: users: see `constraint.Users`.   gates: of the cluster.   preferences: by which devices of a node are
+              chosen; None: the first are.   now: the time of allocations.
+        """
+        self._users, self._gates, self._now, self._preferences = users, gates, now, preferences
         self.known = KnownClaims(shares=gates.consumable_capacity)
         self._published = published.Published(gates)
         self._supplies: dict[str, tuple[Mapping[str, str], Supply]] = {}
@@ -277,7 +283,7 @@ class Claims:
         results: dict[str, AllocationResult] = {}
         if new:
             supply = self.limits(node.name, node.labels)
-            found = supply.allocate(tuple(new)) if supply is not None else None
+            found = supply.allocate(tuple(new), preferences=self._preferences) if supply is not None else None
             if not isinstance(found, Allocation):
                 why = found.message if found is not None else "no ResourceSlice is published"
                 raise errors.Conflict(f"node {node.name}: {why}", reason="DevicesTaken")
