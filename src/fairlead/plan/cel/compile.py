@@ -22,9 +22,22 @@ from fairlead.plan.cel.value import Failed, Spent, Value, is_text, name_of
 LONGEST: Final = 10 * 1024
 """Bytes of an expression: the API server's limit, which the scheduler does not ask about."""
 RELEASES: Final = ("1.36", "1.37")
+SELECTOR, DERIVED, DERIVED_SCALAR = "selector", "derived", "derived scalar"
+"""What an expression is for: a selector, or an attribute that is derived, which may or may not be a list."""
 _KEPT: Final = 1024
 _DEEPEST: Final = 400
 """Nodes below each other: Python's own stack, which evaluation uses, has 1,000 places for all callers."""
+
+ANY: Final = "any"
+"""Results: a value of any type, for people who look at it, never for a scheduler."""
+_SCALARS: Final = frozenset({celtype.BOOL, celtype.INT, celtype.STRING, celtype.SEMVER, celtype.DYN})
+_SCALAR: Final = "a primitive scalar (string, integer, boolean, semver)"
+_RESULTS: Final = {
+    SELECTOR: (frozenset({celtype.BOOL, celtype.DYN}), "bool or the unknown type"),
+    DERIVED: (_SCALARS | set(map(celtype.list_of, _SCALARS)), f"{_SCALAR} or a list of these scalars"),
+    DERIVED_SCALAR: (_SCALARS, _SCALAR),
+}
+"""The types that each may have, and their words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,32 +103,32 @@ class Selector:
         return problem.CELError(error.message, reason="CELCost", expression=problem.bounded(self.text))
 
 
-def compile_selector(text: str, *, release: str = RELEASES[-1], any_type: bool = False) -> Selector:
+def compile_selector(text: str, *, release: str = RELEASES[-1], result: str = SELECTOR) -> Selector:
     """Return a selector that is ready to use; the last ones used are kept.
 
     Args:
         text: the expression.
         release: whose costs it has, `1.36` or `1.37`.
-        any_type: its values need not be bools: for people who look at them, never for a scheduler.
+        result: what it evaluates to: `SELECTOR`, one that is derived, or `ANY`.
 
     Raises: Invalid (`CELInvalid`), with line and column.
     """
     if release not in RELEASES:
         raise errors.Invalid(f"release {problem.shown(release)} is unknown", reason="CELInvalid", hint="1.36 or 1.37")
-    return _compiled(text, release, any_type)
+    return _compiled(text, release, result)
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def _compiled(text: str, release: str, any_type: bool) -> Selector:
+def _compiled(text: str, release: str, result: str) -> Selector:
     try:
-        return _made(text, release, any_type=any_type)
+        return _made(text, release, result)
     except problem.Wrong as wrong:
         raise problem.invalid(text, wrong) from None
     except RecursionError:
         raise problem.invalid(text, problem.Wrong("nested too deep", 0)) from None
 
 
-def _made(text: str, release: str, *, any_type: bool) -> Selector:
+def _made(text: str, release: str, result: str) -> Selector:
     if not is_text(text):
         raise problem.Wrong("no UTF-8", 0)
     if len(text.encode()) > LONGEST:
@@ -124,7 +137,9 @@ def _made(text: str, release: str, *, any_type: bool) -> Selector:
     if node.depth(root) > _DEEPEST:
         raise problem.Wrong(f"nested deeper than {_DEEPEST}", root.at)
     kind = check.check(root, release)
-    if not any_type and kind not in {celtype.BOOL, celtype.DYN}:
-        raise problem.Wrong(f"must evaluate to bool or the unknown type, not {kind}", root.at)
+    if result != ANY:
+        allowed, words = _RESULTS[result]
+        if kind not in allowed:
+            raise problem.Wrong(f"must evaluate to {words}, not {kind}", root.at)
     made = program.build(root, release)
     return Selector(text, release, str(kind), made, estimate.estimate(root, release))

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from fairlead.plan.claim import expression
 from fairlead.plan.claim.candidate import Candidate
 from fairlead.plan.claim.gate import DEFAULTS, Gates
 from fairlead.plan.claim.held import Held
@@ -24,12 +25,13 @@ from fairlead.plan.claim.search.preference import Preferences
 from fairlead.plan.claim.search.rank import Ranking
 from fairlead.plan.claim.search.request import Fatal, Table, Wanted
 from fairlead.plan.claim.search.walk import BudgetSpent, Walk
-from fairlead.plan.claim.selector import Matches
+from fairlead.plan.claim.selector import Derives, Matches
 from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
 
 BUDGET_SPENT: Final = "BudgetSpent"
 """Reason of a refusal: the search was given up."""
+_DERIVES: Final = expression.deriver()
 BUDGET: Final = 20_000
 """Steps of one search: below a second on one core."""
 
@@ -41,6 +43,7 @@ def allocate(  # noqa: PLR0913 - the one door of the search
     held: Held,
     *,
     matches: Matches,
+    derives: Derives = _DERIVES,
     gates: Gates = DEFAULTS,
     budget: int = BUDGET,
     preferences: Preferences | None = None,
@@ -51,11 +54,12 @@ def allocate(  # noqa: PLR0913 - the one door of the search
 
     Args:    claims: those of the pod that are not allocated yet.   classes: by name.
              pools: of the node, read with the same gates.   held: by claims that are allocated, or are being allocated.
+             matches, derives: ask expressions about devices.
              budget: steps after which the search gives up.   share_ids: makes ids for shares of devices.
              preferences: the best devices by these are chosen, as far as the steps go; None: the first.
              is_brief: a refusal has no device's own words, so that nodes that refuse alike say the same.
     """
-    fitting = Fitting(pools, held, gates, matches)
+    fitting = Fitting(pools, held, gates, matches, derives)
     table: Table | None = None
     walk: Walk | None = None
     try:

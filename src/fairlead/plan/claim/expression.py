@@ -14,8 +14,9 @@ from fairlead.plan.cel import compile as cel
 from fairlead.plan.cel.device import DeviceView, Scalar, Version
 from fairlead.plan.cel.problem import CELError
 from fairlead.plan.cel.running.charge import LIMIT
+from fairlead.plan.cel.semver import Semver
 from fairlead.plan.claim.candidate import Candidate
-from fairlead.plan.claim.selector import DeviceError, Matches, SelectorError
+from fairlead.plan.claim.selector import Derived, Derives, DeviceError, Matches, SelectorError
 from fairlead.plan.claim.validate.request import TOO_COMPLEX, Check
 from fairlead.wire.kubernetes.resource.device import Device, DeviceAttribute
 
@@ -39,12 +40,50 @@ def matcher(release: str = LATEST) -> Matches:
     return matches
 
 
-def checker(release: str = LATEST) -> Check:
-    """Return what an API server asks of an expression before it stores it."""
+def deriver(release: str = LATEST) -> Derives:
+    """Return what computes attributes, with the costs of a release of Kubernetes."""
+
+    def derives(expression: str, candidate: Candidate) -> Derived:
+        try:
+            made = cel.compile_selector(expression, release=release, result=cel.DERIVED)
+        except errors.Invalid as error:
+            raise SelectorError(error.message, is_compile=True) from error
+        try:
+            return _derived(made.evaluate(view(candidate)).value)
+        except CELError as error:
+            raise SelectorError(error.message) from error
+
+    return derives
+
+
+def _derived(value: object) -> Derived:
+    """Return a value of CEL as that of an attribute. Raises: CELError: no attribute can have it."""
+    items = value if isinstance(value, tuple) else (value,)
+    found = tuple((_KINDS.get(type(one), ""), one.text if isinstance(one, Semver) else one) for one in items)
+    kinds = {kind for kind, _ in found}
+    if "" in kinds or len(kinds) > 1:
+        raise CELError("unsupported type of a derived attribute", reason="CELFailed")
+    return Derived(frozenset(found), is_list=isinstance(value, tuple))
+
+
+_KINDS: Final = {bool: "bool", int: "int", str: "string", Semver: "version"}
+
+
+def derived_cost(expression: str, release: str = LATEST) -> int:
+    """Return the most that computing an attribute may cost by an API server's estimate; 0: it does not compile."""
+    try:
+        estimate = cel.compile_selector(expression, release=release, result=cel.DERIVED).estimate()
+    except errors.Invalid:
+        return 0
+    return LIMIT + 1 if estimate is None else estimate
+
+
+def checker(release: str = LATEST, *, result: str = cel.SELECTOR) -> Check:
+    """Return what an API server asks of an expression before it stores it. Args: result: see `cel.compile`."""
 
     def check(expression: str) -> str | None:
         try:
-            estimate = cel.compile_selector(expression, release=release).estimate()
+            estimate = cel.compile_selector(expression, release=release, result=result).estimate()
         except errors.Invalid as error:
             return error.message
         return TOO_COMPLEX if estimate is None or estimate > LIMIT else None

@@ -6,11 +6,23 @@ The search takes any callable, so that tests and other engines can stand in for 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
-from fairlead.plan.claim.candidate import Candidate
+from fairlead.plan.claim.candidate import Candidate, Value
 
 Matches = Callable[[str, Candidate], bool]
 """Returns whether a device meets an expression. Raises: SelectorError, DeviceError."""
+
+
+class Derived(NamedTuple):
+    """The value of an attribute that was computed for a device."""
+
+    value: Value
+    is_list: bool
+
+
+Derives = Callable[[str, Candidate], Derived]
+"""Returns what an expression computes for a device. Raises: SelectorError, DeviceError."""
 
 
 class DeviceError(Exception):

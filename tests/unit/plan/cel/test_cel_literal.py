@@ -38,7 +38,7 @@ _CASES = {
 
 @pytest.mark.parametrize("text", _CASES)
 def test_a_value_is_written_as_cel_has_it(text: str) -> None:
-    value = cel.compile_selector(text, any_type=True).evaluate(DEVICE).value
+    value = cel.compile_selector(text, result=cel.ANY).evaluate(DEVICE).value
     assert literal.written(value, longest=100) == _CASES[text]
 
 
@@ -52,6 +52,6 @@ def test_what_is_written_has_a_bound_in_length_and_in_depth() -> None:
 
 
 def test_a_type_that_is_not_bool_is_compiled_for_people_alone() -> None:
-    assert cel.compile_selector('device.capacity["x"]', any_type=True).kind == "map(string, kubernetes.Quantity)"
+    assert cel.compile_selector('device.capacity["x"]', result=cel.ANY).kind == "map(string, kubernetes.Quantity)"
     with pytest.raises(errors.Invalid, match="must evaluate to bool"):
         cel.compile_selector('device.capacity["x"]')

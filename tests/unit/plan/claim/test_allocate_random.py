@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.plan.claim import allocate, default, held, pool
+from fairlead.plan.claim import allocate, default, expression, held, pool
 from fairlead.plan.claim.gate import DEFAULTS, Gates
 from fairlead.plan.claim.held import Held
 from fairlead.plan.claim.refusal import Allocation, Refusal
@@ -139,7 +139,7 @@ def test_undo_restores_every_table() -> None:
         one = given(seed, hard=True)
         if not one.pools.candidates:
             continue
-        fitting = Fitting(one.pools, one.having, one.gates, world.matches)
+        fitting = Fitting(one.pools, one.having, one.gates, world.matches, expression.deriver())
         try:
             table = request.read(**one.read(), gates=one.gates, list_all=lambda _: ())
         except Fatal:

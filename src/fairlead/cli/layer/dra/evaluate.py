@@ -77,7 +77,7 @@ class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
 def compiled(text: str, release: str) -> cel.Selector:
     """Return an expression that is ready to use. Raises: Invalid, which shows the place."""
     try:
-        return cel.compile_selector(text, release=release, any_type=True)
+        return cel.compile_selector(text, release=release, result=cel.ANY)
     except errors.Invalid as error:
         lines = "".join(f"\n  {line}" for line in caret(text, error))
         message = f"the expression is no CEL: {error.message}{lines}"

@@ -170,8 +170,10 @@ class Bound:
             now = self._fitting.ledger.match.get(one.at)
             own = [
                 value
-                for number, left in enumerate(supply)
-                if left.places and (value := self._fitting.value(one, self._classes.example[number])) is not None
+                for need in needs
+                if one in _shared_constraints(need)
+                for number in need.classes
+                if supply[number].places and (value := self._value(one, need, number)) is not None
             ]
             if not all(own):
                 continue  # of a type that is not known: one such device alone is an answer
@@ -183,6 +185,13 @@ class Bound:
             else:
                 options[one.at] = list(values)
         return fixed, options
+
+    def _value(self, one: Constraint, need: _Need, number: int) -> Value | None:
+        """Return what a class has for a constraint of a request; of no known type where computing it fails."""
+        try:
+            return self._fitting.value(one, self._classes.example[number], need.rows[0])
+        except Fatal:
+            return Value()
 
     def _flows(self, needs: Sequence[_Need], supply: Sequence[_Supply], only: Only) -> bool:
         """Return whether all that is wanted flows, with each distinct constraint alone."""
@@ -198,18 +207,18 @@ class Bound:
             network.join("source", ("need", at), need.count)
             for number in need.classes:
                 width = _width(need, supply[number])
-                example = self._classes.example[number]
-                if not width or not self._is_allowed(need, example, only):
+                if not width or not self._is_allowed(need, number, only):
                     continue
                 target: Hashable = ("class", number)
                 if distinct is not None and any(one.at == distinct.at for one in _shared_constraints(need)):
-                    value = self._fitting.value(distinct, example)
+                    value = self._value(distinct, need, number)
                     used = self._fitting.ledger.distinct.get(distinct.at, Value())
                     if value is None or value & used:
                         continue
-                    target, width = ("value", value), 1
-                    network.join(target, ("once", value), 1)
-                    network.join(("once", value), ("class", number), 1)
+                    if value:
+                        target, width = ("value", value), 1
+                        network.join(target, ("once", value), 1)
+                        network.join(("once", value), ("class", number), 1)
                 network.join(("need", at), target, width)
         self.work += network.size + sum(len(need.classes) for need in needs)
         flowed = network.flow()
@@ -245,9 +254,9 @@ class Bound:
                 most = min(most, max(left[name] - used.get(name, 0), 0) // amount)
         return most
 
-    def _is_allowed(self, need: _Need, example: Candidate, only: Only) -> bool:
+    def _is_allowed(self, need: _Need, number: int, only: Only) -> bool:
         for one in _shared_constraints(need):
-            value = self._fitting.value(one, example)
+            value = self._value(one, need, number)
             if value is None or (one.is_match and one.at in only and only[one.at] not in value):
                 return False
         return True
@@ -259,11 +268,18 @@ def _width(need: _Need, one: _Supply) -> int:
 
 
 def _shared_constraints(need: _Need) -> tuple[Constraint, ...]:
-    """Return constraints that every alternative of a request has."""
-    first = need.rows[0].constraints
+    """Return constraints that every alternative of a request has, about the same attribute of a device."""
+    first = need.rows[0]
     if len(need.rows) == 1:
-        return first
-    return tuple(one for one in first if all(one in row.constraints for row in need.rows[1:]))
+        return first.constraints
+    return tuple(
+        one
+        for one in first.constraints
+        if all(
+            one in row.constraints and row.derived.get(one.attribute) == first.derived.get(one.attribute)
+            for row in need.rows[1:]
+        )
+    )
 
 
 def _product(options: Mapping[tuple[int, int], Sequence[object]]) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from fairlead.plan.claim.candidate import Candidate
 from fairlead.plan.claim.search.capacity import Consumption
 from fairlead.plan.claim.search.fit import Fit, Fitting, Misfit
-from fairlead.plan.claim.search.request import Constraint, Fatal, Wanted
+from fairlead.plan.claim.search.request import Fatal, Wanted
 
 
 class Classes:
@@ -27,16 +27,28 @@ class Classes:
         """By class, rows that it does for; a device whose test fails with an error counts, so that it is met."""
         self.failing: set[int] = set()
         """Rows whose test of some device fails with an error."""
-        constraints = {one.at: one for row in rows for one in row.constraints}
         known: dict[Hashable, int] = {}
         for candidate in fitting.pools.candidates:
             outcomes = tuple(self._outcome(fitting, row, candidate) for row in rows)
-            key = (outcomes, _own(fitting, list(constraints.values()), candidate))
+            doing = [row for row, found in zip(rows, outcomes, strict=True) if found]
+            key = (outcomes, self._values(fitting, doing, candidate), _own(fitting, candidate))
             if key not in known:
                 known[key] = len(self.example)
                 self.example.append(candidate)
                 self.fits.append(frozenset(row.at for row, found in zip(rows, outcomes, strict=True) if found))
             self.of.append(known[key])
+
+    def _values(self, fitting: Fitting, rows: Sequence[Wanted], candidate: Candidate) -> Hashable:
+        """Return what a device has for the constraints of rows that it does for."""
+        found: dict[Hashable, Hashable] = {}
+        for row in rows:
+            for one in row.constraints:
+                try:
+                    found[one.at, row.derived.get(one.attribute)] = fitting.value(one, candidate, row)
+                except Fatal:
+                    self.failing.add(row.at)
+                    return ("error", candidate.at)
+        return frozenset(found.items())
 
     def _outcome(self, fitting: Fitting, row: Wanted, candidate: Candidate) -> Hashable:
         try:
@@ -54,12 +66,11 @@ def outcome(found: Fit | Misfit) -> Hashable:
     return (True, consumed.amounts if consumed is not None else None)
 
 
-def _own(fitting: Fitting, constraints: Sequence[Constraint], candidate: Candidate) -> Hashable:
+def _own(fitting: Fitting, candidate: Candidate) -> Hashable:
     """Return what of a device matters beside whether it does for a row."""
     held = fitting.held_of(candidate)
     name = candidate.id.device
     return (
-        tuple(fitting.value(one, candidate) for one in constraints),
         candidate.is_shared,
         candidate.takes_counters and (candidate.id.driver, candidate.id.pool),
         tuple(sorted(candidate.consumes)),

@@ -71,7 +71,7 @@ def _alone(fitting: Fitting, table: Table, row: Wanted, *, is_brief: bool) -> tu
         message = f"{where} wants {row.count} of {len(judged)} devices, and {len(fits)} fit"
         return "TooFew", f"{message}: {refused}" if refused else f"{message}{_waiting(fitting)}"
     for one in row.constraints:
-        most = _most(fitting, one, {each.device for each in fits})
+        most = _most(fitting, one, row, {each.device for each in fits})
         if most < row.count:
             kind = "one value" if one.is_match else "different values"
             return "TooFew", f"{where} wants {row.count} devices with {kind} of {one.attribute}, and there are {most}"
@@ -88,12 +88,12 @@ def _waiting(fitting: Fitting) -> str:
     return f"; pools that are being updated: {', '.join(names)}" if names else ""
 
 
-def _most(fitting: Fitting, constraint: Constraint, fits: set[object]) -> int:
+def _most(fitting: Fitting, constraint: Constraint, row: Wanted, fits: set[object]) -> int:
     """Return how many of the devices a constraint lets take part together, at most."""
     counts: dict[object, int] = {}
     for candidate in fitting.pools.candidates:
         if candidate.id in fits:
-            for one in fitting.value(constraint, candidate) or ():
+            for one in fitting.value(constraint, candidate, row) or ():
                 counts[one] = counts.get(one, 0) + 1
     if not constraint.is_match:
         return len(counts)

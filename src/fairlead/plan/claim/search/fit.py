@@ -21,7 +21,7 @@ from fairlead.plan.claim.pool import NodePools, Pool
 from fairlead.plan.claim.search.capacity import CapacityError, Consumption, consumption
 from fairlead.plan.claim.search.ledger import Ledger, Placed
 from fairlead.plan.claim.search.request import Constraint, Fatal, Wanted
-from fairlead.plan.claim.selector import DeviceError, Matches, SelectorError
+from fairlead.plan.claim.selector import Derives, DeviceError, Matches, SelectorError
 from fairlead.wire.kubernetes import quantity
 from fairlead.wire.kubernetes.resource.device import DeviceTaint, DeviceToleration
 
@@ -52,19 +52,22 @@ _PLAIN: Final = Fit(None)
 class Fitting:
     """Tests of one search."""
 
-    def __init__(self, pools: NodePools, held: Held, gates: Gates, matches: Matches) -> None:
+    def __init__(self, pools: NodePools, held: Held, gates: Gates, matches: Matches, derives: Derives) -> None:
+        """Take what is asked of devices, and who answers."""
         self.pools, self.gates = pools, gates
         self.ledger = Ledger()
         self._held = held
-        self._matches = matches
+        self._matches, self._derives = matches, derives
         self._known: dict[tuple[int, int], Fit | Misfit] = {}
+        self._computed: dict[tuple[int, str], Value | None] = {}
         self._free: dict[tuple[str, str], tuple[dict[CounterID, int], str]] = {}
         self._grouped: dict[tuple[str, str], dict[tuple[str, str, str], frozenset[str]]] = {}
 
     def afresh(self) -> Fitting:
         """Return tests with an empty ledger, which know what these know already."""
-        other = Fitting(self.pools, self._held, self.gates, self._matches)
+        other = Fitting(self.pools, self._held, self.gates, self._matches, self._derives)
         other._known, other._free, other._grouped = self._known, self._free, self._grouped
+        other._computed = self._computed
         return other
 
     def place(self, wanted: Wanted, candidate: Candidate) -> Misfit | None:
@@ -163,23 +166,23 @@ class Fitting:
     def _take(self, wanted: Wanted, candidate: Candidate, consumed: Consumption | None) -> Misfit | None:
         """Make the tests that the ledger decides, and write what they change."""
         ledger = self.ledger
+        room = () if consumed is None else self._room(candidate, consumed, ledger.shares.get(candidate.at))
+        # For `All` it is told last, since the reference makes an error of a constraint that keeps `All` from a device,
+        # full or not.
+        if isinstance(room, Misfit) and not wanted.is_all:
+            return room
         is_new = candidate.takes_counters and not wanted.admin and not self._is_charged(candidate)
         if is_new and (misfit := self._take_groups(candidate) or self._take_counters(candidate)):
             return misfit
         for one in wanted.constraints:
-            if (misfit := self._constrain(one, candidate)) is not None:
+            if (misfit := self._constrain(one, candidate, wanted)) is not None:
                 return misfit
-        # Last, since the reference makes an error of a constraint that keeps `All` from a device, full or not.
-        amounts: tuple[int, ...] = ()
-        if consumed is not None:
-            room = self._room(candidate, consumed, ledger.shares.get(candidate.at))
-            if isinstance(room, Misfit):
-                return room
-            amounts = room
+        if isinstance(room, Misfit):
+            return room
         if candidate.is_shared:
             if is_new:
                 ledger.put(ledger.charged, candidate.at, True)
-            ledger.put(ledger.shares, candidate.at, amounts)
+            ledger.put(ledger.shares, candidate.at, room)
         else:
             claims = ledger.taken.get(candidate.at, _NO_CLAIMS)
             ledger.put(ledger.taken, candidate.at, claims | {wanted.claim})
@@ -271,12 +274,30 @@ class Fitting:
             self._grouped[name] = found
         return self._grouped[name]
 
-    def value(self, constraint: Constraint, candidate: Candidate) -> Value | None:
-        """Return what a device has for a constraint's attribute."""
-        return value_of(candidate, constraint.attribute, lists=self.gates.list_type_attributes)
+    def value(self, constraint: Constraint, candidate: Candidate, wanted: Wanted) -> Value | None:
+        """Return what a device has for a constraint's attribute, which the row may compute. Raises: Fatal."""
+        expression = wanted.derived.get(constraint.attribute)
+        if expression is None:
+            return value_of(candidate, constraint.attribute, lists=self.gates.list_type_attributes)
+        key = (candidate.at, expression)
+        if key not in self._computed:
+            self._computed[key] = self._compute(constraint.attribute, expression, candidate, wanted)
+        return self._computed[key]
 
-    def _constrain(self, one: Constraint, candidate: Candidate) -> Misfit | None:
-        value = self.value(one, candidate)
+    def _compute(self, name: str, expression: str, candidate: Candidate, wanted: Wanted) -> Value | None:
+        try:
+            found = self._derives(expression, candidate)
+        except (DeviceError, SelectorError) as error:
+            where = f"claim {wanted.owner}, request {wanted.name}: derived attribute {name}"
+            raise Fatal(
+                f"{where} on device {candidate.id}: {error}", "SelectorFailed", brief=f"{where}: {error}"
+            ) from error
+        if found.is_list and not self.gates.list_type_attributes:
+            return Value()  # of a type that is not known while the gate is off
+        return found.value or None
+
+    def _constrain(self, one: Constraint, candidate: Candidate, wanted: Wanted) -> Misfit | None:
+        value = self.value(one, candidate, wanted)
         if value is None:
             return Misfit("constraint", f"it has no attribute {one.attribute}")
         ledger = self.ledger

@@ -24,7 +24,6 @@ class Kinds:
         """Compare every device."""
         self._fitting, self._boards = fitting, boards
         candidates = fitting.pools.candidates
-        constraints = list({one.at: one for row in rows for one in row.constraints}.values())
         self._numbers: dict[Hashable, int] = {}
         self.does: dict[int, tuple[Candidate, ...]] = {}
         """By row, devices that do for it as such; one whose test fails with an error does not."""
@@ -38,7 +37,7 @@ class Kinds:
                 (
                     boards.layout.alike[one.at],
                     tuple([found[one.at] for found in outcomes]),
-                    tuple([fitting.value(each, one) for each in constraints]),
+                    self._values([row for row, found in zip(rows, outcomes, strict=True) if found[one.at]], one),
                     self._held(one) if boards.is_held(one) else None,
                     not one.groups and boards.traits[one.at].boards[0] in boards.used.boards,
                 )
@@ -71,6 +70,13 @@ class Kinds:
         held, name = self._fitting.held_of(candidate), candidate.id.device
         amounts = tuple(sorted(held.capacity[name].items())) if name in held.capacity else None
         return (name in held.devices, name in held.shares, amounts)
+
+    def _values(self, rows: Sequence[Wanted], candidate: Candidate) -> Hashable:
+        """Return what a device has for the constraints of rows that it does for; its own place if that fails."""
+        try:
+            return tuple([self._fitting.value(each, candidate, row) for row in rows for each in row.constraints])
+        except Fatal:
+            return ("error", candidate.at)
 
     def _outcome(self, row: Wanted, candidate: Candidate) -> Hashable:
         try:

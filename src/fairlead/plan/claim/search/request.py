@@ -78,6 +78,8 @@ class Wanted:
     admin: bool | None
     tolerations: tuple[DeviceToleration, ...]
     amounts: Mapping[str, Quantity]
+    derived: Mapping[str, str]
+    """Attributes that are computed for each device, with their expressions: what constraints see under these names."""
     constraints: tuple[Constraint, ...]
 
 
@@ -165,7 +167,7 @@ def _row(
     if one is None or not one.device_class_name:
         raise Fatal(f"{where}: missing device class name (unsupported request type?)", "RequestUnknown")
     admin = one.admin_access if isinstance(one, ExactDeviceRequest) else None
-    if one.derived_attributes:
+    if one.derived_attributes and not gates.derived_attributes:
         raise Fatal(f"{where}: cannot handle request with derived attributes, the feature is disabled", "FeatureOff")
     selectors = tuple(_selectors(where, f"claim {owner}", one.selectors))
     if admin is not None and not gates.admin_access:
@@ -199,6 +201,7 @@ def _row(
         admin=admin,
         tolerations=one.tolerations,
         amounts=one.capacity.requests if one.capacity is not None else _NO_AMOUNTS,
+        derived={each.name: each.expression for each in one.derived_attributes},
         constraints=tuple(each for each, of in constraints if not of or not names.isdisjoint(of)),
     )
 

@@ -189,9 +189,10 @@ class Walk:
         Trying every device that is free would have met it, and what an error ends is not to depend on a bound.
         """
         if self._careful is not None and wanted.at in self._careful[0].failing:
+            mark = self._ledger.checkpoint()
             for candidate in self._candidates[start:]:
-                if self._fitting.free_for(wanted, candidate) is None:
-                    self._fitting.static(wanted, candidate)
+                self._fitting.place(wanted, candidate)
+                self._ledger.rollback(mark)
 
     def _try_device(self, top: _Devices) -> _Signal:
         wanted, classes = top.wanted, self._careful[0] if self._careful else None

@@ -32,9 +32,14 @@ CONFIG_MOST: Final = 32
 SELECTORS_MOST: Final = 32
 ALTERNATIVES_MOST: Final = 8
 DERIVED_MOST: Final = 32
+DERIVED_COST_MOST: Final = 1_000_000
+"""What all derived attributes of a claim may cost together."""
 EXPRESSION_LONGEST: Final = 10 * 1024
 PARAMETERS_LONGEST: Final = 10 * 1024
 TOO_COMPLEX: Final = "too complex, exceeds cost limit"
+_TOO_COMPLEX_TOGETHER: Final = (
+    "too complex, total cost of derived attribute CEL expressions in the claim exceeds cost limit"
+)
 """What a check of an expression returns that would be too slow; the server words it in another way than errors."""
 
 EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
@@ -57,6 +62,8 @@ class Rules:
     gates: Gates = DEFAULTS
     check_derived: Check | None = None
     """For the expressions of derived attributes; None: they are not judged."""
+    derived_cost: Callable[[str], int] | None = None
+    """Returns what one of them may cost, as an API server estimates; None: their sum is not judged."""
 
 
 def names(claim: DeviceClaim) -> Names:
@@ -83,6 +90,17 @@ def problems(claim: DeviceClaim, path: str, rules: Rules) -> Iterator[str]:
     yield from field.each(
         claim.config, f"{path}.config", lambda one, where: _configuration(one, where, known), most=CONFIG_MOST
     )
+    if rules.derived_cost is not None and sum(map(rules.derived_cost, _computed(requests))) > DERIVED_COST_MOST:
+        yield field.forbidden(path, _TOO_COMPLEX_TOGETHER)
+
+
+def _computed(requests: Sequence[DeviceRequest]) -> Iterator[str]:
+    """Yield the expressions of derived attributes that are short enough to be compiled."""
+    for request in requests:
+        for one in (*((request.exactly,) if request.exactly else ()), *request.first_available):
+            for each in one.derived_attributes:
+                if each.expression and name.length(each.expression) <= EXPRESSION_LONGEST:
+                    yield each.expression
 
 
 def _as_is(item: object) -> object:

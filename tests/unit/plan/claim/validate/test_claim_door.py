@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
@@ -129,6 +130,24 @@ def test_derived_expressions_have_a_judge_of_their_own() -> None:
         admit(changes, rules)
     path = "spec.devices.requests[0].exactly.derivedAttributes[0].expression"
     assert problems(caught) == [f'{path}: Invalid value: "1": not 1']
+
+
+def test_derived_expressions_have_a_budget_together() -> None:
+    changes = {
+        "spec.devices.requests.0.exactly.derivedAttributes": [
+            {"name": f"a.b/c{at}", "expression": f"device.driver + '{at}'"} for at in range(2)
+        ],
+        "spec.devices.constraints": [{"matchAttribute": f"a.b/c{at}"} for at in range(2)],
+    }
+    for cost, said in ((500_000, []), (500_001, ["too complex, total cost of derived attribute CEL expressions"])):
+        rules = request.Rules(
+            check_selector=lambda _: None,
+            derived_cost=lambda _, cost=cost: cost,  # type: ignore[misc]
+            gates=gate.Gates(derived_attributes=True),
+        )
+        with pytest.raises(errors.Invalid) if said else contextlib.nullcontext() as caught:
+            admit(changes, rules)
+        assert [words for words in said if words in str(caught and caught.value)] == said
 
 
 def test_reports_on_devices_go_with_their_allocation() -> None:
