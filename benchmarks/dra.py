@@ -1,6 +1,7 @@
 """The allocator of claims alone, beside the reference's: one node, from its pools to the status of its claims.
 
-Selectors cost nothing here, so that the search is measured and not CEL, which has rows of its own.
+Selectors cost nothing in most rows, so that the search is measured; rows that say CEL evaluate what classes and claims
+really say. The scored mode has rows of its own, and no peer: the reference takes the first answer.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import drareference, frame
-from fairlead.plan.claim import allocate, default, held, pool
+from fairlead.plan.claim import allocate, default, expression, held, pool
 from fairlead.plan.claim.candidate import Candidate
 from fairlead.plan.claim.gate import DEFAULTS
+from fairlead.plan.claim.search.preference import Preferences
 from fairlead.wire.kubernetes.resource import dialect
+from fairlead.wire.kubernetes.resource.device import NUMA_NODE, PCIE_ROOT
 
 DRIVER = "gpu.example.com"
 NODE = {"metadata": {"name": "node-1"}}
@@ -33,10 +36,14 @@ class Case:
     claims: list[Document]
     bar_us: float | None
     """None: no slower than the reference in the same run."""
-    peer_us: float
+    peer_us: float = 0
     """What the reference took where the facts were measured; it stands where it cannot be built."""
     runs: int = 30
     peer_runs: int = 1
+    selector: str = "true"
+    """Of the class; `true` costs nothing here."""
+    preferences: Preferences | None = None
+    """Of the scored mode, which has no peer."""
 
 
 def cases() -> Iterator[Case]:
@@ -56,6 +63,8 @@ def cases() -> Iterator[Case]:
         runs=300,
         peer_runs=300,
     )
+    yield from _with_cel(profile)
+    yield from _scored(profile)
     yield Case(name="21 of 20", slices=gpus(20), claims=[claim(request(count=21))], bar_us=10_000, peer_us=3.0e6)
     yield Case(name="12 + 12 of 20", slices=gpus(20), claims=[claim(*pair)], bar_us=10_000, peer_us=20e6)
     yield Case(
@@ -66,6 +75,52 @@ def cases() -> Iterator[Case]:
         peer_us=0.3e6,
     )
     yield Case(name="27 of 26", slices=gpus(26), claims=[claim(request(count=27))], bar_us=10_000, peer_us=8.8e6)
+
+
+def _with_cel(profile: Document) -> Iterator[Case]:
+    typed = f'device.driver == "{DRIVER}" && device.attributes["{DRIVER}"].attribute1 == "same"'
+    claims = [claim(request())]
+    yield Case(
+        name="1 of 8 GPUs, CEL",
+        slices=gpus(8),
+        claims=claims,
+        bar_us=50,
+        peer_us=25,
+        runs=2000,
+        peer_runs=2000,
+        selector=typed,
+    )
+    yield Case(
+        name="7 x 1g.10gb of 152 partitions, CEL",
+        slices=partitions(),
+        claims=[claim(request(count=7, **profile))],
+        bar_us=None,
+        peer_us=394,
+        runs=300,
+        peer_runs=300,
+        selector=f'device.driver == "{DRIVER}" && "profile" in device.attributes["{DRIVER}"]',
+    )
+
+
+def _scored(profile: Document) -> Iterator[Case]:
+    same = [{"matchAttribute": NUMA_NODE}]
+    asked = (
+        ("1 of 8 GPUs", gpus(8), claim(request()), 500),
+        ("4 of 8 GPUs by attribute", gpus(8), claim(request(count=4), constraints=same), 2_000),
+        ("7 x 1g.10gb of 152 partitions", partitions(), claim(request(count=7, **profile)), 20_000),
+    )
+    for preferences, mode in ((None, "first"), (Preferences(), "scored")):
+        for name, slices, one, bar_us in asked:
+            yield Case(
+                name=f"{name}, {mode}",
+                slices=slices,
+                claims=[one],
+                bar_us=bar_us,
+                runs=200,
+                selector=f'device.driver == "{DRIVER}"',
+                preferences=preferences,
+                peer_runs=0,
+            )
 
 
 def request(name: str = "gpu", **fields: Any) -> Document:
@@ -86,7 +141,9 @@ def gpus(count: int, numa: int = 2) -> list[Document]:
             "attributes": {
                 "uuid": {"string": f"GPU-{at:04}"},
                 "numa": {"int": at % numa},
-                **{f"attribute{key}": {"string": "same"} for key in range(7)},
+                NUMA_NODE: {"int": at // 4},
+                PCIE_ROOT: {"string": f"pci0000:{at // 2:02x}"},
+                **{f"attribute{key}": {"string": "same"} for key in range(5)},
             },
         }
         for at in range(count)
@@ -139,15 +196,16 @@ def _selects(profile: str) -> str:
     return f'device.attributes["{DRIVER}"].profile == "{profile}"'
 
 
-def _matches(expression: str, one: Candidate) -> bool:
-    return expression == "true" or one.device.attributes["profile"].string == expression.split('"')[3]
+def _matches(text: str, one: Candidate) -> bool:
+    return text == "true" or one.device.attributes["profile"].string == text.split('"')[3]
 
 
 def _read(kind: str, document: Document) -> Any:
     return dialect.read({"apiVersion": dialect.V1, "kind": kind, **document}).item
 
 
-_CLASS: Document = {"metadata": {"name": "any"}, "spec": {"selectors": [{"cel": {"expression": "true"}}]}}
+def _class(case: Case) -> Document:
+    return {"metadata": {"name": "any"}, "spec": {"selectors": [{"cel": {"expression": case.selector}}]}}
 
 
 def ours_us(case: Case) -> float:
@@ -156,7 +214,13 @@ def ours_us(case: Case) -> float:
     slices = [_read("ResourceSlice", one) for one in case.slices]
     pools = pool.Pools(slices, DEFAULTS).on(pool.Site(name="node-1", labels={}))
     answer = functools.partial(
-        allocate.allocate, claims, {"any": _read("DeviceClass", _CLASS)}, pools, held.NOTHING, matches=_matches
+        allocate.allocate,
+        claims,
+        {"any": _read("DeviceClass", _class(case))},
+        pools,
+        held.NOTHING,
+        matches=_matches if case.selector == "true" else expression.matcher(),
+        preferences=case.preferences,
     )
     times = []
     for _ in range(case.runs):
@@ -168,12 +232,12 @@ def ours_us(case: Case) -> float:
 
 def peer_us(case: Case) -> float | None:
     """Return the mean of the reference's time in this run; None: it cannot be built here."""
-    program = drareference.build()
+    program = drareference.build() if case.peer_runs else None
     if program is None:
         return None
     world = {
         "slices": case.slices,
-        "classes": [_CLASS],
+        "classes": [_class(case)],
         "claims": case.claims,
         "node": NODE,
         "held": [],
@@ -186,6 +250,9 @@ def peer_us(case: Case) -> float | None:
 def dra_rows() -> Iterator[frame.Row]:
     """Yield the search's rows."""
     for case in cases():
+        if not case.peer_runs:
+            yield frame.Row(name=f"claims: {case.name}", ours=ours_us(case), unit="us", bar=case.bar_us)
+            continue
         seen = peer_us(case)
         peer = case.peer_us if seen is None else seen
         yield frame.Row(

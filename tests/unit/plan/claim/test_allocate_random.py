@@ -18,6 +18,7 @@ from fairlead.plan.claim.held import Held
 from fairlead.plan.claim.refusal import Allocation, Refusal
 from fairlead.plan.claim.search import request
 from fairlead.plan.claim.search.fit import Fitting
+from fairlead.plan.claim.search.preference import Preferences
 from fairlead.plan.claim.search.request import Fatal
 from fairlead.wire.kubernetes.resource.resourceclaim import DeviceRequestAllocationResult
 from tests.unit.plan.claim import bruteforce, randomworld
@@ -47,7 +48,10 @@ class Given:
 
 def given(seed: int, *, hard: bool = False) -> Given:
     document = randomworld.make(random.Random(seed), lists=seed % 3 == 0, hard=hard)
-    gates = dataclasses.replace(DEFAULTS, list_type_attributes=document["lists"])
+    return of_document(document, dataclasses.replace(DEFAULTS, list_type_attributes=document["lists"]))
+
+
+def of_document(document: dict[str, Any], gates: Gates) -> Given:
     slices = [world.read("ResourceSlice", one) for one in document["slices"]]
     having = held.NOTHING
     for number, one in enumerate(document["held"]):
@@ -191,7 +195,7 @@ class Books:
             assert 0 <= self.count[gpu] <= 7
 
 
-def churn(count: int, seed: int) -> int:
+def churn(count: int, seed: int, preferences: Preferences | None = None) -> int:
     """Allocate and deallocate at random; returns how many allocations were made."""
     dice = random.Random(seed)
     pools = pool.Pools(cluster(), DEFAULTS).on(world.SITE)
@@ -213,7 +217,13 @@ def churn(count: int, seed: int) -> int:
             having = having.minus(name, live.pop(name))
             continue
         found = allocate.allocate(
-            [dice.choice(kinds)], classes, pools, having, matches=matches, share_ids=lambda: f"share-{next(ids)}"
+            [dice.choice(kinds)],
+            classes,
+            pools,
+            having,
+            matches=matches,
+            preferences=preferences,
+            share_ids=lambda: f"share-{next(ids)}",
         )
         if isinstance(found, Allocation):
             made += 1
@@ -228,6 +238,10 @@ def churn(count: int, seed: int) -> int:
 
 def test_nothing_is_given_twice_over_many_steps() -> None:
     assert churn(100_000, 1) > 20_000
+
+
+def test_nothing_is_given_twice_where_the_best_is_chosen() -> None:
+    assert churn(4_000, 3, Preferences()) > 800
 
 
 @pytest.mark.slow

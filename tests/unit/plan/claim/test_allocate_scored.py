@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import random
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -11,13 +12,14 @@ from typing import Any
 import pytest
 
 from fairlead.plan.claim import allocate, held
+from fairlead.plan.claim.gate import DEFAULTS as GATES
 from fairlead.plan.claim.refusal import Allocation, Refusal
 from fairlead.plan.claim.search.preference import POOL, Preferences, Together
 from fairlead.wire.kubernetes.resource.device import NUMA_NODE, PCI_BUS_ID, PCIE_ROOT
 from fairlead.wire.kubernetes.resource.resourceclaim import DeviceRequestAllocationResult
-from tests.unit.plan.claim import bruteforce
+from tests.unit.plan.claim import bruteforce, wideworld
 from tests.unit.plan.claim import claimworld as world
-from tests.unit.plan.claim.test_allocate_random import Given, as_given, given
+from tests.unit.plan.claim.test_allocate_random import Given, as_given, given, of_document
 
 X, Y = "a.example.com/x", "a.example.com/y"
 TABLE = Preferences(
@@ -207,6 +209,25 @@ def test_no_budget_makes_the_scored_mode_refuse_or_choose_worse() -> None:
             if isinstance(found, Allocation) and isinstance(again, Allocation):
                 assert found.steps <= allocate.BUDGET
                 assert names(found) == names(again)
+
+
+def test_both_modes_allocate_the_same_worlds_whatever_selectors_do() -> None:
+    allocated = 0
+    for seed in range(600):
+        document = wideworld.make(random.Random(seed), lists=seed % 3 == 0, hard=True, derived=seed % 2 == 0)
+        gates = dataclasses.replace(
+            GATES,
+            list_type_attributes=document["lists"],
+            derived_attributes=document["derived"],
+            device_compatibility_groups=document["groups"],
+        )
+        one = of_document(document, gates)
+        first, found = one.answer(), scored(one, DEFAULTS)
+        assert type(found) is type(first), seed
+        if isinstance(first, Refusal) and isinstance(found, Refusal):
+            assert (found.reason, found.message, found.is_fatal) == (first.reason, first.message, first.is_fatal)
+        allocated += isinstance(found, Allocation)
+    assert allocated > 60
 
 
 def names(found: Allocation) -> list[list[str]]:

@@ -38,6 +38,15 @@ class _Ranked(NamedTuple):
     at: int
 
 
+class _Before(NamedTuple):
+    """What is placed at one place of the search."""
+
+    traits: list[Trait]
+    now: Tally
+    lost: int
+    """What speaks against it for the partitions that it makes impossible."""
+
+
 @dataclass(slots=True)
 class _Node:
     """One place of the search: a row that lacks some devices."""
@@ -131,9 +140,10 @@ class Best:
         self._stack.append(_Node(at, lacks, mark, ranked, 0, excluded))
 
     def _rank(self, row: Wanted, excluded: set[int], *, is_last: bool) -> Iterator[_Ranked]:
-        """Yield the devices that fit; those of a kind are tried once."""
+        """Yield the devices that fit and may lead to a better answer; those of a kind are tried once."""
         traits = self._traits()
         now = preference.tally(self._preferences, traits, self._boards.used)
+        before = _Before(traits, now, preference.of_lost(self._preferences, self._boards.lost(now.boards)))
         kind_of = self._kinds.now(now.boards)
         known: dict[Hashable, tuple[int, int, int] | None] = {}
         for candidate in self._kinds.does[row.at]:
@@ -141,27 +151,28 @@ class Best:
                 continue
             kind = kind_of(candidate)
             if kind not in known:
-                self._step()
-                known[kind] = self._try(row, candidate, now, traits, is_last=is_last)
+                known[kind] = self._try(row, candidate, before, is_last=is_last)
             found = known[kind]
             if found is not None:
                 yield _Ranked(*found, candidate.at)
 
-    def _try(
-        self, row: Wanted, candidate: Candidate, now: Tally, traits: list[Trait], *, is_last: bool
-    ) -> tuple[int, int, int] | None:
-        """Return what speaks against the answer with one more device; None: it does not fit."""
+    def _try(self, row: Wanted, candidate: Candidate, before: _Before, *, is_last: bool) -> tuple[int, int, int] | None:
+        """Return what speaks against the answer with one more device; None: it does not fit, or makes none better."""
         ledger, trait = self._fitting.ledger, self._boards.traits[candidate.at]
+        own = () if row.admin else (trait,)
+        bound = before.now.total + sum(
+            preference.more(self._preferences, before.now, one, self._boards.used) for one in own
+        )
+        if bound + before.lost >= self.penalty:
+            return None  # before it is placed, which costs more
+        self._step()
         mark = ledger.checkpoint()
         if self._fitting.place(row, candidate) is not None:
             return None
-        bound, boards, every = now.total, now.boards, traits
-        if not row.admin:
-            bound += preference.more(self._preferences, now, trait, self._boards.used)
-            boards, every = boards.union(trait.boards), [*traits, trait]
+        boards = before.now.boards.union(*(one.boards for one in own))
         bound += preference.of_lost(self._preferences, self._boards.lost(boards))
         ledger.rollback(mark)
-        penalty = bound + preference.strays(self._preferences, every)
+        penalty = bound + preference.strays(self._preferences, [*before.traits, *own])
         return (penalty if is_last else bound, penalty, candidate.at)
 
     def _traits(self) -> list[Trait]:
