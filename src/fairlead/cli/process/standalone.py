@@ -24,6 +24,7 @@ from fairlead.backoff import Backoff
 from fairlead.cli.process import gpumetrics, owner, tenancies
 from fairlead.cli.process.listen import ledgers, machinepage
 from fairlead.control import manager
+from fairlead.control.claim import devicetaint, resourceclaim
 from fairlead.control.node import podgc
 from fairlead.control.scheduler import controller
 from fairlead.engine import machine as engines
@@ -114,6 +115,8 @@ async def run_service(
             controllers = (
                 controller.Scheduler(store, evicting, config.control, groups=(podgroup.PodGroup,), date=None),
                 podgc.PodGC(store, config.control, node=node),
+                resourceclaim.ResourceClaims(store),
+                devicetaint.DeviceTaints(store, evicting),
                 kept.controller,
             )
             tasks.create_task(manager.run_controllers(store, controllers), name="controllers")

@@ -403,8 +403,12 @@ class Kubelet:
             fresh = await self._store.get(core.Pod, pod.metadata.name, pod.metadata.namespace)
             if fresh.metadata.uid == pod.metadata.uid:
                 seen = self._pods.get(pod.metadata.uid)
-                # The one part of the status that others write: a stop may have been asked for since `pod` was read.
-                told = msgspec.structs.replace(status, stop_request=fresh.status.stop_request)
+                # What others write of the status, maybe since `pod` was read: a stop, and the claims of templates.
+                told = msgspec.structs.replace(
+                    status,
+                    stop_request=fresh.status.stop_request,
+                    resource_claim_statuses=fresh.status.resource_claim_statuses,
+                )
                 self._take_over(seen, await self._store.update_status(msgspec.structs.replace(fresh, status=told)))
 
     def _take_over(self, seen: core.Pod | None, written: core.Pod) -> None:

@@ -157,7 +157,12 @@ def stopped(pod: core.Pod, grace_s: int | None) -> core.PodStatus:
     Of two requests the later counts; one that names no grace leaves the earlier one's.
     """
     if not pod.spec.node_name:
-        return core.PodStatus(phase="Failed", reason="Stopped", message="stopped before any node took it")
+        return core.PodStatus(
+            phase="Failed",
+            reason="Stopped",
+            message="stopped before any node took it",
+            resource_claim_statuses=pod.status.resource_claim_statuses,
+        )
     before = pod.status.stop_request
     if grace_s is None and before is not None:
         grace_s = before.grace_period_seconds
