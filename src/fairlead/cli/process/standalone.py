@@ -115,7 +115,7 @@ async def run_service(
             controllers = (
                 controller.Scheduler(store, evicting, config.control, groups=(podgroup.PodGroup,), date=None),
                 podgc.PodGC(store, config.control, node=node),
-                resourceclaim.ResourceClaims(store),
+                resourceclaim.ResourceClaims(store, user_devices=config.api.user_gpus),
                 devicetaint.DeviceTaints(store, evicting),
                 kept.controller,
             )

@@ -8,17 +8,19 @@ Source: kubernetes 1.37 pkg/controller/resourceclaim/controller.go (behaviour).
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
 from fairlead.model.step import TraceStep
-from fairlead.plan.claim import lifecycle
+from fairlead.plan.claim import claimquota, lifecycle
 from fairlead.plan.claim.validate import door, request
+from fairlead.plan.pod import userrule
 from fairlead.store import retry, tracerecorder
-from fairlead.store.port import Change, ChangeKind, Store
+from fairlead.store.port import AdmittingStore, Change, ChangeKind, Reader
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.resource.resourceclaim import (
     ResourceClaim,
@@ -39,9 +41,9 @@ class ResourceClaims:
 
     name = "resourceclaim"
 
-    def __init__(self, store: Store) -> None:
-        """Take where objects are."""
-        self._store = store
+    def __init__(self, store: AdmittingStore, *, user_devices: int = 0) -> None:
+        """Take where objects are. Args: user_devices: of a class for one user of the machine at once; 0: any."""
+        self._store, self._user_devices = store, user_devices
         self._pods: dict[str, core.Pod] = {}
         """By uid: pods that claim."""
         self._users: dict[tuple[str, str], dict[str, None]] = {}
@@ -142,7 +144,7 @@ class ResourceClaims:
                 return known.metadata.name
         try:
             return await self._make(pod, reference)
-        except (errors.NotFound, errors.Invalid) as error:
+        except (errors.NotFound, errors.Invalid, errors.Denied) as error:
             await self._tell(pod, f"claim {reference.name}: {error.message}")
             return ""
 
@@ -156,7 +158,7 @@ class ResourceClaims:
             admitted = door.admit_claim(wanted, _RULES, namespace_labels=labels).item
             name = admitted.metadata.name
             try:
-                await self._store.create(admitted)
+                await self._store.create_checked(admitted, functools.partial(self._check_quota, admitted))
             except errors.Conflict:
                 there = await self._find(name, pod)
                 if there is None or not lifecycle.is_for(there, pod, reference.name):
@@ -166,14 +168,20 @@ class ResourceClaims:
         message = f'no name is free for claim {reference.name} of pod "{pod.metadata.name}"'
         raise errors.Conflict(message, reason="AlreadyExists", hint="it is tried again")
 
+    def _check_quota(self, claim: ResourceClaim, seen: Reader) -> None:
+        namespace = claim.metadata.namespace
+        limit = self._user_devices if userrule.uid_of(namespace) is not None else 0
+        present, quotas = seen.list(ResourceClaim, namespace), seen.list(core.ResourceQuota, namespace)
+        claimquota.check(claim, quotas, present, most_devices=limit)
+
     async def _find(self, name: str, pod: core.Pod) -> ResourceClaim | None:
         with contextlib.suppress(errors.NotFound):
             return await self._store.get(ResourceClaim, name, pod.metadata.namespace)
         return None
 
-    async def _labels(self, namespace: str) -> dict[str, str]:
+    async def _labels(self, namespace: str) -> Mapping[str, str]:
         with contextlib.suppress(errors.NotFound):
-            return dict((await self._store.get(core.Namespace, namespace)).metadata.labels)
+            return lifecycle.admin_labels((await self._store.get(core.Namespace, namespace)).metadata.labels)
         return {}
 
     async def _reserve(self, pod: core.Pod, name: str) -> None:

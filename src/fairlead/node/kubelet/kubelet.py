@@ -49,6 +49,8 @@ _UNWELL: Final = frozenset({"GPUNotVerified", "DeviceUnhealthy", "LedgerNotOpen"
 """Reasons of a plugin of ours that end by themselves: a device still to be verified, a disk that is slow."""
 _ORPHAN_WAIT_S: Final = 0.2
 _NAME_TAKEN_S: Final = 10.0
+_NOT_ADMITTED: Final = "UnexpectedAdmissionError"
+CLAIMS_NOT_PREPARED: Final = "ClaimsNotPrepared"
 
 
 class Kubelet:
@@ -312,6 +314,9 @@ class Kubelet:
         async def record(container: str, choice: Choice) -> None:
             self._runtime.note_choice(pod, container, choice)
 
+        if pod.spec.resource_claims:
+            await self._reject(pod, _unprepared(pod), reason=CLAIMS_NOT_PREPARED)
+            return False
         try:
             await self._devices.allocate(pod, record)
         except errors.FairleadError as error:
@@ -350,15 +355,13 @@ class Kubelet:
         """Return whether pods that are no longer in the store still hold devices."""
         return bool(self._devices.holders() - self._pods.keys())
 
-    async def _reject(self, pod: core.Pod, error: errors.FairleadError) -> None:
+    async def _reject(self, pod: core.Pod, error: errors.FairleadError, *, reason: str = _NOT_ADMITTED) -> None:
         text = errors.sentence(error)
-        await self._runtime.record(
-            pod, "kubelet", "UnexpectedAdmissionError", text, is_warning=True, facts={"cause": error.reason}
-        )
+        await self._runtime.record(pod, "kubelet", reason, text, is_warning=True, facts={"cause": error.reason})
         # While a process runs, its devices are freed when the failed pod is looked at again; otherwise right here.
         if all(state.phase is ContainerPhase.EXITED for state in self._containers.of(pod.metadata.uid)):
             await self._release(pod)
-        status = podsync.fail(pod, "UnexpectedAdmissionError", text)
+        status = podsync.fail(pod, reason, text)
         await self._write(pod, status)
 
     async def _release(self, pod: core.Pod) -> None:
@@ -512,6 +515,13 @@ def _requested(pod: core.Pod) -> set[str]:
     """Return the resources of devices that a pod asks for."""
     every = (*pod.spec.init_containers, *pod.spec.containers)
     return {name for item in every for name, _ in device_requests(item)}
+
+
+def _unprepared(pod: core.Pod) -> errors.Unavailable:
+    """Return why a pod with claims is refused: its containers would start without the devices that they claim."""
+    names = ", ".join(one.name for one in pod.spec.resource_claims)
+    message = f"the devices of claim {names} cannot be prepared: no DRA driver is registered with this kubelet"
+    return errors.Unavailable(message, reason=CLAIMS_NOT_PREPARED, hint="ask for GPUs by number: `fairlead run -g 1`")
 
 
 def _container(pod: core.Pod, name: str) -> core.Container:

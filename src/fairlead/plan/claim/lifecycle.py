@@ -14,8 +14,10 @@ from typing import Final
 
 import msgspec
 
+from fairlead.plan.pod import tenantrule
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.resource.resourceclaim import (
+    ADMIN_ACCESS,
     FINALIZER,
     POD_CLAIM_NAME,
     ResourceClaim,
@@ -30,6 +32,14 @@ _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX: Final = 5
 _LONGEST: Final = 63 - _SUFFIX - 1
 """Characters of a claim's name before its last dash."""
+
+
+def admin_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the labels of a namespace as they count for admin access on one machine.
+
+    Nobody labels namespaces there: what is no tenant's is the administrator's, who may see every device.
+    """
+    return labels if tenantrule.TENANCY in labels else {ADMIN_ACCESS: "true", **labels}
 
 
 def is_done(pod: core.Pod) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead import errors
-from fairlead.plan.pod import affinity, machine, port, secret, volume
+from fairlead.plan.pod import affinity, machine, port, resourceclaim, secret, volume
 from fairlead.wire.kubernetes import core, meta, names, quantity
 from fairlead.wire.oci import imageref
 
@@ -81,7 +81,7 @@ def admit(pod: core.Pod) -> core.Pod:
 def _on_one_machine(spec: core.PodSpec) -> core.PodSpec:
     """Leave out the rules that distinguish nodes and that a cluster's scheduler refuses; callers warn of them."""
     wanted = spec.affinity and msgspec.structs.replace(spec.affinity, pod_affinity=None, pod_anti_affinity=None)
-    left_out: dict[str, Any] = {"topology_spread_constraints": (), "resource_claims": (), "resources": None}
+    left_out: dict[str, Any] = {"topology_spread_constraints": (), "resources": None}
     return msgspec.structs.replace(spec, affinity=wanted, **left_out)
 
 
@@ -160,6 +160,7 @@ def _spec(spec: core.PodSpec) -> Iterator[str]:
         if item.restart_policy:
             yield f'{path}.restartPolicy: Unsupported value: "{item.restart_policy}": sidecars are not offered here'
     yield from port.problems(containers_by_path(spec))
+    yield from resourceclaim.problems(spec, containers_by_path(spec))
     yield from affinity.problems(spec)
 
 
@@ -295,7 +296,7 @@ def _defaulted(item: core.Container) -> core.Container:
     # IfNotPresent also for :latest: a machine without a registry must run what was built on it.
     policy = item.image_pull_policy or "IfNotPresent"
     requests = {**item.resources.limits, **item.resources.requests}
-    resources = msgspec.structs.replace(item.resources, requests=requests, claims=())
+    resources = msgspec.structs.replace(item.resources, requests=requests)
     return msgspec.structs.replace(item, resources=resources, image_pull_policy=policy)
 
 

@@ -1,4 +1,4 @@
-"""Takes a Kubernetes manifest to the store: its Pods, with the PersistentVolumeClaims and PriorityClasses beside."""
+"""Takes a Kubernetes manifest to the store: its Pods, with what they need beside: volumes, priorities, claims."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from fairlead import errors
 from fairlead.plan.pod import admission, priority, volume
 from fairlead.serve.admission import budget, request
 from fairlead.serve.admission.context import Context
-from fairlead.serve.backend import idempotency
+from fairlead.serve.backend import deviceclaims, idempotency
+from fairlead.serve.backend.deviceclaims import DeviceObject
 from fairlead.serve.backend.port import ManifestLifecycle, require
 from fairlead.store.port import Selector
-from fairlead.wire.kubernetes import core, manifest, meta
+from fairlead.wire.kubernetes import core, manifest
 from fairlead.wire.kubernetes.coordination import PriorityClass
 
+Beside = core.PersistentVolumeClaim | PriorityClass | DeviceObject
 _MANAGER: Final = "fairlead-api"
 _MOST: Final = 500
 """Objects of one manifest: each is stored on its own, and quotas are counted each time."""
@@ -27,7 +29,7 @@ class Asked:
 
     pods: tuple[tuple[core.Pod, Mapping[str, Any]], ...]
     """In their order, each as it was written too."""
-    beside: tuple[core.PersistentVolumeClaim | PriorityClass, ...]
+    beside: tuple[Beside, ...]
     """Made before the Pods."""
     namespace: str
     """Of what names none."""
@@ -42,7 +44,7 @@ def parse(context: Context, body: bytes) -> tuple[manifest.Manifest, ...]:
             field of the wrong type, a name that is ours.
     """
     require(context.backend.manifests)
-    wanted = manifest.parse(body, kinds=(core.Pod, core.PersistentVolumeClaim, PriorityClass))
+    wanted = manifest.parse(body, kinds=(core.Pod, core.PersistentVolumeClaim, PriorityClass, *deviceclaims.KINDS))
     if len(wanted) > _MOST:
         message = f"the manifest holds {len(wanted)} objects, at most {_MOST} are taken at once; nothing was made"
         raise errors.Invalid(message, reason="ManifestTooLong", hint="send it in parts")
@@ -63,24 +65,27 @@ def complete(context: Context, wanted: tuple[manifest.Manifest, ...], *, namespa
         for found in wanted
         if isinstance(found.item, core.Pod)
     )
-    beside = tuple(found.item for found in wanted if isinstance(found.item, core.PersistentVolumeClaim | PriorityClass))
+    beside = tuple(found.item for found in wanted if isinstance(found.item, Beside))
     return Asked(pods=pods, beside=beside, namespace=namespace or "default", warnings=warnings)
 
 
-async def judge(context: Context, asked: Asked) -> tuple[core.Pod, ...]:
-    """Return the Pods as they would be stored, each if it were the only one. Raises: as `store`."""
-    for item in asked.beside:
-        await _judge_beside(context, item, asked.namespace)
+async def judge(context: Context, asked: Asked) -> tuple[tuple[core.Pod, ...], tuple[str, ...]]:
+    """Return the Pods as they would be stored, each if it were the only one, and what would be left out beside them.
+
+    Raises: as `store` and `make_beside`.
+    """
+    said = [text for item in asked.beside for text in await _judge_beside(context, item, asked.namespace)]
     claims = [item.metadata.name for item in asked.beside if isinstance(item, core.PersistentVolumeClaim)]
     for where in dict.fromkeys(pod.metadata.namespace for pod, _ in asked.pods):
         await budget.check(context, where)
     places = context.backend.places
     each = [places.new(pod.metadata.namespace).submission(pod, document) for pod, document in asked.pods]
-    return await _lifecycle(context).judge(each, claims=claims)
+    return await _lifecycle(context).judge(each, claims=claims), tuple(said)
 
 
-async def make_beside(context: Context, asked: Asked) -> None:
-    """Make what a manifest has beside its Pods; a claim that is there stays as it is."""
+async def make_beside(context: Context, asked: Asked) -> tuple[str, ...]:
+    """Make what a manifest has beside its Pods; a volume that is there stays as it is. Returns what is left out."""
+    said = list[str]()
     for item in asked.beside:
         if isinstance(item, PriorityClass):
             priority.check(item)
@@ -88,7 +93,11 @@ async def make_beside(context: Context, asked: Asked) -> None:
             continue
         about = item.metadata
         place = context.backend.places.new(about.namespace or asked.namespace)
-        await context.backend.volumes.create(about.name, place, labels=about.labels, size="")
+        if isinstance(item, core.PersistentVolumeClaim):
+            await context.backend.volumes.create(about.name, place, labels=about.labels, size="")
+        else:
+            said += await require(context.backend.claims).keep(item, place)
+    return tuple(said)
 
 
 async def store(
@@ -104,8 +113,8 @@ def _lifecycle(context: Context) -> ManifestLifecycle:
     return require(context.backend.manifests)
 
 
-async def _judge_beside(context: Context, item: meta.Object, namespace: str) -> None:
-    """Refuse what a manifest has beside its Pods as `make_beside` would, where the caller may not make it."""
+async def _judge_beside(context: Context, item: Beside, namespace: str) -> tuple[str, ...]:
+    """Refuse what a manifest has beside its Pods as `make_beside` would; returns what would be left out."""
     if isinstance(item, core.PersistentVolumeClaim):
         volume.check_name(item.metadata.name)
         where = item.metadata.namespace or namespace
@@ -113,3 +122,7 @@ async def _judge_beside(context: Context, item: meta.Object, namespace: str) -> 
     elif isinstance(item, PriorityClass):
         priority.check(item)
         context.refuse_writing(PriorityClass)
+    else:
+        place = context.backend.places.new(item.metadata.namespace or namespace)
+        return await require(context.backend.claims).judge(item, place)
+    return ()

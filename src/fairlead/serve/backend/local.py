@@ -21,7 +21,7 @@ from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.lease.row import State
 from fairlead.plan.metering.price import Pricing
 from fairlead.plan.pod import machine, podstate
-from fairlead.serve.backend import hardware, place, port, vgpus, volumes
+from fairlead.serve.backend import deviceclaims, hardware, place, port, vgpus, volumes
 from fairlead.serve.backend.containers import devicechange, enginepods, lifecycle, podaccess
 from fairlead.serve.backend.faults import LocalFaults
 from fairlead.serve.backend.tenancy import localsecrets
@@ -120,6 +120,7 @@ def backend(
         tenancies=_NO_TENANCIES,
         metering=leases.StoreMetering(store=store, pricing=Pricing()),
         requests=living.requests,
+        claims=deviceclaims.LocalDeviceClaims(store=store),
     )
 
 

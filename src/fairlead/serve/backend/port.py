@@ -20,6 +20,7 @@ from fairlead.plan.lease.row import Row
 from fairlead.plan.tenancy import secret
 from fairlead.plan.tenancy.matrix import Matrix
 from fairlead.serve.backend import hardware, idempotency
+from fairlead.serve.backend.deviceclaims import DeviceObject
 from fairlead.serve.backend.deviceview import DeviceChanged
 from fairlead.serve.backend.faults import FaultInjection
 from fairlead.serve.backend.place import Place, Places, Submission
@@ -223,6 +224,21 @@ class PodAccess(Protocol):
         ...
 
 
+class DeviceClaims(Protocol):
+    """Claims of devices, and what they refer to, as manifests have them."""
+
+    async def judge(self, item: DeviceObject, place: Place) -> tuple[str, ...]:
+        """Return what would be left out of an object, and store nothing. Raises: as `keep`."""
+        ...
+
+    async def keep(self, item: DeviceObject, place: Place) -> tuple[str, ...]:
+        """Store an object, or change the one of its name; returns what is left out, since its feature is off.
+
+        Raises: Invalid, in an API server's words; Denied: it is not the caller's to make, or a quota.
+        """
+        ...
+
+
 class TenancyTrial(Protocol):
     """Tenancies kept here, whose networks can be tried."""
 
@@ -299,6 +315,11 @@ NO_LEDGER: Final = Absent(
 )
 
 
+NO_CLAIMS: Final = Absent(
+    message="claims of devices are not made here",
+    reason="NotOnCluster",
+    hint="`kubectl apply -f FILE` makes them; pods that name them can be run from here",
+)
 NO_CREDENTIALS: Final = Absent(
     message="no registry credentials are kept here",
     reason="NoTenancies",
@@ -332,4 +353,5 @@ class Backend:
     metering: Metering
     credentials: RegistryCredentials | Absent = NO_CREDENTIALS
     ledger: Ledger | Absent = NO_LEDGER
+    claims: DeviceClaims | Absent = NO_CLAIMS
     requests: idempotency.Requests

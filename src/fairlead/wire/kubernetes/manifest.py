@@ -33,6 +33,8 @@ _DEEPEST: Final = yamlfile.DEEPEST
 
 KNOWN: Final[tuple[type[meta.Object], ...]] = (core.Pod, core.Namespace, core.Node, core.Event)
 
+_WHOLE: Final = "fairlead.wire.kubernetes.resource."
+"""Modules whose classes have every field that Kubernetes has."""
 _STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]|(\[\.\.\.\])")
 _WORDS: Final = {
     "str": "a string",
@@ -326,11 +328,12 @@ def _ignored(value: Any, known: msgspec.inspect.Type, path: str) -> Iterator[tup
 
 def _ignored_fields(value: dict[str, Any], struct: type, path: str) -> Iterator[tuple[str, str | None]]:
     fields = _fields(struct)
+    is_whole = struct.__module__.startswith(_WHOLE)
     for key, child in value.items():
         if key in fields and key not in unread.refused_only(struct.__name__):
             yield from _ignored(child, fields[key], _below(path, key))
         elif path or key not in {"apiVersion", "kind"}:
-            yield _below(path, key), unread.problem(struct.__name__, key, fields)
+            yield _below(path, key), unread.problem(struct.__name__, key, fields, is_whole=is_whole)
 
 
 def _kind_of(value: object) -> str:

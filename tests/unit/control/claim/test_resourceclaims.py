@@ -18,7 +18,7 @@ from fairlead.wire.kubernetes.resource.resourceclaim import (
     ResourceClaimConsumerReference,
 )
 from tests.unit.control.claim.taintplane import TEMPLATE, MachinePlane, naming, wait_for
-from tests.unit.control.scheduler.claimplane import read
+from tests.unit.control.scheduler.claimplane import devices, read
 
 
 async def test_a_pod_gets_the_claim_of_its_template_and_its_devices() -> None:
@@ -168,12 +168,27 @@ async def test_a_pod_that_has_a_node_is_reserved_its_allocated_claim() -> None:
 
 async def test_admin_access_needs_the_label_of_the_namespace_when_the_claim_is_made() -> None:
     plane = MachinePlane()
+    tenants = meta.ObjectMeta(name="default", labels={"fairlead.dev/tenancy": "x"})
+    await plane.store.create(core.Namespace(metadata=tenants))
     await plane.add_template("admin", adminAccess=True)
     async with plane.controlled(schedules=False):
         await plane.add_user("p", core.PodResourceClaim(name="all", resource_claim_template_name="admin"))
         said = await wait_for(lambda: plane.messages("FailedResourceClaimCreation"))
-    assert "resource.kubernetes.io/admin-access" in said[0]
+        assert "resource.kubernetes.io/admin-access" in said[0]
     assert not await plane.all_claims()
+
+
+async def test_a_pod_says_that_no_driver_publishes_devices_and_goes_once_one_does() -> None:
+    plane = MachinePlane()
+    await plane.add_class()
+    await plane.add_node("a", 0)
+    await plane.add_template()
+    async with plane.controlled():
+        await plane.add_user("p")
+        words = await plane.until_said("p", "no driver")
+        assert words == "0/1 nodes are available: no driver publishes devices (no ResourceSlice)."
+        await plane.publish("a", devices(4))
+        await plane.until_bound(["p"])
 
 
 class _Killed(BaseException):

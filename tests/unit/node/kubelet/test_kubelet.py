@@ -1013,3 +1013,26 @@ def test_a_port_that_is_taken_is_told_with_its_holder_and_not_to_tenants(
         told = runtime.with_listener(msgspec.convert(body, core.Pod), error)
     assert (f"port {port} is taken by process {os.getpid()} (" in told.message) == is_told
     assert (told.reason, told.hint) == ("PortTaken", "another port")
+
+
+async def test_a_pod_with_claims_never_starts_without_their_devices(world: World) -> None:
+    reference = core.PodResourceClaim(name="gpus", resource_claim_name="mine")
+    bound = _pod(_container(("true",)))
+    claiming = msgspec.structs.replace(bound, spec=msgspec.structs.replace(bound.spec, resource_claims=(reference,)))
+    async with world.kubelet():
+        pod = await world.run(claiming)
+        over = await world.until_phase("train", "Failed")
+        assert over.status.reason == "ClaimsNotPrepared"
+        assert "the devices of claim gpus cannot be prepared" in over.status.message
+        assert not await world.engine.list_containers({})
+        assert "ClaimsNotPrepared" in await world.reasons(pod)
+
+
+async def test_a_kubelet_keeps_the_claims_that_a_pods_status_names(world: World) -> None:
+    pod = await world.run(_pod(_container(("true",))))
+    made = core.PodResourceClaimStatus(name="gpus", resource_claim_name="train-gpus-x")
+    status = msgspec.structs.replace(pod.status, resource_claim_statuses=(made,))
+    await world.store.update_status(msgspec.structs.replace(pod, status=status))
+    async with world.kubelet():
+        over = await world.until_phase("train", "Succeeded")
+        assert over.status.resource_claim_statuses == (made,)

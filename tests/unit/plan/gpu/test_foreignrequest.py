@@ -36,7 +36,6 @@ def _env(value: str, name: str = "NVIDIA_VISIBLE_DEVICES", **resources: Any) -> 
         (_pod(marks={"nvidia.com/use-gpuuuid": "GPU-1"}), "use-gpuuuid", "leave it out"),
         (_pod({"resources": {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}}}), "gpumem", "--gpu-memory"),
         (_pod({"resources": {"limits": {"volcano.sh/vgpu-number": 1}}}), "vgpu-number", "--gpu-memory"),
-        (_pod(resourceClaims=[{"name": "g"}]), "spec.resourceClaims", "ask by number"),
         (_pod(initContainers=[{"name": "i", "image": "i", **_env("all")}]), "initContainers[0].env", "-g all"),
     ],
 )

@@ -107,9 +107,10 @@ def test_one_machine_leaves_out_the_rules_that_tell_nodes_apart() -> None:
         containers=[{"name": "main", "image": "i"}],
         affinity={"podAffinity": _LABELLED, "podAntiAffinity": _LABELLED},
         topologySpreadConstraints=[{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
-        resourceClaims=[{"name": "gpu"}],
+        resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}],
         resources={"requests": {"cpu": "1"}},
     )
     admitted = admission.admit(core.Pod(metadata=meta.ObjectMeta(name="p"), spec=spec))
     assert rules.unknown(spec)
     assert rules.unknown(admitted.spec) == ()
+    assert admitted.spec.resource_claims == spec.resource_claims

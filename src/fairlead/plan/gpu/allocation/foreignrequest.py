@@ -1,7 +1,8 @@
 """Finds what a pod asks of GPUs by the means of other programs, so that it is refused and never runs without. Pure.
 
-A GPU is what a container's `resources.limits` ask for. A variable, an annotation, a claim or a resource that another
-scheduler or runtime reads would be dropped here, and the program would start without its GPU, or with another one.
+A GPU is what a container's `resources.limits` or the pod's claims ask for. A variable, an annotation or a resource that
+another scheduler or runtime reads would be dropped here, and the program would start without its GPU, or with another
+one.
 Source: nvidia-container-toolkit (NVIDIA_VISIBLE_DEVICES); AMD container-toolkit (AMD_VISIBLE_DEVICES); KAI-Scheduler
 and Run:ai documentation of GPU sharing; HAMi pkg/device; Volcano devices/vgpu; Container Device Interface SPEC.md
 (annotations); gpushare-scheduler-extender; Koordinator apis/extension.
@@ -9,7 +10,7 @@ and Run:ai documentation of GPU sharing; HAMi pkg/device; Volcano devices/vgpu; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from fairlead import errors
@@ -27,9 +28,6 @@ _PART: Final = (
     "stands for it; a manifest has it in resources.limits"
 )
 _CHOICE: Final = "leave it out: which GPUs a container gets is decided by the number and the resource that it asks for"
-_CLAIM: Final = (
-    "claims are not given on one machine: leave it out and ask by number, resources.limits: {nvidia.com/gpu: 1}"
-)
 
 _MARKS: Final[Mapping[str, str]] = {
     "gpu-fraction": _PART,
@@ -90,14 +88,6 @@ def refusal(pod: core.Pod, *, resource: str) -> errors.Invalid | None:
     return errors.Invalid(message, reason=REASON, hint=hint)
 
 
-def claims_refusal(fields: Iterable[str]) -> errors.Invalid | None:
-    """Return why a manifest is refused for fields that name claims. Args: fields: paths that are not read here."""
-    if claims := [path for path in fields if path.endswith((".resourceClaims", ".resources.claims"))]:
-        message = f"GPUs are asked for by {', '.join(claims)}, which gives none here"
-        return errors.Invalid(message, reason=REASON, hint=_CLAIM)
-    return None
-
-
 def _found(pod: core.Pod, resource: str) -> Iterator[tuple[str, str]]:
     for part, given in (("annotations", pod.metadata.annotations), ("labels", pod.metadata.labels)):
         for name, value in given.items():
@@ -106,8 +96,6 @@ def _found(pod: core.Pod, resource: str) -> Iterator[tuple[str, str]]:
             )
             if word:
                 yield f'metadata.{part}[{name}]="{errors.readable(value)}"', word
-    if pod.spec.resource_claims:
-        yield "spec.resourceClaims", _CLAIM
     for kind, items in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
         for number, item in enumerate(items):
             yield from _of_container(f"spec.{kind}[{number}]", item, resource)

@@ -44,6 +44,7 @@ _USERS_MOST: Final = 256
 """Of one claim: the API's limit of `reservedFor`."""
 _WAITING_MOST: Final = 100_000
 """Claims for which pods are noted that wait for them."""
+NO_DRIVER: Final = "no driver publishes devices (no ResourceSlice)"
 BINDING_S: Final = 600.0
 """How long devices may take to meet their binding conditions; kube-scheduler's."""
 
@@ -105,11 +106,13 @@ class Claims:
             owners = [one.uid for one in about.owner_references if one.kind == core.Pod.KIND]
             waiting = self._waiting.pop((about.namespace, about.name), ())
             return self._heed(self.known.note(item, is_gone=is_gone), pods=(*owners, *waiting))
+        was_empty = self._published.is_empty
         nodes, gone = self._published.note(item, is_gone=is_gone)
         self.known.take_out(gone)
         self._drop(nodes)
-        # A pod whose class was missing is held back by no node.
-        return Noted(nodes=nodes, pods=() if isinstance(item, ResourceSlice) else None)
+        # A pod whose class was missing, or that came before every driver, is held back by no node.
+        is_first = was_empty is not self._published.is_empty
+        return Noted(nodes=nodes, pods=() if isinstance(item, ResourceSlice) and not is_first else None)
 
     def assume(self, before: ResourceClaim, after: ResourceClaim) -> Noted:  # noqa: ARG002 - as of every constraint
         """See `Constraint.assume`."""
@@ -270,7 +273,7 @@ class Claims:
             missing = [one.device_class_name for one in ways if one.device_class_name not in self._published.classes]
             if missing:
                 return Refusal(f'request {request.name}: device class "{missing[0]}" does not exist')
-        return None
+        return Refusal(NO_DRIVER) if self._published.is_empty else None
 
     # what is written
 

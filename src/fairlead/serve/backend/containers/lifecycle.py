@@ -16,7 +16,6 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.model.step import TraceStep
-from fairlead.plan.gpu.allocation import foreignrequest
 from fairlead.plan.pod import admission, machine, podstate
 from fairlead.plan.tenancy import baseline, secret
 from fairlead.serve.backend import idempotency
@@ -93,12 +92,7 @@ class LocalLifecycle:
         return await self.replacements.replace(old, spec)
 
     def leave_out(self, fields: Sequence[str]) -> tuple[str, ...]:
-        """See `port.ManifestLifecycle.leave_out`.
-
-        Raises: Invalid: a container would run without the devices of a claim.
-        """
-        if refused := foreignrequest.claims_refusal(fields):
-            raise refused
+        """See `port.ManifestLifecycle.leave_out`."""
         return tuple(f"{path} is not carried out on one machine" for path in fields)
 
     async def judge(self, asked: Sequence[Submission], *, claims: Sequence[str] = ()) -> tuple[core.Pod, ...]:

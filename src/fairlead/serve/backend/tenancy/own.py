@@ -112,6 +112,7 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
         tenancies=_TENANCIES,
         metering=OwnMetering(whole=whole.metering, user=user),
         ledger=_LEDGER,
+        claims=whole.claims,  # in the caller's place, which says whose they are
         requests=whole.requests,  # shared: the digest that names a request includes the caller
     )
 

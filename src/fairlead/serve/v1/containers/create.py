@@ -144,27 +144,29 @@ async def create_pods(
 ) -> response.Response[view.ContainerList]:
     """Store the Pods of a Kubernetes manifest, YAML (one or more documents) or JSON, in their order: 500 at most.
 
-    To the limits of a key each object is a request. PersistentVolumeClaims and PriorityClasses in it are made first; a
-    claim that is there stays as it is. With `dry_run` each Pod is checked as if it were the only one; a PriorityClass
-    has to be there already.
+    To the limits of a key each object is a request. PersistentVolumeClaims, PriorityClasses, and ResourceClaims with
+    what they refer to are made first; a claim that is there stays as it is. With `dry_run` each Pod is checked as if
+    it were the only one; a PriorityClass has to be there already.
     """
     context = services.admission
     wanted = manifest.parse(context, body)
     services.owe(len(wanted) - 1)
     asked = manifest.complete(context, wanted, namespace=namespace)
     if dry_run:
-        items = tuple(await _foreseen(services, await manifest.judge(context, asked)))
-        return response.Response(view.ContainerList(items=items, warnings=asked.warnings), status_code=_OK)
+        judged, left_out = await manifest.judge(context, asked)
+        warnings = (*asked.warnings, *left_out)
+        listed = view.ContainerList(items=tuple(await _foreseen(services, judged)), warnings=warnings)
+        return response.Response(listed, status_code=_OK)
     whole = idempotency.once(services.caller, key, namespace.encode() + b"\0" + body, answer=_answer)
     made = []
     with services.backend.requests.under_way(whole) if whole else contextlib.nullcontext():
-        await manifest.make_beside(context, asked)
+        left_out = await manifest.make_beside(context, asked)
         for number, (pod, document) in enumerate(asked.pods):
             part = whole.part(number) if whole else None
             store = functools.partial(manifest.store, context, pod, document)
             made.append(await _once(services, part, pod.metadata.namespace, store))
     started = await asyncio.gather(*(_started(services, one, wait) for one, _ in made))
-    listed = view.ContainerList(items=tuple(started), warnings=asked.warnings)
+    listed = view.ContainerList(items=tuple(started), warnings=(*asked.warnings, *left_out))
     is_replayed = bool(made) and all(before for _, before in made)
     return response.Response(listed, headers={_REPLAYED: "true"} if is_replayed else {})
 

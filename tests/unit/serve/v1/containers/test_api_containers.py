@@ -174,9 +174,14 @@ async def test_what_a_manifest_asks_for_in_vain_is_said(api: httpx.AsyncClient) 
         ("name: one", "name: one, annotations: {gpu-fraction: '0.5'}", "GPUsAskedOtherwise", "gpu-fraction"),
         ("name: one", "name: one, labels: {kai.scheduler/queue: none}", "QueueUnknown", 'queue "none" is not there'),
         ("spec:", "spec:\n  nodeName: gpu-node-7", "NodeNotHere", "gpu-node-7"),
-        ("spec:", "spec:\n  resourceClaims: [{name: g}]", "GPUsAskedOtherwise", "spec.resourceClaims"),
+        ("spec:", "spec:\n  resourceClaims: [{name: g}]", "PodInvalid", "must specify one of"),
         ("image: demo", "image: demo, env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]", "", ""),
-        ("limits", "claims: [{name: g}], limits", "GPUsAskedOtherwise", "spec.containers[0].resources.claims"),
+        (
+            "limits",
+            "claims: [{name: g}], limits",
+            "PodInvalid",
+            'spec.containers[0].resources.claims[0]: Not found: "g"',
+        ),
     ],
 )
 async def test_what_nobody_here_would_carry_out_is_refused(
