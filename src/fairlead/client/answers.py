@@ -57,6 +57,17 @@ class ConditionView(Record, frozen=True, kw_only=True):
     """Since when it is so; null: nothing says."""
 
 
+class ContainerClaim(Record, frozen=True, kw_only=True):
+    """`ContainerClaim` of the API."""
+
+    name: str
+    """By which the container has it."""
+    claim: str
+    """Its ResourceClaim; empty: it is not made yet."""
+    template: str
+    """What it is made from; empty: it was there."""
+
+
 class ContainerList(Record, frozen=True, kw_only=True):
     """`ContainerList` of the API."""
 
@@ -123,6 +134,8 @@ class ContainerView(Record, frozen=True, kw_only=True):
     containers: tuple[ContainerPart, ...]
     waiting: Waiting | None = None
     """Why it has no node yet; null: it has, or was not looked at."""
+    claims: tuple[ContainerClaim, ...] = ()
+    """Claims whose devices it sees."""
     time_limit_s: int | None = None
     """Stopped so long after its start; null: never."""
     addresses: tuple[str, ...] = ()

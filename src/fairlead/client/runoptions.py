@@ -17,6 +17,15 @@ class BindRequest(TypedDict):
     read_only: NotRequired[bool]
 
 
+class ClaimRequest(TypedDict):
+    """`ClaimRequest` of the API."""
+
+    name: str
+    """Of a ResourceClaim in its namespace; with a template: any label."""
+    template: NotRequired[str]
+    """ResourceClaimTemplate that a claim is made from; empty: the claim is there."""
+
+
 class LimitRequest(TypedDict):
     """`LimitRequest` of the API."""
 
@@ -79,6 +88,12 @@ class RunOptions(TypedDict, total=False):
     """Whole GPUs, all on one node; null: 1 with `container-url` and no resources, else 0."""
     resources: Mapping[str, str | int | float]
     """Devices by resource, `nvidia.com/mig-1g.10gb`."""
+    claims: Sequence[ClaimRequest]
+    """Claims whose devices it sees."""
+    device_class: str
+    """DeviceClass of a claim that is made with it, for as many devices as `gpus`."""
+    where: str
+    """What those devices must be, `model=H100,memory>=40Gi,numa=same`; makes a claim too."""
     env: Mapping[str, str]
     secrets: Sequence[SecretGrant]
     """Values of secrets, as variables or files in memory."""

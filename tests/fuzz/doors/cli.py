@@ -59,6 +59,8 @@ _SERVICE: Final = (
     ["run", "-d", "--secret", "token/value:/run/x", "--secret", "token,type=mount,target=/y,mode=0400", "demo"],
     ["run", "--dry-run", "-g", "1", "--secret", "token", "-v", "cache:/v", "--name", "never", "demo", "--", "true"],
     ["run", "--dry-run", "-f", "/FOLDER/pod.yaml"],
+    ["run", "--dry-run", "-g", "2", "--where", "model=H100,memory>=40Gi,numa=same", "--device-class", "gpu", "demo"],
+    ["run", "-d", "--claim", "gpus=two", "--claim", "mine", "demo"],
     ["run", "-d", "--secret", "token/a=TOKEN", "--secret", "token,type=env,target=B", "demo"],
     ["queue", "set", "team", "--deserved", "nvidia.com/gpu=1", "--namespace", "default"],
     ["queue", "rm", "none"],

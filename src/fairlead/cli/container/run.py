@@ -19,7 +19,7 @@ from typing import Any, Final
 import click
 
 from fairlead import errors, files
-from fairlead.cli.container import explain, gpuoption, hopeless, logs, runflags, signals, stop, wait
+from fairlead.cli.container import claimflags, explain, gpuoption, hopeless, logs, runflags, signals, stop, wait
 from fairlead.cli.core import client as api
 from fairlead.cli.core import invocation, options, output, plaintext, progress
 from fairlead.cli.core.client import Client
@@ -79,6 +79,16 @@ class _Run(click.Command):
 )
 @click.option(
     "--isolation", type=click.Choice(runflags.ISOLATIONS), help="what limits that part  [default: mps or mig]"
+)
+@click.option("--claim", multiple=True, metavar="NAME[=TEMPLATE]", help="devices of a claim, or of one of a template")
+@click.option(
+    "--device-class",
+    default="",
+    metavar="CLASS",
+    help="claim the devices of -g from this class  [with --where: NVIDIA's]",
+)
+@click.option(
+    "--where", default="", metavar="CONDITIONS", help="what those devices must be, as model=H100,memory>=40Gi,numa=same"
 )
 @click.option("-d", "--detach", is_flag=True, help="print the name and return")
 @click.option(
@@ -155,7 +165,7 @@ def run(
         shown = _submit_manifest(client, file, given["namespace"], is_dry=given["dry_run"])
     else:
         given["remove_after_s"] = _removal(client, remove=remove, detach=detach)
-        given["part"] = runflags.gpu_part(given, client)
+        given["part"] = {} if claimflags.is_claiming(given) else runflags.gpu_part(given, client)
         own = invocation.current(ctx).env
         shown = [_submit(client, str(image), one, own) for one in runflags.replicas(given, detach=detach)]
     if given["dry_run"]:
@@ -210,6 +220,7 @@ def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str,
             **options.environment(given["env"], given["env_files"], own),
         },
         secrets=runflags.secrets(given["secret"]),
+        claims=claimflags.claims(given["claim"]),
         labels={**given["array_labels"], **options.pairs(given["label"], "--label")},
         queue=given["queue"],
         gang=given["gang"],
@@ -236,16 +247,28 @@ def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str,
         tty=given["tty"],
         stdin=given["stdin"],
         **runflags.mounts(given["volume"], given["mount"], cluster=bool(client.cluster)),
-        **({"resources": given["part"]} if given["part"] else runflags.devices(given["gpus"], client)),
+        **_devices(client, given),
     )
     if given["dry_run"]:
-        return client.call("POST", "/v1/containers", ContainerView, params=_DRY, body=request)
+        judged = client.call("POST", "/v1/containers", ContainerView, params=_DRY, body=request)
+        if claim := claimflags.document(request):
+            plaintext.echo(claim)
+        return judged
     return _sent_once(client, request)
+
+
+def _devices(client: Client, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the devices that are asked for: by a claim, by a part of a GPU, or by number."""
+    if claimflags.is_claiming(given):
+        return claimflags.made(given)
+    return {"resources": given["part"]} if given["part"] else runflags.devices(given["gpus"], client)
 
 
 def _foretell(judged: ContainerView) -> None:
     """Print that a dry run was accepted, the devices it asks for, and why the container would wait."""
-    asked = ", ".join(f"{count} x {name}" for name, count in judged.resources.items()) or "no devices"
+    devices = [f"{count} x {name}" for name, count in judged.resources.items()]
+    claims = [f"the devices of claim {one.claim or one.name}" for one in judged.claims]
+    asked = ", ".join((*devices, *claims)) or "no devices"
     plaintext.echo(f"{judged.name or judged.image} would be accepted, asking for {asked}")
     if judged.waiting is not None:
         plaintext.echo(f"  {judged.waiting.message}")

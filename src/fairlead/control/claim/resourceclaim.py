@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
+
+import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
@@ -20,7 +22,7 @@ from fairlead.plan.claim import claimquota, lifecycle
 from fairlead.plan.claim.validate import door, request
 from fairlead.plan.pod import userrule
 from fairlead.store import retry, tracerecorder
-from fairlead.store.port import AdmittingStore, Change, ChangeKind, Reader
+from fairlead.store.port import AdmittingStore, Change, ChangeKind, Reader, Selector
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.resource.resourceclaim import (
     ResourceClaim,
@@ -28,7 +30,9 @@ from fairlead.wire.kubernetes.resource.resourceclaim import (
     ResourceClaimTemplate,
 )
 
-_POD, _CLAIM = "pod:", "claim:"
+_POD, _CLAIM, _TEMPLATE = "pod:", "claim:", "template:"
+IDLE_S: Final = 3600.0
+"""How long a shared template is kept that no pod names: a pod that is restarted comes back to it."""
 _ATTEMPTS: Final = 8
 """Names that are tried for one claim; two of a namespace seldom have the same one."""
 _RULES: Final = request.Rules(check_selector=lambda _text: None)
@@ -41,9 +45,16 @@ class ResourceClaims:
 
     name = "resourceclaim"
 
-    def __init__(self, store: AdmittingStore, *, user_devices: int = 0) -> None:
-        """Take where objects are. Args: user_devices: of a class for one user of the machine at once; 0: any."""
-        self._store, self._user_devices = store, user_devices
+    def __init__(
+        self, store: AdmittingStore, *, user_devices: int = 0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Take where objects are.
+
+        Args: user_devices: of a class for one user of the machine at once; 0: any.   clock: monotonic seconds.
+        """
+        self._store, self._user_devices, self._clock = store, user_devices, clock
+        self._idle: dict[str, float] = {}
+        """By uid of a shared template: since when no pod names it."""
         self._pods: dict[str, core.Pod] = {}
         """By uid: pods that claim."""
         self._users: dict[tuple[str, str], dict[str, None]] = {}
@@ -78,7 +89,8 @@ class ResourceClaims:
         if change.kind is ChangeKind.DELETED:
             self._pods.pop(uid, None)
             self._told.pop(uid, None)
-            return keys
+            templates = {one.resource_claim_template_name or "" for one, _ in lifecycle.templated(pod)}
+            return [*keys, *(_key(_TEMPLATE, pod.metadata.namespace, name) for name in sorted(templates))]
         self._pods[uid] = pod
         for key in _named(pod):
             self._users.setdefault(key, {})[uid] = None
@@ -98,7 +110,13 @@ class ResourceClaims:
 
     def _template_changed(self, change: Change[ResourceClaimTemplate]) -> Iterable[str]:
         about = change.object.metadata
-        return self._pod_keys(self._users.get((about.namespace, _of_template(about.name)), ()))
+        pods = self._pod_keys(self._users.get((about.namespace, _of_template(about.name)), ()))
+        if change.kind is ChangeKind.DELETED:
+            self._idle.pop(about.uid, None)
+        return [
+            *pods,
+            *([_key(_TEMPLATE, about.namespace, about.name)] if lifecycle.SHARED in about.finalizers else ()),
+        ]
 
     def _pod_keys(self, uids: Iterable[str]) -> list[str]:
         found = (self._pods[uid].metadata for uid in uids if uid in self._pods)
@@ -109,6 +127,8 @@ class ResourceClaims:
         kind, _, place = key.partition(":")
         namespace, _, name = place.partition("/")
         with contextlib.suppress(errors.NotFound):
+            if f"{kind}:" == _TEMPLATE:
+                return await self._keep_template(await self._store.get(ResourceClaimTemplate, name, namespace))
             if f"{kind}:" == _POD:
                 await self._keep_pod(await self._store.get(core.Pod, name, namespace))
             else:
@@ -199,6 +219,35 @@ class ResourceClaims:
             layer=_TELLER, reason="FailedResourceClaimCreation", message=message, at=time.time(), is_warning=True
         )
         await tracerecorder.record(self._store, tracerecorder.reference(pod), step)
+
+    # shared templates
+
+    async def _keep_template(self, template: ResourceClaimTemplate) -> float | None:
+        """Remove a shared template that no pod has named for a while; returns the seconds that are left of it.
+
+        It is marked first: from then on no request for a container takes it, so that the list of pods that is read
+        afterwards is complete.
+        """
+        about = template.metadata
+        if lifecycle.SHARED not in about.finalizers:
+            return None
+        if self._users.get((about.namespace, _of_template(about.name))):
+            self._idle.pop(about.uid, None)
+            return None
+        now = self._clock()
+        if about.deletion_timestamp is None:
+            if (left_s := self._idle.setdefault(about.uid, now) + IDLE_S - now) > 0:
+                return left_s
+            await self._store.delete(ResourceClaimTemplate, about.name, about.namespace, uid=about.uid)
+            telemetry.crash_point("claim.template-marked")
+            template = await self._store.get(ResourceClaimTemplate, about.name, about.namespace)
+        pods = (await self._store.list(core.Pod, Selector(namespace=about.namespace))).items
+        if any(one.resource_claim_template_name == about.name for pod in pods for one, _ in lifecycle.templated(pod)):
+            return None
+        left = tuple(one for one in template.metadata.finalizers if one != lifecycle.SHARED)
+        bare = msgspec.structs.replace(template.metadata, finalizers=left)
+        await self._store.update(msgspec.structs.replace(template, metadata=bare))
+        return None
 
     # one claim
 

@@ -1,7 +1,7 @@
 """Decides what becomes of the claims of pods: made from templates, reserved, given back, removed. Pure.
 
-A claim of a template has a name that follows from its pod's uid: whoever makes it twice finds the first one. A claim is
-given back with its last user, named ones too, so that the next user may have it on another node.
+A claim of a template has a name that follows from its pod's uid: a process that makes it twice finds the first one. A
+claim is given back with its last user, named ones too, so that the next user may have it on another node.
 Source: kubernetes 1.37 pkg/controller/resourceclaim/controller.go; dynamic-resource-allocation v0.37.2 resourceclaim
 (behaviour).
 """
@@ -22,11 +22,15 @@ from fairlead.wire.kubernetes.resource.resourceclaim import (
     POD_CLAIM_NAME,
     ResourceClaim,
     ResourceClaimConsumerReference,
+    ResourceClaimSpec,
     ResourceClaimTemplate,
+    ResourceClaimTemplateSpec,
 )
 
 USERS_MOST: Final = 256
 """Of one claim: the API's limit of `reservedFor`."""
+SHARED: Final = "fairlead.dev/shared-claim"
+"""Finalizer of a template that requests for containers share: it goes once no pod has named it for a while."""
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Of random names: none that make words, or look alike."""
 _SUFFIX: Final = 5
@@ -37,7 +41,7 @@ _LONGEST: Final = 63 - _SUFFIX - 1
 def admin_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
     """Return the labels of a namespace as they count for admin access on one machine.
 
-    Nobody labels namespaces there: what is no tenant's is the administrator's, who may see every device.
+    Namespaces have no such label there: one that is no tenant's is the administrator's, who may see every device.
     """
     return labels if tenantrule.TENANCY in labels else {ADMIN_ACCESS: "true", **labels}
 
@@ -111,6 +115,18 @@ def from_template(
         ),
         spec=wanted.spec,
     )
+
+
+def shared_name(spec: ResourceClaimSpec, attempt: int = 0) -> str:
+    """Return the name of the template that pods share which ask alike. Args: attempt: see `claim_name`."""
+    digest = hashlib.sha256(msgspec.json.encode((spec, attempt))).hexdigest()
+    return f"fairlead-{digest[:16]}"
+
+
+def shared_template(spec: ResourceClaimSpec, namespace: str, attempt: int = 0) -> ResourceClaimTemplate:
+    """Return the template that pods share which ask alike."""
+    about = meta.ObjectMeta(name=shared_name(spec, attempt), namespace=namespace, finalizers=(SHARED,))
+    return ResourceClaimTemplate(metadata=about, spec=ResourceClaimTemplateSpec(spec=spec))
 
 
 def with_claims(pod: core.Pod, made: Mapping[str, str]) -> core.Pod:

@@ -22,6 +22,11 @@ _RULE: Final = (
 )
 
 
+def is_name(text: str) -> bool:
+    """Return whether a claim, a template or a DeviceClass can have a name."""
+    return len(text) <= _LONGEST and _SUBDOMAIN.fullmatch(text) is not None
+
+
 def problems(spec: core.PodSpec, containers: Iterable[tuple[str, core.Container]]) -> Iterator[str]:
     """Yield what is wrong with the claims of a pod, and with those that its containers name.
 

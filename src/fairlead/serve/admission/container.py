@@ -7,14 +7,17 @@ from dataclasses import dataclass
 import msgspec
 
 from fairlead import errors, telemetry
+from fairlead.plan.claim import lifecycle
 from fairlead.plan.tenancy import baseline
-from fairlead.serve.admission import budget, request
+from fairlead.serve.admission import budget, claims, request
 from fairlead.serve.admission.context import Context
 from fairlead.serve.admission.request import ContainerRequest, SecretGrant
 from fairlead.serve.backend import idempotency
-from fairlead.serve.backend.port import find
+from fairlead.serve.backend.place import Place
+from fairlead.serve.backend.port import find, require
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaimSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,8 @@ class Asked:
     """Whether its namespace was asked for by a tenancy's name, where tenancies are not kept."""
     volumes: tuple[str, ...]
     """Made where there are none of these names."""
+    claim: ResourceClaimSpec | None = None
+    """Made for it; None: none."""
 
     @property
     def namespace(self) -> str:
@@ -36,11 +41,17 @@ class Asked:
 async def complete(context: Context, wanted: ContainerRequest) -> Asked:
     """Return what a request stands for, with what it does not say: its tenancy's namespace, the keys of secrets.
 
-    Raises: NotFound (`TenancyUnknown`); Invalid: `request.pod_of`, and a secret or a key of one that is not there.
+    Raises: NotFound (`TenancyUnknown`); Invalid: `request.pod_of`, `claims.own_spec`, and a secret, a key of one or a
+            claim that is not there.
     """
     wanted = await _with_keys(context, await _in_namespace(context, wanted))
+    await claims.check_there(context, wanted, request.namespace_of(wanted))
+    own = claims.own_spec(wanted)
+    bare = wanted if own is None else msgspec.structs.replace(wanted, gpus=0)
+    pod = request.pod_of(bare, resource=context.resource, scheduler_name=context.scheduler_name)
     return Asked(
-        pod=request.pod_of(wanted, resource=context.resource, scheduler_name=context.scheduler_name),
+        pod=claims.with_claims(pod, wanted, own),
+        claim=own,
         for_tenancy=bool(wanted.tenancy),
         volumes=tuple(named.name for named in wanted.volumes),
     )
@@ -50,6 +61,7 @@ async def judge(context: Context, asked: Asked) -> core.Pod:
     """Return the pod as `store` would store it, and store nothing. Raises: as `store`."""
     await budget.check(context, asked.namespace)
     place = context.backend.places.new(asked.namespace, for_tenancy=asked.for_tenancy)
+    await _judge_claim(context, asked, place)
     (judged,) = await context.backend.lifecycle.judge([place.submission(asked.pod)], claims=asked.volumes)
     return judged
 
@@ -63,13 +75,24 @@ async def store(context: Context, asked: Asked, once: idempotency.Once | None) -
     await budget.check(context, asked.namespace)
     place = context.backend.places.new(asked.namespace, for_tenancy=asked.for_tenancy)
     submission = place.submission(asked.pod)
-    if asked.volumes:
+    if asked.volumes or asked.claim is not None:
         # Volumes outlive a refusal: none is made for a pod that would be refused.
         await context.backend.lifecycle.judge([submission], claims=asked.volumes)
+    if asked.claim is not None:
+        template = await require(context.backend.claims).share(asked.claim, place)
+        submission = place.submission(claims.sharing(asked.pod, template))
     for name in asked.volumes:
         await context.backend.volumes.create(name, place, labels={}, size="")
     telemetry.crash_point("submission.after-volumes")
     return await context.backend.lifecycle.submit(submission, once=once)
+
+
+async def _judge_claim(context: Context, asked: Asked, place: Place) -> None:
+    """Refuse a claim that would be made for a container as an API server would. Raises: Invalid, Denied."""
+    if asked.claim is not None:
+        template = lifecycle.shared_template(asked.claim, place.namespace)
+        bare = msgspec.structs.replace(template, metadata=msgspec.structs.replace(template.metadata, finalizers=()))
+        await require(context.backend.claims).judge(bare, place)
 
 
 async def _in_namespace(context: Context, wanted: ContainerRequest) -> ContainerRequest:

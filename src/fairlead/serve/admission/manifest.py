@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from fairlead import errors
 from fairlead.plan.pod import admission, priority, volume
 from fairlead.serve.admission import budget, request
 from fairlead.serve.admission.context import Context
-from fairlead.serve.backend import deviceclaims, idempotency
-from fairlead.serve.backend.deviceclaims import DeviceObject
-from fairlead.serve.backend.port import ManifestLifecycle, require
+from fairlead.serve.backend import idempotency
+from fairlead.serve.backend.port import DeviceObject, ManifestLifecycle, require
 from fairlead.store.port import Selector
 from fairlead.wire.kubernetes import core, manifest
 from fairlead.wire.kubernetes.coordination import PriorityClass
@@ -44,7 +43,7 @@ def parse(context: Context, body: bytes) -> tuple[manifest.Manifest, ...]:
             field of the wrong type, a name that is ours.
     """
     require(context.backend.manifests)
-    wanted = manifest.parse(body, kinds=(core.Pod, core.PersistentVolumeClaim, PriorityClass, *deviceclaims.KINDS))
+    wanted = manifest.parse(body, kinds=(core.Pod, core.PersistentVolumeClaim, PriorityClass, *get_args(DeviceObject)))
     if len(wanted) > _MOST:
         message = f"the manifest holds {len(wanted)} objects, at most {_MOST} are taken at once; nothing was made"
         raise errors.Invalid(message, reason="ManifestTooLong", hint="send it in parts")

@@ -75,6 +75,15 @@ class MemoryMount(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     size: Annotated[Quantity | None, msgspec.Meta(description="bytes at most, `1Gi`; null: half the memory")] = None
 
 
+class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One claim whose devices the container sees."""
+
+    name: Annotated[str, msgspec.Meta(description="of a ResourceClaim in its namespace; with a template: any label")]
+    template: Annotated[
+        str, msgspec.Meta(description="ResourceClaimTemplate that a claim is made from; empty: the claim is there")
+    ] = ""
+
+
 class LimitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One limit of the processes' resources, as setrlimit(2) has them; -1: none."""
 
@@ -103,6 +112,14 @@ class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     resources: Annotated[
         Mapping[str, Quantity], msgspec.Meta(description="devices by resource, `nvidia.com/mig-1g.10gb`")
     ] = {}
+    claims: Annotated[tuple[ClaimRequest, ...], msgspec.Meta(description="claims whose devices it sees")] = ()
+    device_class: Annotated[
+        str, msgspec.Meta(description="DeviceClass of a claim that is made with it, for as many devices as `gpus`")
+    ] = ""
+    where: Annotated[
+        str,
+        msgspec.Meta(description="what those devices must be, `model=H100,memory>=40Gi,numa=same`; makes a claim too"),
+    ] = ""
     command: Annotated[tuple[str, ...], msgspec.Meta(description="replaces the image's entrypoint")] = ()
     args: Annotated[tuple[str, ...], msgspec.Meta(description="replaces the image's command")] = ()
     env: Mapping[str, str] = {}

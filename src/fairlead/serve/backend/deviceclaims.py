@@ -6,6 +6,7 @@ the administrator's. What is there already stays, and changes where its kind may
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,20 +20,19 @@ from fairlead.plan.claim.validate import door
 from fairlead.plan.claim.validate.request import Rules
 from fairlead.plan.pod import admission
 from fairlead.serve.backend.place import ASK_ROOT, Place
+from fairlead.serve.backend.port import DeviceObject
 from fairlead.serve.backend.tenancy import namespaces
 from fairlead.store.port import AdmittingStore, Reader
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.meta import Object
 from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
 from fairlead.wire.kubernetes.resource.devicetaintrule import DeviceTaintRule
-from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimTemplate
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
 from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
 
 T = TypeVar("T", bound=Object)
-DeviceObject = ResourceClaim | ResourceClaimTemplate | DeviceClass | ResourceSlice | DeviceTaintRule
-KINDS: Final = (ResourceClaim, ResourceClaimTemplate, DeviceClass, ResourceSlice, DeviceTaintRule)
 OWN: Final = (ResourceClaim, ResourceClaimTemplate)
-"""Kinds that everybody may make in their own place."""
+"""Kinds that every caller may make in their own place."""
 _ROUNDS: Final = 5
 
 
@@ -64,6 +64,23 @@ class LocalDeviceClaims:
                 continue
             return _said(admitted, dropped)
         raise AssertionError("the last round returns or raises")
+
+    async def share(self, spec: ResourceClaimSpec, place: Place) -> str:
+        """See `port.DeviceClaims.share`."""
+        await namespaces.ensure(self.store, place.namespace, labels=place.labels)
+        for attempt in range(_ROUNDS):
+            wanted = lifecycle.shared_template(spec, place.namespace, attempt)
+            made = door.admit_template(wanted, _RULES, namespace_labels={}).item
+            with contextlib.suppress(errors.Conflict):
+                await self.store.create(made)
+                return made.metadata.name
+            with contextlib.suppress(errors.NotFound):
+                there = await self.store.get(ResourceClaimTemplate, made.metadata.name, place.namespace)
+                # One that is on its way out is kept for the pods that name it already.
+                if there.spec == made.spec and there.metadata.deletion_timestamp is None:
+                    return there.metadata.name
+        message = f'no template can be made in namespace "{place.namespace}" for what is asked'
+        raise errors.Conflict(message, reason="AlreadyExists", hint="try again")
 
     async def _write(self, item: DeviceObject, old: DeviceObject | None, place: Place) -> None:
         if old is None:

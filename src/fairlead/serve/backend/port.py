@@ -20,7 +20,6 @@ from fairlead.plan.lease.row import Row
 from fairlead.plan.tenancy import secret
 from fairlead.plan.tenancy.matrix import Matrix
 from fairlead.serve.backend import hardware, idempotency
-from fairlead.serve.backend.deviceclaims import DeviceObject
 from fairlead.serve.backend.deviceview import DeviceChanged
 from fairlead.serve.backend.faults import FaultInjection
 from fairlead.serve.backend.place import Place, Places, Submission
@@ -28,9 +27,15 @@ from fairlead.serve.metering.port import Metering
 from fairlead.store import subresource
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, devicechange
+from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
+from fairlead.wire.kubernetes.resource.devicetaintrule import DeviceTaintRule
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
+from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
 from fairlead.wire.oci.registryauth import Login
 
 T = TypeVar("T")
+DeviceObject = ResourceClaim | ResourceClaimTemplate | DeviceClass | ResourceSlice | DeviceTaintRule
+"""What manifests have of claims, and of what they refer to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +240,13 @@ class DeviceClaims(Protocol):
         """Store an object, or change the one of its name; returns what is left out, since its feature is off.
 
         Raises: Invalid, in an API server's words; Denied: it is not the caller's to make, or a quota.
+        """
+        ...
+
+    async def share(self, spec: ResourceClaimSpec, place: Place) -> str:
+        """Return the name of a template of such claims, made where there is none; it goes with its last pod.
+
+        Raises: Invalid, in an API server's words; Conflict.
         """
         ...
 

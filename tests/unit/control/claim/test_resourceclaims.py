@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from fairlead import telemetry
-from fairlead.control.claim.resourceclaim import ResourceClaims
-from fairlead.plan.claim import lifecycle
+from fairlead.control.claim.resourceclaim import IDLE_S, ResourceClaims
+from fairlead.plan.claim import lifecycle, where
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.resource.resourceclaim import (
     FINALIZER,
@@ -189,6 +189,45 @@ async def test_a_pod_says_that_no_driver_publishes_devices_and_goes_once_one_doe
         assert words == "0/1 nodes are available: no driver publishes devices (no ResourceSlice)."
         await plane.publish("a", devices(4))
         await plane.until_bound(["p"])
+
+
+async def test_a_shared_template_goes_once_no_pod_has_named_it_for_a_while() -> None:
+    now = [0.0]
+    plane = MachinePlane()
+    plane.claims = ResourceClaims(plane.store, clock=lambda: now[0])
+    spec = where.claim_spec(1, "gpu", where.Where())
+    shared = await plane.store.create(lifecycle.shared_template(spec, "default"))
+    name = shared.metadata.name
+    await plane.add_user("p", core.PodResourceClaim(name="gpus", resource_claim_template_name=name))
+    async with plane.controlled(schedules=False):
+        await plane.until_claims(bool)
+        now[0] += 2 * IDLE_S
+        await plane.claims.reconcile(f"template:default/{name}")
+        assert (await plane.store.get(_TEMPLATES, name, "default")).metadata.deletion_timestamp is None
+        await plane.end("p")
+        await plane.until_claims(lambda every: not every)
+        assert await wait_for(lambda: plane.claims.reconcile(f"template:default/{name}")) == IDLE_S
+        now[0] += IDLE_S + 1
+        await plane.claims.reconcile(f"template:default/{name}")
+        assert not (await plane.store.list(_TEMPLATES)).items
+
+
+async def test_a_shared_template_that_is_marked_stays_for_a_pod_that_names_it() -> None:
+    plane = MachinePlane()
+    spec = where.claim_spec(1, "gpu", where.Where())
+    shared = await plane.store.create(lifecycle.shared_template(spec, "default"))
+    name = shared.metadata.name
+    await plane.add_user("p", core.PodResourceClaim(name="gpus", resource_claim_template_name=name))
+    await plane.store.delete(_TEMPLATES, name, "default")
+    await ResourceClaims(plane.store).reconcile(f"template:default/{name}")
+    async with plane.controlled(schedules=False):
+        await plane.until_claims(bool)
+        await plane.end("p")
+
+        async def gone() -> bool:
+            return not (await plane.store.list(_TEMPLATES)).items
+
+        await wait_for(gone)
 
 
 class _Killed(BaseException):

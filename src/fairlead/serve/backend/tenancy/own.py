@@ -23,13 +23,14 @@ from fairlead.serve.metering import port as metering
 from fairlead.store.port import EVERYTHING, Change, Listing, Selector, Store
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import Object
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimTemplate
 
 T = TypeVar("T", bound=Object)
 
 ALIASES: Final = ("", "default")
 """What a caller calls the namespace that is theirs."""
 NAMESPACED: Final[frozenset[type[Object]]] = frozenset(
-    {core.Pod, core.Event, core.ResourceQuota, core.PersistentVolumeClaim}
+    {core.Pod, core.Event, core.ResourceQuota, core.PersistentVolumeClaim, ResourceClaim, ResourceClaimTemplate}
 )
 """Kinds of which a caller sees the objects of their own namespaces."""
 

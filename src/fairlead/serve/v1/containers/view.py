@@ -38,6 +38,14 @@ class ContainerPart(msgspec.Struct, frozen=True, kw_only=True):
     is_init: bool = False
 
 
+class ContainerClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """One claim whose devices a container sees."""
+
+    name: Annotated[str, msgspec.Meta(description="by which the container has it")]
+    claim: Annotated[str, msgspec.Meta(description="its ResourceClaim; empty: it is not made yet")]
+    template: Annotated[str, msgspec.Meta(description="what it is made from; empty: it was there")]
+
+
 class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     """One container, or one group of containers started from a manifest."""
 
@@ -74,6 +82,7 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     waiting: Annotated[
         Waiting | None, msgspec.Meta(description="why it has no node yet; null: it has, or was not looked at")
     ] = None
+    claims: Annotated[tuple[ContainerClaim, ...], msgspec.Meta(description="claims whose devices it sees")] = ()
     time_limit_s: Annotated[int | None, msgspec.Meta(description="stopped so long after its start; null: never")] = None
     addresses: Annotated[tuple[str, ...], msgspec.Meta(description="IP addresses; none while it does not run")] = ()
     user: Annotated[str, msgspec.Meta(description="account whose namespace it is; empty: no user's, or not known")] = ""
@@ -157,7 +166,15 @@ def container_view(pod: core.Pod) -> ContainerView:
         else None,
         containers=parts,
         addresses=tuple(one.ip for one in pod.status.pod_ips),
+        claims=tuple(_claims(pod)),
     )
+
+
+def _claims(pod: core.Pod) -> Iterator[ContainerClaim]:
+    made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
+    for one in pod.spec.resource_claims:
+        claim, template = one.resource_claim_name or made.get(one.name), one.resource_claim_template_name
+        yield ContainerClaim(name=one.name, claim=claim or "", template=template or "")
 
 
 def _port(one: core.ContainerPort) -> str:

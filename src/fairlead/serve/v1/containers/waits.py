@@ -13,14 +13,17 @@ import msgspec
 
 from fairlead import errors
 from fairlead.plan.pod import podstate
+from fairlead.plan.schedule import waiting as scheduling
+from fairlead.plan.schedule.claim.claims import NO_DRIVER
 from fairlead.plan.schedule.shard import running
 from fairlead.serve.backend.tenancy import own
 from fairlead.serve.v1.containers import waitview
-from fairlead.serve.v1.containers.life.waiting import NEVER, Waiting
+from fairlead.serve.v1.containers.life.waiting import NEVER, OTHER, Waiting
 from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.store import tracerecorder
 from fairlead.store.port import Selector
 from fairlead.wire.kubernetes import coordination, core
+from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
 
 _START_S: Final = 60.0
 """The agent reads its configuration while the service starts: earlier steps are another service's."""
@@ -49,12 +52,24 @@ async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str,
         with contextlib.suppress(errors.Invalid):  # a quantity that cannot be read is that pod's fault, not the list's
             found[pod.metadata.uid] = waitview.describe(pod, census, now=now, caller=caller)
     known = {uid: one for uid, one in found.items() if one is not None}
+    claiming = {
+        pod.metadata.uid for pod in pods if pod.spec.resource_claims and not scheduling.said(pod)
+    } & known.keys()
+    if claiming and await _no_driver(services):
+        known |= {uid: Waiting(reason=OTHER, message=NO_DRIVER) for uid in claiming}
     if any(map(_lacks_devices, known.values())) and (why := await _refused_configuration(services)):
         return {
             uid: msgspec.structs.replace(one, message=f"{one.message}: {why}") if _lacks_devices(one) else one
             for uid, one in known.items()
         }
     return known
+
+
+async def _no_driver(services: Dependencies) -> bool:
+    """Return whether no driver publishes devices, which the nodes and pods do not show; False: it may not be known."""
+    with contextlib.suppress(errors.Denied, errors.NotFound):
+        return not (await services.census.list(ResourceSlice)).items
+    return False
 
 
 def _lacks_devices(found: Waiting) -> bool:

@@ -208,3 +208,99 @@ async def test_the_machines_limit_and_quotas_count_what_claims_ask_for(as_user: 
     assert (await _post(as_user(0), _CLAIM)).status_code == 201
     refused = await _post(as_user(0), _CLAIM.replace("name: mine", "name: more"))
     assert "exceeded quota: q" in refused.json()["detail"]
+
+
+# claims of a request for one container
+
+
+async def _run(client: httpx.AsyncClient, name: str = "train", **more: Any) -> httpx.Response:
+    return await client.post("/v1/containers", json={"image": "demo", "name": name, "command": ["sleep", "60"], **more})
+
+
+_WHERE = "model=H100,memory>=40Gi,numa=same"
+
+
+async def test_a_request_with_conditions_gets_a_claim_of_its_own(api: httpx.AsyncClient, world: World) -> None:
+    made = await _run(api, gpus=2, where=_WHERE)
+    assert made.status_code == 201
+    assert (await _run(api, "other", gpus=2, where=_WHERE)).status_code == 201
+    (template,) = (await world.store.list(ResourceClaimTemplate)).items
+    (request,) = template.spec.spec.devices.requests or ()
+    assert request.exactly is not None
+    assert (request.exactly.device_class_name, request.exactly.count) == ("gpu.nvidia.com", 2)
+    assert len(request.exactly.selectors) == 2
+    (constraint,) = template.spec.spec.devices.constraints
+    assert constraint.match_attribute == "resource.kubernetes.io/numaNode"
+    pod = await world.pod("train")
+    assert pod.spec.resource_claims[0].resource_claim_template_name == template.metadata.name
+    assert [one.name for one in pod.spec.containers[0].resources.claims] == ["gpus"]
+    assert not pod.spec.containers[0].resources.limits
+    assert made.json()["claims"] == [{"name": "gpus", "claim": "", "template": template.metadata.name}]
+
+
+async def test_a_class_alone_makes_a_claim_of_one_device(api: httpx.AsyncClient, world: World) -> None:
+    assert (await _run(api, device_class="mig.nvidia.com")).status_code == 201
+    (template,) = (await world.store.list(ResourceClaimTemplate)).items
+    (request,) = template.spec.spec.devices.requests or ()
+    assert request.exactly is not None
+    assert (request.exactly.device_class_name, request.exactly.count) == ("mig.nvidia.com", 1)
+
+
+async def test_a_request_names_claims_and_templates_that_are_there(api: httpx.AsyncClient, world: World) -> None:
+    await _post(api, _CLAIM.replace("name: mine", "name: my.own"), _TEMPLATE)
+    made = await _run(api, claims=[{"name": "my.own"}, {"name": "two", "template": "two"}])
+    assert made.json()["claims"] == [
+        {"name": "claim-0", "claim": "my.own", "template": ""},
+        {"name": "two", "claim": "", "template": "two"},
+    ]
+    for claims in ([{"name": "nosuch"}], [{"name": "x", "template": "nosuch"}]):
+        refused = await _run(api, "other", claims=claims)
+        assert (refused.status_code, refused.json()["reason"]) == (422, "ClaimNotFound")
+    twice = await _run(api, "other", claims=[{"name": "two", "template": "two"}] * 2)
+    assert "Duplicate value" in twice.json()["detail"]
+
+
+async def test_a_user_cannot_name_a_claim_of_another(as_user: As) -> None:
+    await _post(as_user(BEN), _CLAIM)
+    refused = await _run(as_user(ANN), claims=[{"name": "mine"}])
+    assert (refused.status_code, refused.json()["reason"]) == (422, "ClaimNotFound")
+    assert (await _run(as_user(ANN), where="model=H100")).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"where": "modle=H100"}, "WhereInvalid"),
+        ({"where": "memory>=40Gi", "gpus": 33}, "GPUsInvalid"),
+        ({"where": "memory>=40Gi", "gpus": 0}, "GPUsInvalid"),
+        ({"where": "memory>=40Gi", "gpus": "half\0"}, "GPUsInvalid"),
+        ({"device_class": "A\0"}, "DeviceClassInvalid"),
+        ({"where": "brand=" + "x" * 10240}, "WhereInvalid"),
+    ],
+)
+async def test_a_request_that_no_claim_can_mean_is_refused(
+    api: httpx.AsyncClient, world: World, fields: dict[str, Any], reason: str
+) -> None:
+    for query in ("", "?dry_run=true"):
+        refused = await api.post(f"/v1/containers{query}", json={"image": "demo", **fields})
+        assert (refused.status_code, refused.json()["reason"]) == (422, reason)
+    assert not (await world.store.list(ResourceClaimTemplate)).items
+
+
+async def test_a_trial_says_that_nothing_publishes_devices_and_stores_nothing(
+    api: httpx.AsyncClient, world: World
+) -> None:
+    answer = await api.post("/v1/containers?dry_run=true", json={"image": "demo", "where": "model=H100"})
+    assert answer.json()["waiting"]["message"] == "no driver publishes devices (no ResourceSlice)"
+    assert not (await world.store.list(ResourceClaimTemplate)).items
+
+
+async def test_a_template_on_its_way_out_is_not_taken_up_again(api: httpx.AsyncClient, world: World) -> None:
+    await _run(api, where="model=H100")
+    (first,) = (await world.store.list(ResourceClaimTemplate)).items
+    await world.store.delete(ResourceClaimTemplate, first.metadata.name, "default")
+    await _run(api, "other", where="model=H100")
+    pod = await world.pod("other")
+    names = {one.metadata.name for one in (await world.store.list(ResourceClaimTemplate)).items}
+    assert names == {first.metadata.name, pod.spec.resource_claims[0].resource_claim_template_name}
+    assert len(names) == 2
