@@ -116,6 +116,7 @@ PAGES_READ = {
     "how-to/keep-gpus-back.md": "",
     "how-to/scheduling.md": "",
     "how-to/claims.md": "",
+    "how-to/claims-on-one-machine.md": "",
 }
 
 

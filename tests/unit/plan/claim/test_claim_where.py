@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -177,6 +179,12 @@ def test_whatever_is_written_is_refused_or_is_an_expression_that_never_fails(
         assert expression.checker()(one) is None
         assert cel.compile_selector(one).matches(_device()) in {True, False}
     assert found != Where()
+
+
+def test_the_page_lists_every_name_with_what_it_stands_for() -> None:
+    page = Path(__file__).parents[4] / "docs/how-to/claims-on-one-machine.md"
+    rows = re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", page.read_text(), re.MULTILINE)
+    assert rows == [(word, qualified) for word, qualified, _ in where.described()]
 
 
 def test_no_name_is_said_twice() -> None:
