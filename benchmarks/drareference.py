@@ -20,7 +20,7 @@ NAME = f"k8s.io/dynamic-resource-allocation {VERSION}"
 SOURCES = Path(__file__).parent / "reference" / "dra"
 _DIGEST = hashlib.sha256((SOURCES / "main.go").read_bytes()).hexdigest()[:8]
 PROGRAM = Path.home() / ".cache" / "fairlead" / "peers" / f"dra-allocator-{VERSION}-{_DIGEST}"
-"""Built anew where its source has changed."""
+"""Built again where its source has changed."""
 _LIMIT_S = 1800
 
 

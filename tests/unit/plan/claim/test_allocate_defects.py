@@ -203,3 +203,25 @@ def test_held_devices_whose_groups_contradict_each_other_count_in_the_slices_ord
         ]
         having = has("d0").plus("b", [DeviceRequestAllocationResult(driver=world.DRIVER, pool="pool", device="d1")])
         assert world.names(world.run(world.claim(world.request()), slices, having=having, gates=gates)) == expected
+
+
+def test_a_default_amount_is_the_default_in_any_notation() -> None:
+    # The reference compares the two as they are written, and then refuses an amount that is more than the range has.
+    policy = {"default": "1Ki", "validRange": {"min": "500m", "max": "8", "step": "250m"}}
+    shared = world.device(
+        "d0", allowMultipleAllocations=True, capacity={"n": {"value": "4Ki", "requestPolicy": policy}}
+    )
+    for asked in ("1Ki", "1024"):
+        claim = world.claim(world.request(capacity={"requests": {"n": asked}}))
+        assert world.names(world.run(claim, [world.published([shared])])) == ["d0"]
+
+
+def test_a_refusal_that_is_seen_before_an_error_is_no_error() -> None:
+    # The reference tries the first claim's alternatives until it comes to the second claim, whose selector fails.
+    listed = [{"name": f"s{count}", "deviceClassName": "any", "count": count} for count in (4, 1)]
+    claims = [
+        world.claim({"name": "gpu", "firstAvailable": listed}),
+        world.claim(world.request("failing", selectors=[failing(1)]), world.request("many", count=4), name="other"),
+    ]
+    found = world.refused(world.run(claims, gpus(1, 1, 1)))
+    assert (found.reason, found.is_fatal) == ("TooFew", False)
