@@ -25,6 +25,7 @@ from fairlead.serve.v1 import permissions
 FOLDER = Path(__file__).parent.parent / "src" / "fairlead" / "client"
 ANSWERS = (
     "CapacityList",
+    "ClaimList",
     "ContainerList",
     "EventList",
     "Explanation",

@@ -35,6 +35,34 @@ class CapacityView(Record, frozen=True, kw_only=True):
     """Free GPUs of no use to what is asked for, on average; null: no pod asks for GPUs."""
 
 
+class ClaimList(Record, frozen=True, kw_only=True):
+    """`ClaimList` of the API."""
+
+    items: tuple[ClaimView, ...]
+    next: str = ""
+    """`after` of the next page; empty: there is none."""
+
+
+class ClaimView(Record, frozen=True, kw_only=True):
+    """`ClaimView` of the API."""
+
+    name: str
+    namespace: str
+    state: str
+    """Waiting, allocated or removing."""
+    requests: tuple[RequestedDevices, ...]
+    devices: tuple[str, ...]
+    """What it holds: `DRIVER/POOL/DEVICE`."""
+    used_by: tuple[str, ...]
+    """Containers that it is reserved for."""
+    owner: str
+    """Container that it was made for, and goes with; empty: none."""
+    message: str
+    """Why it holds no devices; empty: it does."""
+    labels: Mapping[str, str]
+    created_at: str | None
+
+
 class ClusterView(Record, frozen=True, kw_only=True):
     """`ClusterView` of the API."""
 
@@ -473,6 +501,18 @@ class QuotaView(Record, frozen=True, kw_only=True):
     namespace: str
     hard: Mapping[str, str]
     used: Mapping[str, str]
+
+
+class RequestedDevices(Record, frozen=True, kw_only=True):
+    """`RequestedDevices` of the API."""
+
+    name: str
+    device_class: str
+    """Of the devices; of alternatives: the first one's."""
+    count: int
+    """0: all that there are."""
+    selectors: tuple[str, ...]
+    """CEL expressions that each device must meet."""
 
 
 class SecretList(Record, frozen=True, kw_only=True):

@@ -256,6 +256,7 @@ class AsyncClient(_Twin[client.Client]):
     nodes = _awaited(client.Client.nodes)
     images = _awaited(client.Client.images)
     volumes = _awaited(client.Client.volumes)
+    claims = _awaited(client.Client.claims)
     secrets = _awaited(client.Client.secrets)
     set_secret = _awaited(client.Client.set_secret)
     delete_secret = _awaited(client.Client.delete_secret)

@@ -155,6 +155,12 @@ class Client:
         found = self.calls.call("GET", "/v1/volumes", answers.VolumeList, params=params).items
         return record.Listing(found, columns=("namespace", "name", "state", "used_by"))
 
+    def claims(self, *, namespace: str | None = None) -> record.Listing[answers.ClaimView]:
+        """Return the claims of devices, with what each holds and why it waits."""
+        params = {"namespace": namespace}
+        found = self.calls.call("GET", "/v1/claims", answers.ClaimList, params=params).items
+        return record.Listing(found, columns=("namespace", "name", "state", "devices", "used_by"))
+
     def secrets(self, *, namespace: str | None = None) -> record.Listing[answers.SecretView]:
         """Return the secrets that containers may be given: names, keys and digests, never a value."""
         found = self.calls.call("GET", "/v1/secrets", answers.SecretList, params={"namespace": namespace}).items

@@ -52,9 +52,35 @@ CONTAINER: Final = {
     "binds": [{"host_path": "/srv", "container_path": "/v", "read_only": True}],
 }
 OLD_NAMES: Final = {"container-url": "demo", "tenancy": "team"}
+_CLAIMING: Final = {
+    "image": "demo",
+    "gpus": 2,
+    "device_class": "gpu.nvidia.com",
+    "where": "model=H100,memory>=40Gi,compute>=9.0,numa=same",
+}
+_CLAIM: Final = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaim",
+    "metadata": {"name": "mine", "labels": {"a": "b"}},
+    "spec": {
+        "devices": {
+            "requests": [
+                {
+                    "name": "gpus",
+                    "exactly": {
+                        "deviceClassName": "gpu.nvidia.com",
+                        "count": 1,
+                        "selectors": [{"cel": {"expression": 'device.driver == "gpu.nvidia.com"'}}],
+                    },
+                }
+            ],
+            "constraints": [{"requests": ["gpus"], "matchAttribute": "resource.kubernetes.io/numaNode"}],
+        }
+    },
+}
 BODIES: Final = (
-    ("POST", "/v1/containers", (("container", CONTAINER), ("old names", OLD_NAMES))),
-    ("POST", "/v1/pods", (("pod", POD),)),
+    ("POST", "/v1/containers", (("container", CONTAINER), ("old names", OLD_NAMES), ("claiming", _CLAIMING))),
+    ("POST", "/v1/pods", (("pod", POD), ("claim", _CLAIM))),
     ("PUT", "/v1/quotas", (("quota", QUOTA),)),
     ("POST", "/v1/faults", (("fault", {"fault": "xid", "gpu": 0, "value": "79"}),)),
     (

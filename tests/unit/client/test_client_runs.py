@@ -96,7 +96,7 @@ def test_the_machine_is_listed(client: Client) -> None:
     gpus, (node,) = client.gpus(), client.nodes()
     assert (len(gpus), gpus[0].gpu.index, node.name, node.state) == (4, 0, "one", "ready")
     assert [name for image in client.images() for name in image.names] == ["localhost/demo:latest"]
-    assert (list(client.volumes()), list(client.quotas())) == ([], [])
+    assert (list(client.volumes()), list(client.quotas()), list(client.claims())) == ([], [], [])
     assert client.status().version == "0.0.0"
     assert client.get("/v1/capacity")["items"][0]["offered"] == 4
     unused = client.usage(group_by=["gpu"])

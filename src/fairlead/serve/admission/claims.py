@@ -11,7 +11,7 @@ from fairlead import errors
 from fairlead.plan.claim import lifecycle, where
 from fairlead.plan.pod import resourceclaim
 from fairlead.serve.admission.context import Context
-from fairlead.serve.admission.request import ContainerRequest
+from fairlead.serve.admission.request import ContainerRequest, Quantity
 from fairlead.wire.kubernetes import core, names
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
 
@@ -26,16 +26,23 @@ def own_spec(request: ContainerRequest) -> ResourceClaimSpec | None:
     """
     if not request.device_class and not request.where:
         return None
-    count = 1 if request.gpus is None else request.gpus
-    whole = int(count) if isinstance(count, str) and count.isascii() and count.isdecimal() else count
-    if not isinstance(whole, int) or not 1 <= whole <= _MOST:
-        message = f'"{errors.readable(str(count))}" is not a number of devices that one claim can have'
+    if (whole := _count(request.gpus)) is None:
+        message = "`gpus` is not a number of devices that one claim can have"
         raise errors.Invalid(message, reason="GPUsInvalid", hint=f"from 1 to {_MOST}")
     if request.device_class and not resourceclaim.is_name(request.device_class):
         message = f'"{errors.readable(request.device_class)}" is not the name of a DeviceClass'
         hint = 'lower case letters, digits, "-" and ".", such as gpu.nvidia.com'
         raise errors.Invalid(message.replace("\0", "\\0"), reason="DeviceClassInvalid", hint=hint)
     return where.claim_spec(whole, request.device_class, where.parse(request.where))
+
+
+def _count(gpus: Quantity | None) -> int | None:
+    """Return how many devices a claim has, one where it is not said; None: a claim can have no such number."""
+    if gpus is None:
+        return 1
+    if isinstance(gpus, str):  # digits, and not so many that reading them takes long
+        gpus = int(gpus) if gpus.isascii() and gpus.isdecimal() and len(gpus) <= len(str(_MOST)) else 0
+    return gpus if isinstance(gpus, int) and 1 <= gpus <= _MOST else None
 
 
 def with_claims(pod: core.Pod, request: ContainerRequest, own: ResourceClaimSpec | None) -> core.Pod:

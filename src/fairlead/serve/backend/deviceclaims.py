@@ -65,6 +65,10 @@ class LocalDeviceClaims:
             return _said(admitted, dropped)
         raise AssertionError("the last round returns or raises")
 
+    async def remove(self, name: str, place: Place) -> None:
+        """See `port.DeviceClaims.remove`."""
+        await self.store.delete(ResourceClaim, name, place.namespace)
+
     async def share(self, spec: ResourceClaimSpec, place: Place) -> str:
         """See `port.DeviceClaims.share`."""
         await namespaces.ensure(self.store, place.namespace, labels=place.labels)

@@ -243,6 +243,10 @@ class DeviceClaims(Protocol):
         """
         ...
 
+    async def remove(self, name: str, place: Place) -> None:
+        """Remove a claim; one that is used goes with its last user. Raises: NotFound."""
+        ...
+
     async def share(self, spec: ResourceClaimSpec, place: Place) -> str:
         """Return the name of a template of such claims, made where there is none; it goes with its last pod.
 

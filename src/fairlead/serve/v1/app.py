@@ -12,6 +12,7 @@ from fairlead.serve.v1 import dependencies, permissions
 from fairlead.serve.v1.accounts import audit, members, oidc, session, users
 from fairlead.serve.v1.accounts import keys as account_keys
 from fairlead.serve.v1.budgets import routes as budgets
+from fairlead.serve.v1.claims import routes as claims
 from fairlead.serve.v1.containers import create, restart, routes
 from fairlead.serve.v1.containers.access import devices, ports
 from fairlead.serve.v1.containers.access import exec as container_exec
@@ -45,6 +46,7 @@ ROUTES: Final = (
     *images.ROUTES,
     *quotas.ROUTES,
     *volume_routes.ROUTES,
+    *claims.ROUTES,
     *secrets.ROUTES,
     *queues.ROUTES,
     *tenancies.ROUTES,

@@ -274,6 +274,8 @@ async def test_a_user_cannot_name_a_claim_of_another(as_user: As) -> None:
         ({"where": "memory>=40Gi", "gpus": 33}, "GPUsInvalid"),
         ({"where": "memory>=40Gi", "gpus": 0}, "GPUsInvalid"),
         ({"where": "memory>=40Gi", "gpus": "half\0"}, "GPUsInvalid"),
+        ({"where": "memory>=40Gi", "gpus": "9" * 5000}, "GPUsInvalid"),
+        ({"where": "memory>=40Gi", "gpus": 1.5}, "GPUsInvalid"),
         ({"device_class": "A\0"}, "DeviceClassInvalid"),
         ({"where": "brand=" + "x" * 10240}, "WhereInvalid"),
     ],

@@ -1,0 +1,73 @@
+"""Serves the routes of claims of devices; they are made by manifests and with containers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Annotated, Final
+
+import litestar
+from litestar import params, status_codes
+
+from fairlead import errors
+from fairlead.serve.api import page as pages
+from fairlead.serve.api.failure import documented
+from fairlead.serve.backend.port import require
+from fairlead.serve.v1.claims import view
+from fairlead.serve.v1.dependencies import Dependencies
+from fairlead.store.port import Selector
+from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
+
+Name = Annotated[str, params.PathParameter(description="name of the claim")]
+Namespace = Annotated[str, params.QueryParameter(description="namespace of the claim")]
+Where = Annotated[str | None, params.QueryParameter(description="empty: all namespaces")]
+
+
+@litestar.get(
+    "/v1/claims", dependencies=pages.PAGE, summary="List claims of devices", responses=documented(404), tags=["claim"]
+)
+async def list_claims(services: Dependencies, page: pages.Paged, namespace: Where = None) -> view.ClaimList:
+    """Return claims in the order of namespace and name, with what each holds and why it waits."""
+    where = Selector(namespace=namespace)
+    found, pods = await services.store.list(ResourceClaim, where), defaultdict[str, list[core.Pod]](list)
+    for pod in (await services.store.list(core.Pod, where)).items if found.items else ():
+        if pod.spec.resource_claims:
+            pods[pod.metadata.namespace].append(pod)
+    items, following = page.cut(found.items, lambda one: (one.metadata.namespace, one.metadata.name))
+    shown = (view.claim_view(claim, pods[claim.metadata.namespace]) for claim in items)
+    return view.ClaimList(items=tuple(shown), next=following)
+
+
+@litestar.get("/v1/claims/{name:str}", summary="Show a claim of devices", responses=documented(404), tags=["claim"])
+async def show_claim(services: Dependencies, name: Name, namespace: Namespace = "default") -> view.ClaimView:
+    """Return one claim."""
+    try:
+        claim = await services.store.get(ResourceClaim, name, namespace)
+    except errors.NotFound as error:
+        raise _not_found(name, namespace) from error
+    pods = await services.store.list(core.Pod, Selector(namespace=claim.metadata.namespace))
+    return view.claim_view(claim, pods.items)
+
+
+@litestar.delete(
+    "/v1/claims/{name:str}",
+    summary="Remove a claim of devices",
+    responses=documented(400, 403, 404),
+    status_code=status_codes.HTTP_204_NO_CONTENT,
+    tags=["claim"],
+)
+async def delete_claim(services: Dependencies, name: Name, namespace: Namespace = "default") -> None:
+    """Remove it, or have it go with the last container that uses it."""
+    place = services.backend.places.new(namespace)
+    try:
+        await require(services.backend.claims).remove(name, place)
+    except errors.NotFound as error:
+        raise _not_found(name, namespace) from error
+
+
+def _not_found(name: str, namespace: str) -> errors.NotFound:
+    message = f'no claim "{name}" in namespace "{namespace}"'.replace("\0", "\\0")
+    return errors.NotFound(message, reason="ClaimNotFound", hint="GET /v1/claims lists those that you may see")
+
+
+ROUTES: Final = (list_claims, show_claim, delete_claim)

@@ -1,0 +1,87 @@
+"""Describes claims of devices; without the web framework."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Final
+
+import msgspec
+
+from fairlead.plan.claim import eviction, lifecycle
+from fairlead.plan.pod import podstate
+from fairlead.wire.fairlead import listing
+from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.resource.request import DeviceRequest
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
+
+_IDLE: Final = "no container that waits names it: devices are given with a container's node"
+
+
+class RequestedDevices(msgspec.Struct, frozen=True, kw_only=True):
+    """One request of a claim."""
+
+    name: str
+    device_class: Annotated[str, msgspec.Meta(description="of the devices; of alternatives: the first one's")]
+    count: Annotated[int, msgspec.Meta(description="0: all that there are")]
+    selectors: Annotated[tuple[str, ...], msgspec.Meta(description="CEL expressions that each device must meet")]
+
+
+class ClaimView(msgspec.Struct, frozen=True, kw_only=True):
+    """One claim of devices."""
+
+    name: str
+    namespace: str
+    state: Annotated[str, msgspec.Meta(description="waiting, allocated or removing")]
+    requests: tuple[RequestedDevices, ...]
+    devices: Annotated[tuple[str, ...], msgspec.Meta(description="what it holds: `DRIVER/POOL/DEVICE`")]
+    used_by: Annotated[tuple[str, ...], msgspec.Meta(description="containers that it is reserved for")]
+    owner: Annotated[str, msgspec.Meta(description="container that it was made for, and goes with; empty: none")]
+    message: Annotated[str, msgspec.Meta(description="why it holds no devices; empty: it does")]
+    labels: Mapping[str, str]
+    created_at: str | None
+
+
+class ClaimList(msgspec.Struct, frozen=True, kw_only=True):
+    """Claims of devices."""
+
+    items: tuple[ClaimView, ...]
+    next: listing.Next = ""
+
+
+def claim_view(claim: ResourceClaim, pods: Iterable[core.Pod]) -> ClaimView:
+    """Describe a claim. Args: pods: of its namespace."""
+    about, owner = claim.metadata, lifecycle.owning_pod(claim)
+    devices = tuple(str(id_) for id_, _ in eviction.devices(claim))
+    is_held = claim.status.allocation is not None
+    return ClaimView(
+        name=about.name,
+        namespace=about.namespace,
+        state="removing" if about.deletion_timestamp else "allocated" if is_held else "waiting",
+        requests=tuple(map(_request, claim.spec.devices.requests or ())),
+        devices=devices,
+        used_by=tuple(one.name for one in claim.status.reserved_for),
+        owner=owner.name if owner is not None else "",
+        message="" if is_held else next(_why(claim, pods), _IDLE),
+        labels=about.labels,
+        created_at=about.creation_timestamp,
+    )
+
+
+def _why(claim: ResourceClaim, pods: Iterable[core.Pod]) -> Iterator[str]:
+    """Yield why pods that name a claim wait."""
+    for pod in pods:
+        waits = not pod.spec.node_name and not podstate.is_final(pod)
+        if waits and claim.metadata.name in lifecycle.claim_names(pod) and (message := podstate.why(pod)[1]):
+            yield f"{pod.metadata.name} waits: {message}"
+
+
+def _request(one: DeviceRequest) -> RequestedDevices:
+    way = one.exactly if one.exactly is not None else next(iter(one.first_available), None)
+    if way is None:
+        return RequestedDevices(name=one.name, device_class="", count=0, selectors=())
+    return RequestedDevices(
+        name=one.name,
+        device_class=way.device_class_name,
+        count=0 if way.allocation_mode == "All" else max(1, way.count),
+        selectors=tuple(each.cel.expression for each in way.selectors if each.cel is not None),
+    )
