@@ -277,11 +277,14 @@ class Claims:
 
     # what is written
 
-    def reserve(self, pod: core.Pod, ask: constraint.Ask, node: Node) -> Reservation | None:  # noqa: ARG002
+    def reserve(self, pod: core.Pod, ask: constraint.Ask, node: Node) -> Reservation | None:
         """See `Constraint.reserve`: claims with their devices, reserved for the pod."""
-        named = [one for one in self._look_up(pod) if not isinstance(one, Refusal)]
+        named = self._still(pod, ask)
         if any(failed(one.claim) or self._is_late(one.claim) for one in named):
-            return self.give_back(pod)
+            if (back := self.give_back(pod)) is None:
+                message = "devices do not meet their binding conditions, and another pod uses their claim"
+                raise errors.Conflict(message, reason="DevicesNotReady")
+            return back
         new = [one.claim for one in named if one.claim.status.allocation is None]
         results: dict[str, AllocationResult] = {}
         if new:
@@ -302,6 +305,17 @@ class Claims:
             return None
         writes = tuple(_write(after, pod.metadata.uid) for _, after in changes)
         return Reservation(constraint=NAME, node=node.name, writes=writes, changes=tuple(changes), waits=waits)
+
+    def _still(self, pod: core.Pod, ask: constraint.Ask) -> list[_Named]:
+        """Return the claims of a pod. Raises: Conflict: they are other ones than when nodes were judged by them."""
+        named = list[_Named]()
+        for one in self._look_up(pod):
+            if isinstance(one, Refusal):
+                raise errors.Conflict(one.why, reason="ClaimChanged")
+            named.append(one)
+        if self.ask(pod) != ask:
+            raise errors.Conflict("a claim was allocated, or given back, meanwhile", reason="ClaimChanged")
+        return named
 
     def give_back(self, pod: core.Pod) -> Reservation | None:
         """See `Constraint.give_back`: claims that are allocated, and that no other pod uses."""

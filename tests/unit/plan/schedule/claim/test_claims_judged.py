@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
+from fairlead import errors
 from fairlead.plan.claim.gate import DEFAULTS
 from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.claim import ask
@@ -157,3 +159,47 @@ def test_a_claim_that_is_too_hard_is_given_up_after_a_few_nodes(hard: Claims, mo
     hard.ask(a_pod())  # the next look at the pod begins anew
     asked.filters[0].check(asked, node(hard, "n0"))
     assert len(tried) <= 4
+
+
+def _allocated(name: str, node: str, **device: Any) -> Any:
+    found = a_claim(name)
+    result: dict[str, Any] = {"request": "gpus", "driver": DRIVER, "pool": node, "device": "gpu-0", **device}
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
+    allocation = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": terms}}
+    status = read("ResourceClaim", {"metadata": {"name": name}, "status": {"allocation": allocation}}).status
+    return msgspec.structs.replace(found, status=status)
+
+
+@pytest.mark.parametrize("change", ["gone", "allocated elsewhere", "another"])
+def test_a_claim_that_changed_since_nodes_were_judged_is_not_reserved(change: str) -> None:
+    known = Claims(NoUsers())
+    for one in (published("a", devices(1)), published("b", devices(1)), a_class(), a_claim()):
+        known.note(one)
+    asked = known.ask(a_pod())
+    assert asked is not None
+    assert known.reserve(a_pod(), asked, node(known, "a")) is not None
+    if change == "gone":
+        known.note(a_claim(), is_gone=True)
+    elif change == "allocated elsewhere":
+        known.note(_allocated("c", "b"))
+    else:
+        known.note(a_claim(), is_gone=True)
+        known.note(a_claim(count=2))
+    with pytest.raises(errors.Conflict):
+        known.reserve(a_pod(), asked, node(known, "a"))
+
+
+def test_a_pod_is_not_bound_to_devices_that_failed_and_that_another_pod_uses() -> None:
+    known = Claims(NoUsers())
+    found = _allocated("c", "a", bindingConditions=["ready"], bindingFailureConditions=["broken"])
+    other: dict[str, Any] = {"reservedFor": [{"resource": "pods", "name": "o", "uid": "o"}]}
+    broken = [{"type": "broken", "status": "True", "reason": "r", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+    other["devices"] = [{"driver": DRIVER, "pool": "a", "device": "gpu-0", "conditions": broken}]
+    status = read("ResourceClaim", {"metadata": {"name": "c"}, "status": other}).status
+    status = msgspec.structs.replace(found.status, reserved_for=status.reserved_for, devices=status.devices)
+    for one in (published("a", devices(1)), a_class(), msgspec.structs.replace(found, status=status)):
+        known.note(one)
+    asked = known.ask(a_pod())
+    assert asked is not None
+    with pytest.raises(errors.Conflict, match="do not meet their binding conditions"):
+        known.reserve(a_pod(), asked, node(known, "a"))
