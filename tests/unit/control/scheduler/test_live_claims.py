@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from fairlead import errors
 from fairlead.control.scheduler.controller import Scheduler
@@ -426,9 +427,9 @@ async def test_a_write_that_is_denied_is_said_and_holds_nothing() -> None:
     assert set((await plane.held()).values()) == {"q-gpus"}
 
 
-async def test_two_claims_of_a_pod_are_written_or_neither_is_used() -> None:
-    """The second write is lost to another writer: the first stays the pod's, and is used at the next try."""
-    plane = await _prepare(a=2, b=2)
+async def test_of_several_claims_a_lost_write_loses_none() -> None:
+    """The second is lost to another writer: the first stays the pod's, the third is free, and both are tried again."""
+    plane = await _prepare(a=3, b=3)
     lost = list[str]()
     patch = plane.store.patch
 
@@ -439,15 +440,44 @@ async def test_two_claims_of_a_pod_are_written_or_neither_is_used() -> None:
         return await patch(before, after, is_status=is_status)
 
     plane.store.patch = lose  # type: ignore[method-assign]
-    for name in ("one", "two"):
+    names = ("one", "two", "three")
+    for name in names:
         await plane.add_claim(name, 1)
-    claims = tuple(core.PodResourceClaim(name=name, resource_claim_name=name) for name in ("one", "two"))
+    claims = tuple(core.PodResourceClaim(name=name, resource_claim_name=name) for name in names)
+    known = plane.scheduler._cache.constraints["claims"].known  # type: ignore[attr-defined]
     async with plane.running():
         await plane.add_pod("p", 0, resource_claims=claims)
         found = await plane.until_bound(["p"])
     assert lost
+    assert not any(entry.ours for entry in known._entries.values() if entry.ends_at == float("inf"))
     assert {device.partition("/")[0] for device in await plane.held()} == {found["p"]}
-    assert sorted((await plane.held()).values()) == ["one", "two"]
+    assert sorted((await plane.held()).values()) == sorted(names)
+
+
+async def test_a_pod_that_goes_after_a_lost_write_leaves_nothing_held() -> None:
+    plane = await _prepare(a=2)
+    patch = plane.store.patch
+
+    async def lose(before: Any, after: Any, *, is_status: bool = False) -> Any:
+        if before.metadata.name == "one":
+            raise errors.Conflict("the claim changed", reason="StaleVersion")
+        return await patch(before, after, is_status=is_status)
+
+    plane.store.patch = lose  # type: ignore[method-assign]
+    for name in ("one", "two"):
+        await plane.add_claim(name, 1)
+    claims = tuple(core.PodResourceClaim(name=name, resource_claim_name=name) for name in ("one", "two"))
+    known = plane.scheduler._cache.constraints["claims"].known  # type: ignore[attr-defined]
+    async with plane.running():
+        with capture_logs() as logs:
+            await plane.add_pod("p", 0, resource_claims=claims)
+            async with asyncio.timeout(20):
+                while not any(one["event"] == "claim not written" for one in logs):  # noqa: ASYNC110 - logs have no event
+                    await asyncio.sleep(0.01)
+        await plane.end("p")
+        await plane.add_claiming("q", 2)
+        await plane.until_bound(["q"])
+    assert not any(entry.ours for entry in known._entries.values() if entry.ends_at == float("inf"))
 
 
 @pytest.mark.parametrize(("choice", "numa"), [("first", [0, 1]), ("best", [1, 1])])

@@ -44,11 +44,16 @@ async def bind(store: PatchingStore, cache: Cache, reserved: Reservation) -> Non
             decided anew; Unavailable: the store does not answer, and `resolve` finds out what it took.
     """
     known = _claims(cache)
-    for one in reserved.writes:
+    for at, one in enumerate(reserved.writes):
         assert isinstance(one, Write)  # noqa: S101 what `Claims` reserves
-        with _turn(one.uid) as lock:
-            async with lock:
-                await _write(store, known, one, cache.heed)
+        try:
+            with _turn(one.uid) as lock:
+                async with lock:
+                    await _write(store, known, one, cache.heed)
+        except _LOST:
+            for rest in reserved.writes[at + 1 :]:  # nobody else would write them
+                cache.heed(known.settle(rest, known.known.seen(rest.uid)))
+            raise
 
 
 async def resolve(store: PatchingStore, cache: Cache, reserved: Reservation) -> None:
