@@ -320,7 +320,8 @@ class Scheduler:
             return
         if found.node is None:
             words = self._make_room((pod,), tasks, had)
-            self._give_back(pod, blockers, tasks)
+            if not words:
+                self._give_back(pod, blockers, tasks)
             self._refuse(pod, "Unschedulable", f"{found.message}{words}", found, duration_s=timing.duration_s)
         elif (reserved := self._cache.reserve(pod, group.need, found.node)) is None:
             self._queue.delay(pod)
@@ -380,7 +381,8 @@ class Scheduler:
             self._queue.rest(group, refusal, blockers)
         words = self._make_room(pods, tasks, had)
         for pod in pods:
-            self._give_back(pod, blockers, tasks)
+            if not words:
+                self._give_back(pod, blockers, tasks)
             self._refuse(pod, "Unschedulable", f"{refusal.message}{words}", refusal)
 
     def _give_back(self, pod: core.Pod, blockers: frozenset[str], tasks: asyncio.TaskGroup) -> None:
