@@ -195,7 +195,7 @@ class Pools:
     def _read_counters(self, slices: Sequence[ResourceSlice]) -> _Counters | str:
         """Return the counters of a pool and who takes of them, or what is wrong with them."""
         if not self._gates.partitionable_devices:
-            return _Counters(totals={}, consumes={}, groups={})
+            return _Counters(totals={}, consumes={}, groups={}, own={})
         slices = sorted(slices, key=lambda item: item.metadata.name)
         spec = slices[0].spec
         pool: PoolName = (spec.driver, spec.pool.name)
@@ -219,6 +219,7 @@ class Pools:
             refused = self._lacks(item, site)
             for device in item.spec.devices:
                 takes = bool(device.consumes_counters)
+                consumes, groups = counters.own.get(id(device), ((), ())) if takes else ((), ())
                 yield Candidate(
                     at=next(places),
                     id=DeviceID(*name, device.name),
@@ -229,9 +230,9 @@ class Pools:
                     barred=self._bars(device),
                     is_elsewhere=selects and not _matches(device, site),
                     refused=refused or self._refuses(device),
-                    consumes=counters.consumes.get(device.name, ()) if takes else (),
+                    consumes=consumes,
                     takes_counters=takes,
-                    groups=counters.groups.get(device.name, ()) if takes else (),
+                    groups=groups,
                     views=self._views.setdefault(id(device), []),
                 )
 
@@ -257,6 +258,8 @@ class _Counters:
     totals: Mapping[CounterID, int]
     consumes: Mapping[str, tuple[tuple[CounterID, int], ...]]
     groups: Mapping[str, tuple[GroupUse, ...]]
+    own: Mapping[int, tuple[tuple[tuple[CounterID, int], ...], tuple[GroupUse, ...]]]
+    """What a device itself takes, by its identity; another node may have one of its name."""
 
 
 _INCOMPLETE: Final = "incomplete"
@@ -272,8 +275,11 @@ def _consumption(
 ) -> _Counters | str:
     consumes: dict[str, tuple[tuple[CounterID, int], ...]] = {}
     groups: dict[str, tuple[GroupUse, ...]] = {}
+    own: dict[int, tuple[tuple[tuple[CounterID, int], ...], tuple[GroupUse, ...]]] = {}
     for item in slices:
         for device in item.spec.devices:
+            taken: list[tuple[CounterID, int]] = []
+            uses: list[GroupUse] = []
             for used in device.consumes_counters:
                 counters = sets.get(used.counter_set)
                 if counters is None:
@@ -284,12 +290,14 @@ def _consumption(
                     amount = billionths(counter.value)
                     if amount < 0:
                         return f"device {device.name} takes less than nothing of counter {used.counter_set}/{name}"
-                    taken = (CounterID(*pool, used.counter_set, name), amount)
-                    consumes[device.name] = (*consumes.get(device.name, ()), taken)
-                use = GroupUse(*pool, used.counter_set, frozenset(used.compatibility_groups))
-                groups[device.name] = (*groups.get(device.name, ()), use)
+                    taken.append((CounterID(*pool, used.counter_set, name), amount))
+                uses.append(GroupUse(*pool, used.counter_set, frozenset(used.compatibility_groups)))
+            if uses:
+                own[id(device)] = (tuple(taken), tuple(uses))
+                consumes[device.name] = (*consumes.get(device.name, ()), *taken)
+                groups[device.name] = (*groups.get(device.name, ()), *uses)
     totals = {CounterID(*pool, name, key): value for name, one in sets.items() for key, value in one.items()}
-    return _Counters(totals=totals, consumes=consumes, groups=groups)
+    return _Counters(totals=totals, consumes=consumes, groups=groups, own=own)
 
 
 def _add(found: dict[PoolName, list[ResourceSlice]], item: ResourceSlice) -> None:

@@ -111,6 +111,15 @@ def test_a_held_device_of_another_node_s_slice_is_not_gone() -> None:
     assert world.refused(world.run(world.claim(world.request()), slices, having=has("d2"))).reason == "TooFew"
 
 
+def test_a_device_takes_no_counters_of_its_namesake_on_another_node() -> None:
+    slices = [
+        world.counters({"set": {"memory": 10}}, count=3),
+        world.published([world.counted("d0", {"memory": 6}), world.counted("d1", {"memory": 4})], count=3),
+        world.published([world.counted("d0", {"memory": 6})], name="other", nodeSelector=NODE_2, count=3),
+    ]
+    assert world.names(world.run(world.claim(world.request(count=2)), slices)) == ["d0", "d1"]
+
+
 def test_the_sum_of_counts_does_not_overflow() -> None:
     for counts in ((2**63 - 1,), (1, 2**63 - 1), (2**63 - 1, 2**63 - 1)):
         claim = world.claim(*(world.request(f"r{at}", count=count) for at, count in enumerate(counts)))
