@@ -16,8 +16,9 @@ from fairlead.plan.cel.problem import CELError
 from fairlead.plan.cel.running.charge import LIMIT
 from fairlead.plan.cel.semver import Semver
 from fairlead.plan.claim.candidate import Candidate
+from fairlead.plan.claim.gate import DEFAULTS, Gates
 from fairlead.plan.claim.selector import Derived, Derives, DeviceError, Matches, SelectorError
-from fairlead.plan.claim.validate.request import TOO_COMPLEX, Check
+from fairlead.plan.claim.validate.request import TOO_COMPLEX, Check, Rules
 from fairlead.wire.kubernetes.resource.device import Device, DeviceAttribute
 
 LATEST: Final = cel.RELEASES[-1]
@@ -89,6 +90,14 @@ def checker(release: str = LATEST, *, result: str = cel.SELECTOR) -> Check:
         return TOO_COMPLEX if estimate is None or estimate > LIMIT else None
 
     return check
+
+
+def rules(gates: Gates = DEFAULTS) -> Rules:
+    """Return what an API server of 1.37 asks of the expressions of claims and classes."""
+    derived = cel.DERIVED if gates.list_type_attributes else cel.DERIVED_SCALAR
+    return Rules(
+        check_selector=checker(), gates=gates, check_derived=checker(result=derived), derived_cost=derived_cost
+    )
 
 
 def view(candidate: Candidate) -> DeviceView:

@@ -17,7 +17,6 @@ import msgspec
 from fairlead import errors, telemetry
 from fairlead.plan.claim import claimquota, expression, lifecycle
 from fairlead.plan.claim.validate import door
-from fairlead.plan.claim.validate.request import Rules
 from fairlead.plan.pod import admission
 from fairlead.serve.backend.place import ASK_ROOT, Place
 from fairlead.serve.backend.port import DeviceObject
@@ -172,7 +171,7 @@ def _said(item: DeviceObject, dropped: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"{item.KIND} {name}: {path} is left out: its feature is off" for path in dropped)
 
 
-_RULES: Final = Rules(check_selector=expression.checker())
+_RULES: Final = expression.rules()
 _Door = Callable[[Any, Any, Mapping[str, str], str], tuple[DeviceObject, tuple[str, ...]]]
 _DOORS: Final[Mapping[type[meta.Object], _Door]] = {
     ResourceClaim: lambda item, old, labels, _now: _both(

@@ -102,7 +102,7 @@ def _admitted(item: meta.Object, chosen: Gates) -> tuple[tuple[str, ...], tuple[
 
 
 def _rules(chosen: Gates) -> Rules:
-    return Rules(check_selector=expression.checker(), gates=chosen)
+    return expression.rules(chosen)
 
 
 def _claim(item: Any, chosen: Gates) -> tuple[str, ...]:
