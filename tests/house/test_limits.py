@@ -186,6 +186,12 @@ def test_verbs_print_through_the_one_function_that_escapes_text_from_outside(roo
     assert found == []  # plaintext.echo, or plaintext.write for the bytes of a document
 
 
+def test_no_module_of_the_tests_hides_one_of_pythons(root: Path) -> None:
+    """Tests' folders stand first on the path, of processes that tests start too: `selectors` was another there."""
+    names = {path.stem: str(path) for path in (root / "tests").rglob("*.py")}
+    assert not {name: path for name, path in names.items() if name in sys.stdlib_module_names}
+
+
 def test_test_modules_have_unique_names(root: Path) -> None:
     names = [path.name for path in _python(root, "tests") if path.name.startswith("test_")]
     assert len(names) == len(set(names)), sorted(name for name in set(names) if names.count(name) > 1)

@@ -18,7 +18,7 @@ from fairlead import errors
 from fairlead.plan.cel import compile as cel
 from fairlead.plan.cel.problem import CELError
 from tests.unit.plan.cel.generated import Generator
-from tests.unit.plan.cel.selectors import DEVICE
+from tests.unit.plan.cel.samples import DEVICE
 
 _SOURCE: Final = Path(__file__).parents[3] / "oracle/cel"
 _COUNT: Final = 10_000

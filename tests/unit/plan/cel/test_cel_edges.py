@@ -8,7 +8,7 @@ from fairlead import errors
 from fairlead.plan.cel import compile as cel
 from fairlead.plan.cel.device import DeviceView, Version
 from fairlead.plan.cel.problem import CELError
-from tests.unit.plan.cel.selectors import DEVICE, A, C, cost, value
+from tests.unit.plan.cel.samples import DEVICE, A, C, cost, value
 
 
 def _refused(text: str) -> str:

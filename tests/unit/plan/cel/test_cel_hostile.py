@@ -14,7 +14,7 @@ from fairlead.plan.cel import compile as cel
 from fairlead.plan.cel.device import DeviceView
 from fairlead.plan.cel.problem import CELError
 from tests.unit.plan.cel.generated import Generator
-from tests.unit.plan.cel.selectors import DEVICE, A
+from tests.unit.plan.cel.samples import DEVICE, A
 
 _SOON_S = 5.0
 _HOSTILE = [

@@ -7,7 +7,7 @@ import pytest
 from fairlead import errors
 from fairlead.plan.cel import compile as cel
 from fairlead.plan.cel import literal
-from tests.unit.plan.cel.selectors import DEVICE
+from tests.unit.plan.cel.samples import DEVICE
 
 _CASES = {
     "true": "true",
