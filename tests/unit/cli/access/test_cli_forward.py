@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -58,22 +57,14 @@ def _forwarding(service: Service, *words: str) -> Iterator[tuple[subprocess.Pope
                 process.wait(20)
 
 
-def _ask(port: int) -> bytes:
-    """Send a word and return the answer; the server inside may not listen yet, and its connection is closed then."""
-    deadline = time.monotonic() + 10
-    while True:
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as one:
-            one.sendall(b"ping")
-            answer = one.recv(10)
-        if answer or time.monotonic() > deadline:
-            return answer
-        time.sleep(0.05)
-
-
 def test_a_server_inside_is_reached_until_ctrl_c(service: Service) -> None:
     service.fairlead("run", "-d", "--name", "web", "demo", "nc", "-l", "-p", "80")
-    with _forwarding(service, "web", ":80", ":81") as (process, port):
-        assert _ask(port) == b"ping"
+    with (
+        _forwarding(service, "web", ":80", ":81") as (process, port),
+        socket.create_connection(("127.0.0.1", port), timeout=10) as one,
+    ):
+        one.sendall(b"ping")
+        assert one.recv(10) == b"ping"
     assert process.returncode == 0
 
 
