@@ -12,14 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from fairlead import errors
+from fairlead.plan.claim.search.request import MOST
 from fairlead.wire.kubernetes import core, quantity
 from fairlead.wire.kubernetes.resource.request import DeviceSubRequest, ExactDeviceRequest
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
 
 COUNT: Final = "count/resourceclaims.resource.k8s.io"
 _DEVICES: Final = ".deviceclass.resource.k8s.io/devices"
-_MOST: Final = 32
-"""Devices of one claim: what a claim with the mode `All` counts as."""
 _STANDING: Final = "api.user_gpus"
 
 
@@ -78,4 +77,4 @@ def _limits(
 def _devices(way: ExactDeviceRequest | DeviceSubRequest) -> int:
     if isinstance(way, ExactDeviceRequest) and way.admin_access:
         return 0
-    return _MOST if way.allocation_mode == "All" else max(1, way.count)
+    return MOST if way.allocation_mode == "All" else max(1, way.count)

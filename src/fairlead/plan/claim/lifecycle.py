@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from fairlead.plan.claim.validate.resourceclaim import RESERVED_MOST
 from fairlead.plan.pod import tenantrule
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.resource.resourceclaim import (
@@ -27,8 +28,6 @@ from fairlead.wire.kubernetes.resource.resourceclaim import (
     ResourceClaimTemplateSpec,
 )
 
-USERS_MOST: Final = 256
-"""Of one claim: the API's limit of `reservedFor`."""
 SHARED: Final = "fairlead.dev/shared-claim"
 """Finalizer of a template that requests for containers share: it goes once no pod has named it for a while."""
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -142,7 +141,7 @@ def with_claims(pod: core.Pod, made: Mapping[str, str]) -> core.Pod:
 def reserved(claim: ResourceClaim, pod: core.Pod) -> ResourceClaim | None:
     """Return a claim reserved for a pod that has a node already; None: it is, cannot be, or is not allocated."""
     users = claim.status.reserved_for
-    has_room = len(users) < USERS_MOST and claim.metadata.deletion_timestamp is None
+    has_room = len(users) < RESERVED_MOST and claim.metadata.deletion_timestamp is None
     if claim.status.allocation is None or not has_room or any(one.uid == pod.metadata.uid for one in users):
         return None
     user = ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)

@@ -239,12 +239,7 @@ class KubernetesStore:
             given = {**given, "spec": {name: value for name, value in given["spec"].items() if name != "nodeName"}}
         wanted = _merged(stored, match.view(kind, stored), given)
         if wanted != stored:
-            try:
-                stored = await self._put(kind, wanted)
-            except errors.Invalid:
-                if not (added := _added_finalizers(stored, wanted)):
-                    raise
-                stored = await self._add_finalizers(kind, wanted, added)
+            stored = await self._put(kind, wanted)
         return await self._bind(kind, stored, node) if node else stored
 
     async def _update_status(self, kind: type[meta.Object], stored: Document, given: Document) -> Document:

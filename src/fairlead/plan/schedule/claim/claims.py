@@ -18,10 +18,12 @@ from typing import ClassVar, Final
 import msgspec
 
 from fairlead import errors
+from fairlead.plan.claim import lifecycle
 from fairlead.plan.claim.gate import DEFAULTS, Gates
 from fairlead.plan.claim.held import PoolName
 from fairlead.plan.claim.refusal import Allocation
 from fairlead.plan.claim.search.preference import Preferences
+from fairlead.plan.claim.validate.resourceclaim import RESERVED_MOST
 from fairlead.plan.schedule import constraint
 from fairlead.plan.schedule.claim import ask as asks
 from fairlead.plan.schedule.claim import counting, published
@@ -40,8 +42,6 @@ from fairlead.wire.kubernetes.resource.resourceclaim import (
 )
 from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
 
-_USERS_MOST: Final = 256
-"""Of one claim: the API's limit of `reservedFor`."""
 _WAITING_MOST: Final = 100_000
 """Claims for which pods are noted that wait for them."""
 NO_DRIVER: Final = "no driver publishes devices (no ResourceSlice)"
@@ -191,8 +191,7 @@ class Claims:
     def has(self, pod: core.Pod) -> Ask | None:
         """See `Constraint.has`: the names of its claims; what these hold they say themselves."""
         namespace = pod.metadata.namespace
-        names = (_claim_name(pod, one) for one in pod.spec.resource_claims)
-        return Ask(uses=frozenset(f"{namespace}/{name}" for name in names if isinstance(name, str)))
+        return Ask(uses=frozenset(f"{namespace}/{name}" for name in lifecycle.claim_names(pod)))
 
     @property
     def has_limits(self) -> bool:
@@ -266,8 +265,8 @@ class Claims:
             return Refusal(f'resourceclaim "{name}" was not created for pod "{pod.metadata.name}"')
         users = claim.status.reserved_for
         if claim.status.allocation is not None:
-            is_full = len(users) >= _USERS_MOST and all(one.uid != pod.metadata.uid for one in users)
-            return Refusal(f'resourceclaim "{name}" is in use by {_USERS_MOST} pods, the most') if is_full else None
+            is_full = len(users) >= RESERVED_MOST and all(one.uid != pod.metadata.uid for one in users)
+            return Refusal(f'resourceclaim "{name}" is in use by {RESERVED_MOST} pods, the most') if is_full else None
         for request in claim.spec.devices.requests or ():
             ways = (request.exactly,) if request.exactly is not None else request.first_available or ()
             missing = [one.device_class_name for one in ways if one.device_class_name not in self._published.classes]

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Final
 
-from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
+from fairlead.wire.kubernetes.resource.deviceclass import IMPLICIT_RESOURCE, DeviceClass
 from fairlead.wire.kubernetes.resource.request import DeviceRequest
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
-
-IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 
 
 def is_counted_for(claim: ResourceClaim, uid: str) -> bool:
@@ -34,7 +31,7 @@ def devices(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Counter
     for request in claim.spec.devices.requests or ():
         for label, name, count in _ways(request):
             if (counted := got[label] if allocation is not None else count) > 0:
-                found[f"{IMPLICIT}{name}"] += counted
+                found[f"{IMPLICIT_RESOURCE}{name}"] += counted
                 known = classes.get(name)
                 if known is not None and known.spec.extended_resource_name:
                     found[known.spec.extended_resource_name] += counted
