@@ -34,6 +34,7 @@ def made(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     # What no other run needs.
     from fairlead.plan.claim import where
+    from fairlead.plan.claim.validate.resourceclaim import RESULTS_MOST
 
     if given["gpu_memory"] is not None or given["gpu_compute"] is not None:
         message = "--gpu-memory and --gpu-compute ask for part of one GPU, --where and --device-class for a claim"
@@ -45,7 +46,7 @@ def made(given: Mapping[str, Any]) -> dict[str, Any]:
     word = next(iter(given["gpus"]), "1")
     docker = gpuoption.parse(word)
     count = word if docker is None else docker.count
-    if not (count.isascii() and count.isdecimal() and len(count) <= len("32")):
+    if not (count.isascii() and count.isdecimal() and len(count) <= len(str(RESULTS_MOST))):
         message = f'-g "{word}" is not a number of devices that one claim can have'
         raise errors.Invalid(message, reason="GPUsInvalid", hint="-g 2: with --where and --device-class by number")
     return {"gpus": int(count), "device_class": given["device_class"], "where": given["where"]}

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from fairlead import errors
+from fairlead.plan.claim.validate.request import SELECTORS_MOST
 from fairlead.wire.kubernetes import quantity
 from fairlead.wire.kubernetes.resource import device
 from fairlead.wire.kubernetes.resource.request import (
@@ -40,8 +41,6 @@ _LONGEST: Final = 1024
 """Characters of all conditions."""
 _LONGEST_VALUE: Final = 64
 """Bytes of an attribute's text: the API's limit, so that nothing longer matches."""
-_MOST: Final = 32
-"""Selectors of one request: the API's limit."""
 _CONDITION: Final = re.compile(r"(?P<name>[^=!<>]*)(?P<operator>!=|>=|<=|==|=|<|>)(?P<value>.*)", re.DOTALL)
 _OPERATORS: Final = {"=": "==", "!=": "!=", ">=": ">=", "<=": "<="}
 _VERSION: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,2}")
@@ -124,8 +123,8 @@ def parse(text: str) -> Where:
             same[_same(condition, name, operator)] = None
         else:
             selectors[_selector(condition, name, operator, value)] = None
-    if len(selectors) > _MOST:
-        raise _invalid(f"it has {len(selectors)} conditions, the limit is {_MOST}", "ask for less at once")
+    if len(selectors) > SELECTORS_MOST:
+        raise _invalid(f"it has {len(selectors)} conditions, the limit is {SELECTORS_MOST}", "ask for less at once")
     return Where(selectors=tuple(selectors), same=tuple(same))
 
 

@@ -21,7 +21,6 @@ from fairlead.plan.pod import affinity, machine, port, resourceclaim, secret, vo
 from fairlead.wire.kubernetes import core, meta, names, quantity
 from fairlead.wire.oci import imageref
 
-_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _ENV: Final = re.compile(r"[ -<>-~]+")
 _PULLS: Final = ("", "Always", "IfNotPresent", "Never")
@@ -42,7 +41,7 @@ def is_extended(resource: str) -> bool:
     domain, _, name = resource.partition("/")
     return (
         _QUALIFIED.fullmatch(name) is not None
-        and _SUBDOMAIN.fullmatch(domain) is not None
+        and names.is_dns_subdomain(domain)
         and len(domain) <= 253 - len("requests.")
         and not domain.startswith("requests.")
         and not domain.endswith("kubernetes.io")
@@ -130,7 +129,7 @@ def _metadata(pod: core.Pod) -> Iterator[str]:
         yield "metadata.name: Required value: name or generateName is required"
     if len(name) > 253:
         yield f'metadata.name: Invalid value: "{name}": must be no more than 253 characters'
-    if name and not _SUBDOMAIN.fullmatch(name):
+    if name and not names.is_dns_subdomain(name):
         yield (
             f'metadata.name: Invalid value: "{name}": a lowercase RFC 1123 subdomain must consist of lower case '
             "alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character"

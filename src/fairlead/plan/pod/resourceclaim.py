@@ -5,7 +5,6 @@ Source: kubernetes 1.37 pkg/apis/core/validation/validation.go, validatePodResou
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -13,18 +12,13 @@ import msgspec
 
 from fairlead.wire.kubernetes import core, names
 
-_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LONGEST_LABEL: Final = 63
 _LONGEST: Final = 253
-_RULE: Final = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
-    "end with an alphanumeric character"
-)
 
 
 def is_name(text: str) -> bool:
     """Return whether a claim, a template or a DeviceClass can have a name."""
-    return len(text) <= _LONGEST and _SUBDOMAIN.fullmatch(text) is not None
+    return len(text) <= _LONGEST and names.is_dns_subdomain(text)
 
 
 def problems(spec: core.PodSpec, containers: Iterable[tuple[str, core.Container]]) -> Iterator[str]:
@@ -59,8 +53,8 @@ def _source(path: str, one: core.PodResourceClaim) -> Iterator[str]:
     for field, name in found.items():
         if len(name) > _LONGEST:
             yield f'{path}.{field}: Invalid value: "{name}": must be no more than {_LONGEST} characters'
-        elif not _SUBDOMAIN.fullmatch(name):
-            yield f'{path}.{field}: Invalid value: "{name}": {_RULE}'
+        elif not names.is_dns_subdomain(name):
+            yield f'{path}.{field}: Invalid value: "{name}": {names.SUBDOMAIN_RULE}'
 
 
 def _named(path: str, claims: Iterable[core.ContainerResourceClaim], known: list[str]) -> Iterator[str]:

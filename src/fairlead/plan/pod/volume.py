@@ -15,7 +15,6 @@ from fairlead import errors
 from fairlead.plan.pod import secret
 from fairlead.wire.kubernetes import core, names, quantity
 
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _UNFIT: Final = re.compile(r"[^a-z0-9.-]+")
 _LONGEST: Final = 253
 
@@ -57,7 +56,7 @@ def _empty_dir(path: str, source: core.EmptyDirVolume) -> Iterator[str]:
 
 def check_name(name: str) -> None:
     """Refuse what no claim can be called. Raises: Invalid (`VolumeNameInvalid`)."""
-    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
+    if not names.is_dns_subdomain(name) or len(name) > _LONGEST:
         close = _UNFIT.sub("-", name.lower()).strip("-.")[:_LONGEST] or "data"
         shown = name.replace("\0", "\\0")
         message = f'volume name "{shown}" is not of lower case letters, digits, "-" and "."'

@@ -28,7 +28,6 @@ MOST: Final = 100
 LARGEST_BYTES: Final = 1 << 20
 """Values of one Secret together.  Source: k8s.io/api/core/v1 types.go, MaxSecretSize."""
 _MOST_KEYS: Final = 64
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LONGEST: Final = 253
 _UNFIT: Final = re.compile(r"[^a-z0-9.-]+")
 _DIGITS: Final = 12
@@ -92,7 +91,7 @@ def check(name: str, values: Mapping[str, bytes]) -> None:
 
 def check_name(name: str) -> None:
     """Refuse what no Secret can be called. Raises: Invalid (`SecretInvalid`)."""
-    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
+    if not names.is_dns_subdomain(name) or len(name) > _LONGEST:
         close = _UNFIT.sub("-", name.lower()).strip("-.")[:_LONGEST] or "token"
         message = f'secret name "{errors.readable(name[:_LONGEST])}" is not of lower case letters, digits, "-" and "."'
         raise _invalid(message, f'for example "{close}"')

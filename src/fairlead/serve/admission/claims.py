@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Final
 
 import msgspec
 
 from fairlead import errors
 from fairlead.plan.claim import lifecycle, where
+from fairlead.plan.claim.validate.resourceclaim import RESULTS_MOST
 from fairlead.plan.pod import resourceclaim
 from fairlead.serve.admission.context import Context
 from fairlead.serve.admission.request import ContainerRequest, Quantity
 from fairlead.wire.kubernetes import core, names
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
-
-_MOST: Final = 32
-"""Devices of one claim: the API's limit of an allocation."""
 
 
 def own_spec(request: ContainerRequest) -> ResourceClaimSpec | None:
@@ -28,7 +25,7 @@ def own_spec(request: ContainerRequest) -> ResourceClaimSpec | None:
         return None
     if (whole := _count(request.gpus)) is None:
         message = "`gpus` is not a number of devices that one claim can have"
-        raise errors.Invalid(message, reason="GPUsInvalid", hint=f"from 1 to {_MOST}")
+        raise errors.Invalid(message, reason="GPUsInvalid", hint=f"from 1 to {RESULTS_MOST}")
     if request.device_class and not resourceclaim.is_name(request.device_class):
         message = f'"{errors.readable(request.device_class)}" is not the name of a DeviceClass'
         hint = 'lower case letters, digits, "-" and ".", such as gpu.nvidia.com'
@@ -41,8 +38,8 @@ def _count(gpus: Quantity | None) -> int | None:
     if gpus is None:
         return 1
     if isinstance(gpus, str):  # digits, and not so many that reading them takes long
-        gpus = int(gpus) if gpus.isascii() and gpus.isdecimal() and len(gpus) <= len(str(_MOST)) else 0
-    return gpus if isinstance(gpus, int) and 1 <= gpus <= _MOST else None
+        gpus = int(gpus) if gpus.isascii() and gpus.isdecimal() and len(gpus) <= len(str(RESULTS_MOST)) else 0
+    return gpus if isinstance(gpus, int) and 1 <= gpus <= RESULTS_MOST else None
 
 
 def with_claims(pod: core.Pod, request: ContainerRequest, own: ResourceClaimSpec | None) -> core.Pod:

@@ -15,12 +15,22 @@ DNS_RULE: Final = (
     "an alphanumeric character"
 )
 """What is wrong with a text that is not such a label, in the API server's words."""
+SUBDOMAIN_RULE: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character"
+)
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def is_dns_label(text: str) -> bool:
     """Return whether a text is an RFC 1123 label: it may be part of a host name or a path. At most 63 characters."""
     return _DNS_LABEL.fullmatch(text) is not None
+
+
+def is_dns_subdomain(text: str) -> bool:
+    """Return whether a text has the form of an RFC 1123 subdomain, labels joined by dots, however long it is."""
+    return _DNS_SUBDOMAIN.fullmatch(text) is not None
 
 
 MIRROR: Final = "kubernetes.io/config.mirror"

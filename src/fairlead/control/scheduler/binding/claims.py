@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -28,8 +29,8 @@ from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
 REASON: Final = "WaitsForDevices"
 HOLD_S: Final = BINDING_S
 _LOST: Final = (errors.Conflict, errors.NotFound, errors.Invalid, errors.Denied)
-_locks: Final[dict[str, tuple[asyncio.Lock, list[None]]]] = {}
-"""By claim's uid: one writer at a time, and how many want to be."""
+_locks: Final = WeakValueDictionary[str, asyncio.Lock]()
+"""By claim's uid: one writer at a time; a lock is gone once no writer has it."""
 
 
 def words(ask: constraint.Ask) -> str:
@@ -47,9 +48,8 @@ async def bind(store: PatchingStore, cache: Cache, reserved: Reservation) -> Non
     for at, one in enumerate(reserved.writes):
         assert isinstance(one, Write)  # noqa: S101 what `Claims` reserves
         try:
-            with _turn(one.uid) as lock:
-                async with lock:
-                    await _write(store, known, one, cache.heed)
+            async with _locks.setdefault(one.uid, asyncio.Lock()):
+                await _write(store, known, one, cache.heed)
         except _LOST:
             for rest in reserved.writes[at + 1 :]:  # nobody else would write them
                 cache.heed(known.settle(rest, known.known.seen(rest.uid)))
@@ -130,16 +130,3 @@ async def _find(store: PatchingStore, write: Write) -> ResourceClaim | None:
     with contextlib.suppress(errors.NotFound):
         found = await store.get(ResourceClaim, write.name, write.namespace)
     return found if found is not None and found.metadata.uid == write.uid else None
-
-
-@contextlib.contextmanager
-def _turn(uid: str) -> Iterator[asyncio.Lock]:
-    """Give the lock of a claim, and forget it once no task wants it."""
-    lock, users = _locks.setdefault(uid, (asyncio.Lock(), []))
-    users.append(None)
-    try:
-        yield lock
-    finally:
-        users.pop()
-        if not users:
-            del _locks[uid]
