@@ -6,6 +6,9 @@ pod ended. Only what is proved given back, closed and clean is free then; everyt
 where no process is ending.
 The CDI entry of a GPU is on disk while it is held: written after the transaction, withdrawn before the release.
 
+A ResourceClaim has its devices from Prepare to Unprepare, whatever the kubelet lists: the note of it is written in the
+transaction that gives them, and taken back before any of them may come free.
+
 `run` does the same without being asked, when pods end and on a slow clock. Whatever verification needs time is done
 there, so that Allocate never waits for it.
 """
@@ -13,9 +16,10 @@ there, so that Allocate never waits for it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -115,17 +119,76 @@ class Gate:
         Raises: Conflict (`GPUHeld`), Unavailable (`GPUNotVerified`, `LedgerNotOpen`, …), DeviceFault (`GPUKeptBack`).
         """
         asks = _asks(resource, devices)
+        async with self._deciding() as limit:
+            await self._hold(asks, limit)
+            await self._publish()
+        asyncio.get_running_loop().call_later(NAMED_S, self.poke)
+
+    @contextlib.asynccontextmanager
+    async def _deciding(self) -> AsyncIterator[asyncio.Timeout]:
+        """Limit what Allocate or Prepare waits for. Raises: Unavailable (`LedgerSlow`): nothing was decided."""
         try:
             async with asyncio.timeout(ASKED_S) as limit:
                 await self._until_opened(limit)
-                await self._hold(asks, limit)
-                await self._publish()
-            asyncio.get_running_loop().call_later(NAMED_S, self.poke)
+                yield limit
         except TimeoutError as error:
             self._opened()
             message = f"the ledger of this node decided nothing within {ASKED_S:g} s"
             hint = "the disk below it, the kubelet's list of devices or the whole machine is slow"
             raise errors.Unavailable(message, reason="LedgerSlow", hint=hint) from error
+
+    # what Prepare and Unprepare ask
+
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """What is noted of each ResourceClaim that is prepared, by UID. Raises: Unavailable (`LedgerNotOpen`)."""
+        return self._opened().notes
+
+    async def hold_for_claim(self, uid: str, note: str, asks: Sequence[change.Ask]) -> None:
+        """Give devices to a ResourceClaim and note how it is prepared, in one transaction; idempotent.
+
+        A device that the claim has already, from a try that did not end, is its own.
+        Raises: as `hold`; then neither is done.
+        """
+        keys = [ask.key for ask in asks]
+
+        def decide(rows: Mapping[str, Row]) -> tuple[Change, ...]:
+            facts = Facts(at=self._clock(), boot_id=self._boot_id)
+            own = {one.device for key in keys if key in rows for one in rows[key].claims if one.holder == uid}
+            return change.plan_hold(rows, asks, facts=facts, listed=own)
+
+        async with self._deciding() as limit:
+            await self._doubt_used(keys)
+            try:
+                async with self._settling:
+                    await self._act(decide, {uid: note})
+            except errors.FairleadError as error:
+                if error.reason not in {change.HELD, change.NOT_READY}:
+                    raise
+                async with self._settling:
+                    listed = await self._holders.list_holdings()
+                    await self._settle(keys, listed)
+                await self._until_let_go(keys, listed, limit, asked=frozenset())
+                async with self._settling:
+                    await self._act(decide, {uid: note})
+
+    async def note_claim(self, uid: str, note: str) -> None:
+        """Note how a ResourceClaim is prepared, in place of what was noted. Raises: Unavailable."""
+        async with self._deciding():
+            await self._opened().act(lambda _: (), {uid: note})
+
+    async def release_claim(self, uid: str) -> None:
+        """Take the devices of a ResourceClaim back: free once no process has them; nothing where it has none.
+
+        Its CDI file must be gone. Raises: Unavailable: it has them still.
+        """
+        async with self._deciding():
+            keys = [row.key for row in self.rows.value.values() if any(one.holder == uid for one in row.claims)]
+            async with self._settling:
+                await self._opened().act(lambda _: (), {uid: None})
+                if keys:
+                    await self._settle(keys, await self._holders.list_holdings())
+        self.poke()
 
     async def _until_opened(self, limit: asyncio.Timeout) -> None:
         """Wait for the ledger. Args: limit: of the whole Allocate; it begins anew once the ledger is open."""
@@ -353,7 +416,9 @@ class Gate:
                 break
             known = self._opened().rows.value
             rows = {key: self._row(known, key) for key in due}
-            seen = await self._holders.look(tuple(rows.values()), listed, asked=asked)
+            seen = await self._holders.look(
+                tuple(rows.values()), listed, asked=asked, prepared=self._opened().notes.keys()
+            )
             steps = {key: self._plan(row, seen[key]) for key, row in rows.items()}
             due = [key for key, found in steps.items() if found]
             self._leaving = {key for key in due if steps[key][-1].after.state is State.RELEASING}
@@ -400,10 +465,10 @@ class Gate:
         seen = await self._holders.look((row,), await self._holders.list_holdings(), asked=frozenset())
         return seen[key].users
 
-    async def _act(self, decide: ledgers.Decision) -> tuple[Change, ...]:
+    async def _act(self, decide: ledgers.Decision, notes: Mapping[str, str | None] | None = None) -> tuple[Change, ...]:
         ledger = self._opened()
         try:
-            changes = await ledger.act(decide)
+            changes = await ledger.act(decide, notes)
         finally:
             self.rows.set(ledger.rows.value)
         for one in changes:

@@ -124,13 +124,19 @@ class GPUHolders:
         """Ask the kubelet who holds what. Raises: Unavailable: it does not say."""
         return await self._list()
 
-    async def look(self, rows: Collection[Row], listed: Listed, *, asked: frozenset[str]) -> dict[str, Seen]:
+    async def look(
+        self, rows: Collection[Row], listed: Listed, *, asked: frozenset[str], prepared: Collection[str] = ()
+    ) -> dict[str, Seen]:
         """Look at some GPUs, by key: the list that was read before, pods as they are known, processes as they are.
 
         Processes are looked through only where a GPU may be given back: that takes milliseconds of the processor.
         Args: asked: devices that the kubelet asks for now; the store may still know a pod of theirs that has ended.
+              prepared: UIDs of the ResourceClaims that are prepared: they have their devices, listed or not.
         """
         claims = self._claims(listed)
+        for row in rows:
+            if kept := [claim for claim in row.claims if claim.holder in prepared and claim.holder]:
+                claims[row.key] = (*claims.get(row.key, ()), *kept)
         numbers = frozenset(
             number for row in rows if row.state in _CLOSING for number in self._numbers.get(row.key, ())
         )

@@ -50,18 +50,25 @@ class Ledger:
             stack.callback(self._file.close)
             self._resources = stack.pop_all()
         self._writer = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="ledger")
-        self._waiting: collections.deque[tuple[Decision, _Outcome]] = collections.deque()
+        self._waiting: collections.deque[tuple[Decision, ledgerfile.Notes, _Outcome]] = collections.deque()
         self.rows: latest.Latest[Mapping[str, Row]] = latest.Latest(self._file.rows)
         """Every GPU's row by its key, as it is on disk."""
         self.was_set_aside = self._file.was_set_aside
 
-    async def act(self, decide: Decision) -> tuple[Change, ...]:
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """The documents beside the rows, as they are on disk."""
+        return self._file.notes
+
+    async def act(self, decide: Decision, notes: ledgerfile.Notes | None = None) -> tuple[Change, ...]:
         """Carry a decision out; returns what it changed once that is on disk.
+
+        Args:    notes: documents to keep, or to remove, in the same transaction.
 
         Raises: what `decide` raises; Unavailable (`LedgerUnusable`): the disk refuses, and nothing has changed.
         """
         outcome: _Outcome = concurrent.futures.Future()
-        self._waiting.append((decide, outcome))
+        self._waiting.append((decide, notes or {}, outcome))
         self._writer.submit(self._drain)
         try:
             # Not cancelled with its asker: what is being written is written.
@@ -76,23 +83,25 @@ class Ledger:
 
     def _drain(self) -> None:
         """Decide and write everything that waits, in one transaction (the ledger's thread)."""
-        batch: list[tuple[Decision, _Outcome]] = []
+        batch: list[tuple[Decision, ledgerfile.Notes, _Outcome]] = []
         while self._waiting and len(batch) < _BATCH:
             batch.append(self._waiting.popleft())
         rows = dict(self._file.rows)
         settled: list[tuple[tuple[Change, ...], _Outcome]] = []
-        for decide, outcome in batch:
+        noted: dict[str, str | None] = {}
+        for decide, notes, outcome in batch:
             try:
                 changes = tuple(decide(rows))
             except Exception as error:  # noqa: BLE001  (handed to the asker, whose task it ends)
                 outcome.set_exception(error)
                 continue
             rows.update((one.after.key, one.after) for one in changes)
+            noted.update(notes)
             settled.append((changes, outcome))
         every = [one for changes, _ in settled for one in changes]
         try:
-            if every:
-                self._file.commit(every)
+            if every or noted:
+                self._file.commit(every, noted)
         except Exception as error:  # noqa: BLE001  (as above: no asker waits for an answer that never comes)
             for _, outcome in settled:
                 outcome.set_exception(error)

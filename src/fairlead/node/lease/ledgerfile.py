@@ -43,6 +43,11 @@ CREATE TABLE history (
 CREATE INDEX history_key ON history (key, id);
 COMMIT;
 """
+_NOTES: Final = "CREATE TABLE IF NOT EXISTS note (key TEXT PRIMARY KEY, document TEXT NOT NULL) WITHOUT ROWID"
+"""Came later; a version that does not know the table leaves it as it is, so the schema keeps its number."""
+
+Notes = Mapping[str, str | None]
+"""Documents that are kept beside the rows, by key: the UID of a ResourceClaim. None: the document is removed."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,21 +77,26 @@ class LedgerFile:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._translated():
             try:
-                self._connection, self._rows = _open(path)
+                self._connection, self._rows, self._notes = _open(path)
             except (sqlite3.DatabaseError, msgspec.MsgspecError) as error:
                 if isinstance(error, sqlite3.OperationalError) and not _is_damage(error):
                     raise
                 self.was_set_aside = ledgerpath.set_aside(path, why="damaged")
                 telemetry.log.error("ledger damaged, set aside", path=str(self.was_set_aside), error=str(error))
-                self._connection, self._rows = _open(path)
+                self._connection, self._rows, self._notes = _open(path)
 
     @property
     def rows(self) -> Mapping[str, Row]:
         """Every GPU's row, as it is on disk; replaced as a whole."""
         return self._rows
 
-    def commit(self, changes: Sequence[Change]) -> None:
-        """Write rows and history, and flush them; all or nothing.
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """The documents beside the rows, as they are on disk; replaced as a whole."""
+        return self._notes
+
+    def commit(self, changes: Sequence[Change], notes: Notes | None = None) -> None:
+        """Write rows, history and notes, and flush them; all or nothing.
 
         Raises: Unavailable: the disk refuses; the rows are what they were.
         """
@@ -100,6 +110,11 @@ class LedgerFile:
                 self._connection.executemany(
                     "INSERT INTO history (key, at, event, document) VALUES (?, ?, ?, ?)", map(_entry, changes)
                 )
+                for key, document in (notes or {}).items():
+                    if document is None:
+                        self._connection.execute("DELETE FROM note WHERE key = ?", (key,))
+                    else:
+                        self._connection.execute("INSERT OR REPLACE INTO note VALUES (?, ?)", (key, document))
                 telemetry.crash_point("ledger.before-commit")
                 self._connection.execute("COMMIT")
                 telemetry.crash_point("ledger.after-commit")
@@ -107,9 +122,12 @@ class LedgerFile:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 # Whether a commit that failed is on disk is only known from the disk.
-                self._rows = _read_rows(self._connection)
+                self._rows, self._notes = _read_rows(self._connection), _read_notes(self._connection)
                 raise
         self._rows = {**self._rows, **{one.after.key: one.after for one in changes}}
+        if notes:
+            kept = {**self._notes, **notes}
+            self._notes = {key: document for key, document in kept.items() if document is not None}
         self._untidied += 1
 
     def tidy(self) -> None:
@@ -173,7 +191,13 @@ def _read(path: Path) -> Iterator[sqlite3.Connection]:
         ) from error
 
 
-def _open(path: Path) -> tuple[sqlite3.Connection, dict[str, Row]]:
+def read_notes(path: Path) -> Mapping[str, str]:
+    """Return the documents that are kept beside the rows, by key. Raises: as `read`."""
+    with _read(path) as connection:
+        return _read_notes(connection)
+
+
+def _open(path: Path) -> tuple[sqlite3.Connection, dict[str, Row], dict[str, str]]:
     if not os.path.lexists(path):
         _create(path)
     connection = _connect(path, mode="rw")
@@ -183,10 +207,12 @@ def _open(path: Path) -> tuple[sqlite3.Connection, dict[str, Row]]:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA wal_autocheckpoint = 0")  # see `tidy`
+        connection.execute(_NOTES)
+        notes = _read_notes(connection)
     except BaseException:
         connection.close()
         raise
-    return connection, rows
+    return connection, rows, notes
 
 
 def _create(path: Path) -> None:
@@ -231,6 +257,13 @@ def _read_rows(connection: sqlite3.Connection) -> dict[str, Row]:
     if wrong := [key for key, row in rows.items() if row.key != key]:
         raise sqlite3.DatabaseError(f"row {wrong[0]} is of another GPU")
     return rows
+
+
+def _read_notes(connection: sqlite3.Connection) -> dict[str, str]:
+    """Return the notes; none where a version without them wrote the file."""
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'note'").fetchone() is None:
+        return {}
+    return dict(connection.execute("SELECT key, document FROM note").fetchall())
 
 
 def _entry(one: Change) -> tuple[str, float, str, str]:

@@ -10,7 +10,8 @@ GPUs.
 
 Source: device ids of NVIDIA k8s-device-plugin (internal/rm), of GKE's gpu plugin (pkg/gpu/nvidia: nvidia0/gi1,
 nvidia0/vgpu1), of HAMi and Volcano (UUID-N), of Aliyun's gpushare (UUID-_-N), of AMD's plugin (PCI address); NVIDIA
-dra-driver-nvidia-gpu, names of devices (gpu-MINOR); nvidia-ctk cdi generate, --device-name-strategy.
+dra-driver-nvidia-gpu, names of devices (gpu-MINOR,
+gpu-MINOR-mig-PROFILE-ID-START); nvidia-ctk cdi generate, --device-name-strategy.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from fairlead.model.ids import GPUUUID
 _UUID: Final = re.compile(r"(?:gpu|mig)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PCI: Final = re.compile(r"\b(?:[0-9a-f]{4})?([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b")
 _NODE: Final = re.compile(r"(?:/dev/)?nvidia([0-9]{1,4})(?:/gi([0-9]{1,3}))?(?:/.*)?")
-_DRA: Final = re.compile(r"(?:.*-)?gpu-([0-9]{1,4})")
+_DRA: Final = re.compile(r"(?:.*-)?gpu-([0-9]{1,4})(?:-mig-[0-9a-z-]{1,40}-[0-9]{1,3}-([0-9]{1,3}))?(?:/.*)?")
 _INDEX: Final = re.compile(r"(?:gpu|mig)?([0-9]{1,4}(?::[0-9]{1,3})?)")
 _DRA_NVIDIA: Final = "gpu.nvidia.com"
 _ABOUT_GPUS: Final = re.compile(r"gpu|mig-")
@@ -74,6 +75,7 @@ def make_table(gpus: Iterable[GPU], advertised: Iterable[Device] = ()) -> Table:
                 str(mig.uuid).lower(),
                 f"index {vendor} {gpu.index}:{mig.index}",
                 f"instance {gpu.minor} {mig.gpu_instance}",
+                f"place {gpu.minor} {mig.placement_start}",
             )
             found.update(dict.fromkeys(names, (part,)))
     return {**found, **{word: tuple(parts) for word, parts in whole.items()}}
@@ -98,6 +100,8 @@ def _words(resource: str, device_id: str) -> Iterator[str]:
             yield f"instance {int(node.group(1))} {int(node.group(2))}"
         yield f"minor {int(node.group(1))}"
     if (kind == _DRA_NVIDIA or kind.startswith(f"k8s.{_DRA_NVIDIA}/")) and (found := _DRA.fullmatch(name)):
+        if found.group(2):
+            yield f"place {int(found.group(1))} {int(found.group(2))}"
         yield f"minor {int(found.group(1))}"
     vendor = _vendor_of(kind)
     if vendor is None:

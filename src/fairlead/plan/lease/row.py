@@ -1,8 +1,8 @@
 """Declares one GPU's row of the node's ledger, and what is seen of the GPU. Pure.
 
-A row is what the ledger keeps of one physical GPU. A claim is one device of it that a container has: the whole GPU, a
-replica, or a MIG device. An unshared GPU has the claims of one Allocate; a shared one those of several, as the operator
-chose, and comes back when the last of them ended.
+A row is what the ledger keeps of one physical GPU. A claim is one device of it that a container or a ResourceClaim has:
+the whole GPU, a replica, or a MIG device. An unshared GPU has the claims of one Allocate or of one ResourceClaim; a
+shared one those of several, as the operator chose, and comes back when the last of them ended.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ class Claim:
     """One device of a GPU that a container has, or had."""
 
     device: str
-    """As the kubelet knows it."""
+    """As the kubelet knows it: a device plugin's id, or the name of a DRA driver's device, `name/share` of a share."""
     resource: str = ""
+    """Of the device plugin, or name of the DRA driver."""
     is_shared: bool = False
     """Whether other containers may have other devices of the GPU meanwhile: it is a replica or a MIG device."""
     namespace: str = ""
@@ -49,10 +50,12 @@ class Claim:
     container: str = ""
     at: float = 0.0
     """When it was given away, in seconds since 1970."""
+    holder: str = ""
+    """UID of the ResourceClaim that it was prepared for; empty: Allocate gave it to a container."""
 
     @property
     def is_seen(self) -> bool:
-        """Whether the kubelet's list has named its pod."""
+        """Whether its pod is known: the kubelet's list has named it, or its ResourceClaim did."""
         return bool(self.pod)
 
 

@@ -54,7 +54,7 @@ async def test_what_was_answered_is_there_after_it_is_opened_again(tmp_path: Pat
 async def test_an_answer_comes_also_where_the_write_fails_in_a_way_that_nobody_foresaw(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def break_down(_self: object, _changes: object) -> None:
+    def break_down(_self: object, *_: object) -> None:
         raise RuntimeError("not foreseen")
 
     with monkeypatch.context() as patch:
