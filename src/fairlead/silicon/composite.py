@@ -74,6 +74,11 @@ class CompositeSilicon:
         able = [part.mps_program() for part in self._parts if isinstance(part, port.MPSSilicon)]
         return next((one for one in able if one is not None), None)
 
+    def time_slices(self) -> port.TimeSlices | None:
+        """Return the first vendor's: only NVIDIA's driver sets them."""
+        able = [part.time_slices() for part in self._parts if isinstance(part, port.TimeSliced)]
+        return next((one for one in able if one is not None), None)
+
     async def list_compute_processes(self, gpus: Collection[GPUUUID]) -> Mapping[GPUUUID, tuple[int, ...]]:
         """Return what each vendor's driver tells; see the port."""
         able = [part for part in self._parts if isinstance(part, port.ComputeProcesses)]

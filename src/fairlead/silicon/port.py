@@ -159,6 +159,27 @@ class MPSSilicon(Protocol):
 
 
 @runtime_checkable
+class TimeSlices(Protocol):
+    """Sets how long a program has a GPU before the next one gets it.
+
+    Raises: Unavailable: the driver's program refuses or does not answer.   NotFound: no such GPU.
+    """
+
+    async def set_time_slice(self, gpu: GPUUUID, interval: int) -> None:
+        """Set the interval: 0 the driver's default, 1 short, 2 medium, 3 long."""
+        ...
+
+
+@runtime_checkable
+class TimeSliced(Protocol):
+    """Silicon whose driver lets the time slices of a GPU be set."""
+
+    def time_slices(self) -> TimeSlices | None:
+        """Return who sets them; None: the driver's program for it is not installed."""
+        ...
+
+
+@runtime_checkable
 class ComputeProcesses(Protocol):
     """Silicon whose driver tells which programs calculate on a GPU."""
 

@@ -19,7 +19,16 @@ from fairlead.model.gpu import GPUEvent, Inventory
 from fairlead.model.ids import GPUUUID
 from fairlead.model.sample import Sample
 from fairlead.silicon import eventbus, knowngpus, port
-from fairlead.silicon.nvidia import asynccalls, computemode, computeprocesses, inspector, partitioner, scanner, watcher
+from fairlead.silicon.nvidia import (
+    asynccalls,
+    computemode,
+    computeprocesses,
+    inspector,
+    partitioner,
+    scanner,
+    timeslice,
+    watcher,
+)
 from fairlead.silicon.nvidia.counters import profiler, sampler
 from fairlead.silicon.nvidia.files import driver, modefiles
 
@@ -147,6 +156,11 @@ class NVMLSilicon:
     def mps_program(self) -> port.MPSProgram | None:
         """Return the driver's MPS control program; see the port."""
         return computemode.find_program(self._root, self._driver_root)
+
+    def time_slices(self) -> port.TimeSlices | None:
+        """Return who sets time slices; see the port's TimeSliced."""
+        argv = timeslice.find_program(self._root, self._driver_root)
+        return timeslice.SMITimeSlices(argv) if argv is not None else None
 
     async def _reset_released(self, gpu: str, pci_bus_id: str) -> None:
         """Reset a GPU while this process has none of the driver's files open: a client would keep it from happening."""

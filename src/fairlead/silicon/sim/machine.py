@@ -74,6 +74,8 @@ class GPUState:
     processes: set[tuple[int, int]] = field(default_factory=set)
     """GPU and compute instances on which a fault has set processes; (-1, -1): the whole GPU."""
     compute_mode: int = 0
+    time_slice: int = 0
+    """Of `nvidia-smi compute-policy`."""
     vbios: str = ""
     """Set by a fault, as a tenant would that rewrote it; empty: as it was made. So are the InfoROM and the serial."""
     inforom: str = ""
@@ -251,6 +253,7 @@ def _dump(gpu: GPUState) -> dict[str, Any]:
         "mig": gpu.mig_enabled,
         "pending": gpu.mig_pending,
         "compute_mode": gpu.compute_mode,
+        "time_slice": gpu.time_slice,
         "processes": sorted(map(list, gpu.processes)),
         "instances": [
             {
@@ -267,7 +270,7 @@ def _load(gpu: GPUState, row: dict[str, Any]) -> None:
     pending = row.get("pending")
     gpu.is_lost, gpu.mig_enabled = bool(row["lost"]), bool(row["mig"])
     gpu.mig_pending = None if pending is None else bool(pending)
-    gpu.compute_mode = int(row.get("compute_mode", 0))
+    gpu.compute_mode, gpu.time_slice = int(row.get("compute_mode", 0)), int(row.get("time_slice", 0))
     gpu.processes = {(int(instance), int(compute)) for instance, compute in row.get("processes", ())}
     gpu.partition.instances.clear()
     for name, value in row.get("readings", {}).items():  # a file of an earlier version has none

@@ -20,7 +20,7 @@ from fairlead.model.sample import Sample
 from fairlead.silicon import port
 from fairlead.silicon.nvidia import nvml
 from fairlead.silicon.sim import fault as faults
-from fairlead.silicon.sim import host
+from fairlead.silicon.sim import host, machine
 
 _PROBE_S: Final = 0.2
 _MPS_CONTROL: Final = Path(fairlead.__file__).parent / "kernel/programs/mpscontrol.py"
@@ -87,6 +87,10 @@ class SimulatedSilicon(host.SimulatedHost):
         """Return the stand-in, which speaks the real program's text protocol and limits nothing."""
         return port.MPSProgram(argv=(sys.executable, "-I", "-S", str(_MPS_CONTROL)), has_own_memory=False)
 
+    def time_slices(self) -> port.TimeSlices:
+        """Return who sets time slices, which nothing on a simulated GPU feels."""
+        return _TimeSlices(self.machine)
+
     async def _reset(self, gpu: str, _: str) -> None:
         """Reset a GPU as the driver does: not under processes, and its instances are gone."""
         with self.machine.lock:
@@ -131,3 +135,19 @@ class SimulatedSilicon(host.SimulatedHost):
     def _layout_changed(self) -> None:
         self.tree.refresh()
         self.machine.save()
+
+
+class _TimeSlices:
+    """Keeps the time slices that were set."""
+
+    def __init__(self, held: machine.Machine) -> None:
+        self._machine = held
+
+    async def set_time_slice(self, gpu: GPUUUID, interval: int) -> None:
+        """Set the interval; see the port."""
+        with self._machine.lock:
+            found = next((one for one in self._machine.gpus if one.board.uuid == gpu), None)
+            if found is None:
+                raise errors.NotFound(f"there is no GPU {gpu}", reason="GPUUnknown")
+            found.time_slice = interval
+        self._machine.save()
