@@ -100,7 +100,7 @@ class DevicePluginServicer(Protocol):
 def registration_handlers(servicer: RegistrationServicer) -> grpc.GenericRpcHandler:
     """Return the handler of service `v1beta1.Registration`, for `server.add_generic_rpc_handlers`."""
     return grpc.method_handlers_generic_handler(
-        REGISTRATION, {"Register": _unary(servicer.register, pb.RegisterRequest)}
+        REGISTRATION, {"Register": unary(servicer.register, pb.RegisterRequest)}
     )
 
 
@@ -113,47 +113,51 @@ def device_plugin_handlers(servicer: DevicePluginServicer) -> grpc.GenericRpcHan
     return grpc.method_handlers_generic_handler(
         DEVICE_PLUGIN,
         {
-            "GetDevicePluginOptions": _unary(options, pb.Empty),
-            "ListAndWatch": _stream(servicer.list_and_watch),
-            "GetPreferredAllocation": _unary(servicer.preferred_allocation, pb.PreferredAllocationRequest),
-            "Allocate": _unary(servicer.allocate, pb.AllocateRequest),
-            "PreStartContainer": _unary(servicer.pre_start_container, pb.PreStartContainerRequest),
+            "GetDevicePluginOptions": unary(options, pb.Empty),
+            "ListAndWatch": stream(servicer.list_and_watch, pb.Empty),
+            "GetPreferredAllocation": unary(servicer.preferred_allocation, pb.PreferredAllocationRequest),
+            "Allocate": unary(servicer.allocate, pb.AllocateRequest),
+            "PreStartContainer": unary(servicer.pre_start_container, pb.PreStartContainerRequest),
         },
     )
 
 
-def _unary(
+def unary(
     behaviour: Callable[[Request], Awaitable[Response]], kind: type[Request]
 ) -> grpc.RpcMethodHandler[Request, Response]:
+    """Return the handler of a call that answers once; errors of the table become the status of their row."""
+
     async def serve(request: Request, context: grpc.aio.ServicerContext[Request, Response]) -> Response:
         try:
             return await behaviour(request)
         except errors.FairleadError as error:
-            return await _abort(context, error)
+            return await abort(context, error)
 
-    return grpc.unary_unary_rpc_method_handler(serve, kind.FromString, _encode)
+    return grpc.unary_unary_rpc_method_handler(serve, kind.FromString, encode)
 
 
-def _stream(
-    behaviour: Callable[[], AsyncIterator[pb.ListAndWatchResponse]],
-) -> grpc.RpcMethodHandler[pb.Empty, pb.ListAndWatchResponse]:
-    async def serve(
-        _: pb.Empty, context: grpc.aio.ServicerContext[pb.Empty, pb.ListAndWatchResponse]
-    ) -> AsyncIterator[pb.ListAndWatchResponse]:
+def stream(
+    behaviour: Callable[[], AsyncIterator[Response]], kind: type[Request]
+) -> grpc.RpcMethodHandler[Request, Response]:
+    """Return the handler of a call that takes nothing but its name and answers until its client goes."""
+
+    async def serve(_: Request, context: grpc.aio.ServicerContext[Request, Response]) -> AsyncIterator[Response]:
         try:
             async for answer in behaviour():
                 yield answer
         except errors.FairleadError as error:
-            await _abort(context, error)
+            await abort(context, error)
 
-    return grpc.unary_stream_rpc_method_handler(serve, pb.Empty.FromString, _encode)
+    return grpc.unary_stream_rpc_method_handler(serve, kind.FromString, encode)
 
 
-def _encode(item: message.Message) -> bytes:
+def encode(item: message.Message) -> bytes:
+    """Return the bytes of a message."""
     return item.SerializeToString()
 
 
-async def _abort(context: grpc.aio.ServicerContext[Request, Response], error: errors.FairleadError) -> Response:
+async def abort(context: grpc.aio.ServicerContext[Request, Response], error: errors.FairleadError) -> Response:
+    """End a call with the status of an error of the table."""
     code = grpc.StatusCode[errors.row_of(error).grpc]
     return await context.abort(code, errors.sentence(error), ((REASON_KEY, error.reason),))
 
@@ -195,9 +199,7 @@ class DevicePluginStub:
         self._preferred = method(channel, DEVICE_PLUGIN, "GetPreferredAllocation")
         self._allocate = method(channel, DEVICE_PLUGIN, "Allocate")
         self._pre_start = method(channel, DEVICE_PLUGIN, "PreStartContainer")
-        self._watch: grpc.aio.UnaryStreamMultiCallable[pb.Empty, bytes] = channel.unary_stream(
-            f"/{DEVICE_PLUGIN}/ListAndWatch", _encode
-        )
+        self._watch = streaming(channel, DEVICE_PLUGIN, "ListAndWatch")
 
     async def options(self, *, timeout_s: float | None = None) -> pb.DevicePluginOptions:
         """Return which optional calls are worth making."""
@@ -207,14 +209,8 @@ class DevicePluginStub:
 
     async def list_and_watch(self) -> AsyncGenerator[pb.ListAndWatchResponse, None]:
         """Yield full lists until the plugin ends the stream (returns) or it breaks (raises)."""
-        stream = self._watch(pb.Empty())
-        try:
-            async for data in stream:
-                yield _decode(pb.ListAndWatchResponse, data, "ListAndWatch")
-        except grpc.aio.AioRpcError as error:
-            raise translate(error, "ListAndWatch") from error
-        finally:
-            stream.cancel()
+        async for answer in answers(self._watch(pb.Empty()), "ListAndWatch", pb.ListAndWatchResponse):
+            yield answer
 
     async def preferred_allocation(
         self, request: pb.PreferredAllocationRequest, *, timeout_s: float | None = None
@@ -241,7 +237,14 @@ def method(
     channel: grpc.aio.Channel, service: str, name: str
 ) -> grpc.aio.UnaryUnaryMultiCallable[message.Message, bytes]:
     """Return a call for `answer`, which reads the bytes itself: grpc.aio makes None of those that are not messages."""
-    return channel.unary_unary(f"/{service}/{name}", _encode)
+    return channel.unary_unary(f"/{service}/{name}", encode)
+
+
+def streaming(
+    channel: grpc.aio.Channel, service: str, name: str
+) -> grpc.aio.UnaryStreamMultiCallable[message.Message, bytes]:
+    """Return a call for `answers`, as `method` does for one answer."""
+    return channel.unary_stream(f"/{service}/{name}", encode)
 
 
 async def answer(call: grpc.aio.UnaryUnaryCall[message.Message, bytes], name: str, kind: type[Response]) -> Response:
@@ -250,7 +253,7 @@ async def answer(call: grpc.aio.UnaryUnaryCall[message.Message, bytes], name: st
     Raises: ProtocolError: it cannot be read; else the table's class for the status that came back.
     """
     try:
-        return _decode(kind, await call, name)
+        return decode(kind, await call, name)
     except grpc.aio.AioRpcError as error:
         raise translate(error, name) from error
     except asyncio.CancelledError:
@@ -262,7 +265,21 @@ async def answer(call: grpc.aio.UnaryUnaryCall[message.Message, bytes], name: st
         raise errors.Unavailable(text, reason="Cancelled", status="CANCELLED") from None
 
 
-def _decode(kind: type[Response], data: bytes, call: str) -> Response:
+async def answers(
+    call: grpc.aio.UnaryStreamCall[message.Message, bytes], name: str, kind: type[Response]
+) -> AsyncGenerator[Response, None]:
+    """Yield the answers of a call until the peer ends it (returns) or it breaks (raises as `answer`)."""
+    try:
+        async for data in call:
+            yield decode(kind, data, name)
+    except grpc.aio.AioRpcError as error:
+        raise translate(error, name) from error
+    finally:
+        call.cancel()
+
+
+def decode(kind: type[Response], data: bytes, call: str) -> Response:
+    """Return the message in the bytes that a call was answered with. Raises: ProtocolError (`AnswerUnreadable`)."""
     try:
         return kind.FromString(data)
     except message.DecodeError as error:

@@ -1,4 +1,4 @@
-"""Defines the PodResources API's calls: which container holds which devices.
+"""Defines the PodResources API's calls: which container holds which devices, by number and by claim.
 
 Server handlers and client stub stand side by side, as in `wire.kubelet.deviceplugin`, whose conventions hold here too:
 plain servicer objects, statuses and errors of the table in both directions. Devices of ordinary init containers are not
@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 from google.protobuf import message
 
+from fairlead.frozen import frozen
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.proto import podresources_pb2 as pb
 
@@ -26,6 +27,63 @@ SOCKET: Final = "kubelet.sock"
 
 Request = TypeVar("Request", bound=message.Message)
 Response = TypeVar("Response", bound=message.Message)
+
+
+@frozen
+class ClaimDevice:
+    """One device of a claim, as its driver prepared it."""
+
+    driver: str
+    pool: str
+    device: str
+    cdi_devices: tuple[str, ...] = ()
+    share_id: str | None = None
+
+
+@frozen
+class DynamicResource:
+    """The devices of one claim that a container has."""
+
+    claim: str
+    namespace: str
+    devices: tuple[ClaimDevice, ...]
+
+
+def parse_dynamic(container: pb.ContainerResources) -> tuple[DynamicResource, ...]:
+    """Return what a container has by claims."""
+    return tuple(
+        DynamicResource(
+            claim=item.claim_name,
+            namespace=item.claim_namespace,
+            devices=tuple(_parse_device(one) for one in item.claim_resources),
+        )
+        for item in container.dynamic_resources
+    )
+
+
+def _parse_device(item: pb.ClaimResource) -> ClaimDevice:
+    return ClaimDevice(
+        driver=item.driver_name,
+        pool=item.pool_name,
+        device=item.device_name,
+        cdi_devices=tuple(one.name for one in item.cdi_devices),
+        share_id=item.share_id if item.HasField("share_id") else None,
+    )
+
+
+def emit_dynamic(item: DynamicResource) -> pb.DynamicResource:
+    """Return the message of `DynamicResource`."""
+    devices = [
+        pb.ClaimResource(
+            driver_name=one.driver,
+            pool_name=one.pool,
+            device_name=one.device,
+            cdi_devices=[pb.CDIDevice(name=name) for name in one.cdi_devices],
+            share_id=one.share_id,
+        )
+        for one in item.devices
+    ]
+    return pb.DynamicResource(claim_name=item.claim, claim_namespace=item.namespace, claim_resources=devices)
 
 
 class Servicer(Protocol):
@@ -57,11 +115,7 @@ def _unary(
     async def serve(_: Request, __: grpc.aio.ServicerContext[Request, Response]) -> Response:
         return await behaviour()
 
-    return grpc.unary_unary_rpc_method_handler(serve, kind.FromString, _encode)
-
-
-def _encode(item: message.Message) -> bytes:
-    return item.SerializeToString()
+    return grpc.unary_unary_rpc_method_handler(serve, kind.FromString, deviceplugin.encode)
 
 
 class Stub:
