@@ -64,6 +64,16 @@ async def test_profiles_and_placements_are_told_with_mig_off(subject: Subject) -
     assert gpu.device_filter.endswith("10DE")
 
 
+async def test_profiles_say_what_an_instance_computes_with(subject: Subject) -> None:
+    small, large = [(await subject.look()).find_profile(name) for name in (subject.small, subject.large)]
+    assert small is not None
+    assert large is not None
+    assert small.engines is not None
+    assert large.engines is not None
+    assert 0 < small.engines.multiprocessors < large.engines.multiprocessors
+    assert small.engines.slices == small.slices
+
+
 async def test_a_mode_counts_at_once_from_hopper_on_and_after_a_reset_before(subject: Subject) -> None:
     gpu = await subject.look()
     needs_reset = await subject.partitioner.set_mode(gpu.gpu, is_enabled=True)

@@ -153,6 +153,10 @@ class GPU:
     """NVML's brand in the word that images require, `nvidia`, `tesla`, `geforce`; `unknown` is a brand, too."""
     numa_node: int | None = None
     """None where the machine has no NUMA or does not report it."""
+    pcie_root: str = ""
+    """The PCIe root complex that it hangs off, `pci0000:00`; empty: sysfs does not show it."""
+    addressing_mode: str | None = None
+    """How it reaches the memory of processes: `HMM`, `ATS` or `None`; None where the driver does not report it."""
     nics: tuple[str, ...] = ()
     """RDMA devices on its PCIe switch, `mlx5_0`."""
     kernel_driver: str = ""

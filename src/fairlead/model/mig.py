@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fairlead.model.gpu import MIGEngines
 from fairlead.model.ids import GPUUUID, MIGUUID
 
 
@@ -30,6 +31,8 @@ class MIGProfile:
     memory_mib: int = 0
     takes_media: bool = False
     """Takes engines that the GPU has once: one such instance at a time."""
+    engines: MIGEngines | None = None
+    """What one whole instance computes with; None where the driver does not report it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,8 @@ BRANDS: Final = {
     16: "titanrtx",
 }
 """Source: nvml.h, nvmlBrandType_t; the words are those of CUDA images' NVIDIA_REQUIRE_CUDA."""
+ADDRESSING_MODES: Final = {0: "None", 1: "HMM", 2: "ATS"}
+"""Source: nvml.h, nvmlDeviceAddressingModeType_t."""
 COMPUTE_MODES: Final = {
     0: ComputeMode.DEFAULT,
     1: ComputeMode.EXCLUSIVE_THREAD,
@@ -98,6 +100,8 @@ def read(nvml: binding.Binding, index: int, root: Path) -> Reading:
         compute_capability=nvml.reading("nvmlDeviceGetCudaComputeCapability", handle),
         brand=BRANDS.get(brand),
         numa_node=pci.numa_node(root, address),
+        pcie_root=pci.root_complex(root, address),
+        addressing_mode=_addressing_mode(nvml, handle),
         nics=pci.list_near_nics(root, address),
         mig_enabled=is_mig,
         mig_capable=mode is not None,
@@ -142,6 +146,11 @@ def _health(nvml: binding.Binding, handle: Any, used: int | None) -> GPUHealth:
 def _compute_mode(nvml: binding.Binding, handle: Any) -> ComputeMode | None:
     code = nvml.reading("nvmlDeviceGetComputeMode", handle)
     return None if code is None else COMPUTE_MODES.get(int(code))
+
+
+def _addressing_mode(nvml: binding.Binding, handle: Any) -> str | None:
+    mode = nvml.reading("nvmlDeviceGetAddressingMode", handle)
+    return None if mode is None else ADDRESSING_MODES.get(int(mode))
 
 
 def _clique(nvml: binding.Binding, handle: Any) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from fairlead import command, errors
+from fairlead.model.gpu import MIGEngines
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.model.mig import ComputeInstance, GPUInstance, MIGProfile, Partition, Slot
 from fairlead.silicon.nvidia import asynccalls, binding, gpureader
@@ -217,7 +218,22 @@ def list_profiles(nvml: binding.Binding, handle: Any) -> Iterator[MIGProfile]:
             limit=int(info.instanceCount),
             memory_mib=int(info.memorySizeMB),
             takes_media=_MEDIA in name,
+            engines=_engines(info),
         )
+
+
+def _engines(info: Any) -> MIGEngines:
+    slices = int(info.sliceCount)
+    return MIGEngines(
+        multiprocessors=int(info.multiprocessorCount),
+        instance_slices=slices,
+        slices=slices,
+        copy=int(info.copyEngineCount),
+        decoder=int(info.decoderCount),
+        encoder=int(info.encoderCount),
+        jpeg=int(info.jpegCount),
+        ofa=int(info.ofaCount),
+    )
 
 
 def _profile_info(nvml: binding.Binding, handle: Any, kind: int) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from fairlead.model.gpu import LinkKind
 
+_ROOT_COMPLEX: Final = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}", re.ASCII)
 _DISPLAY_CLASSES: Final = ("0x0300", "0x0302", "0x0380")
 
 
@@ -43,6 +45,15 @@ def numa_node(root: Path, address: str) -> int | None:
     """Return the NUMA node; None where the kernel says -1 or nothing."""
     node = read_int(folder(root, address) / "numa_node")
     return node if node is not None and node >= 0 else None
+
+
+def root_complex(root: Path, address: str) -> str:
+    """Return the root complex above the device, `pci0000:00`; empty where sysfs does not show one.
+
+    Source: Linux, Documentation/PCI/sysfs-pci.rst: `/sys/bus/pci/devices` links into `/sys/devices/pciDDDD:BB`.
+    """
+    parts = folder(root, address).resolve().parts
+    return next((part for part in parts if _ROOT_COMPLEX.fullmatch(part)), "")
 
 
 def pci_class(root: Path, address: str) -> int | None:

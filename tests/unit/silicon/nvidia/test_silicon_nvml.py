@@ -200,7 +200,18 @@ async def test_a_level_the_driver_does_not_tell_is_read_from_the_tree(tmp_path: 
     silicon = open_on(host, tmp_path, Lacking(host, nvmlDeviceGetTopologyCommonAncestor=None))
     inventory = await silicon.scan()
     assert len(inventory.links) == 28
+    assert [gpu.pcie_root for gpu in inventory.gpus] == [f"pci0000:{gpu.pci_bus_id[5:7]}" for gpu in inventory.gpus]
     assert {link.kind for link in inventory.links} == {LinkKind.SAME_NODE, LinkKind.SYSTEM}
+
+
+async def test_the_addressing_mode_is_read_where_the_driver_reports_it(host: machine.Machine, tmp_path: Path) -> None:
+    def ats(device: Any, mode: Any) -> int:
+        mode._obj.value = 2
+        return 0
+
+    (known, *_) = (await open_on(host, tmp_path, Lacking(host, nvmlDeviceGetAddressingMode=ats)).scan()).gpus
+    (unknown, *_) = (await open_on(host, tmp_path).scan()).gpus
+    assert (known.addressing_mode, unknown.addressing_mode) == ("ATS", None)
 
 
 async def test_a_gpu_nvml_does_not_list_is_told_by_its_address(host: machine.Machine, tmp_path: Path) -> None:

@@ -1,0 +1,97 @@
+"""Describes devices that several claims share, and how much each of them takes. Pure.
+
+A device that is shared allows multiple allocations, and its capacities carry a policy: `unlimited` lets claims name an
+amount of memory and takes nothing of those that name none, `memory` gives the whole memory to a claim that names none,
+and a number admits that many shares beside. A policy is the scheduler's arithmetic alone, so the device says what holds
+a container to its amount: nothing, or MPS.
+Source: KEP-5075; kubernetes-sigs/dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin/consumable_shares.go (names, policies).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+from fairlead import errors
+from fairlead.frozen import frozen
+from fairlead.plan.dra import attribute
+from fairlead.wire.kubernetes import quantity
+from fairlead.wire.kubernetes.resource.device import (
+    CapacityRequestPolicy,
+    CapacityRequestPolicyRange,
+    Device,
+    DeviceCapacity,
+)
+
+SHARES: Final = "shares"
+ENFORCED_BY: Final = "fairlead.dev/memoryLimitEnforcedBy"
+"""Attribute: what holds a container to the amount that its claim consumes."""
+MOST: Final = 10_000
+
+
+class Enforcement(enum.Enum):
+    """What holds a container to its amount, as the attribute says it."""
+
+    NOTHING = "nothing"
+    MPS = "MPS"
+
+
+@frozen
+class Shares:
+    """How one GPU's devices are shared."""
+
+    takes_all: bool = False
+    """A claim that names no amount of memory takes all of it."""
+    count: int | None = None
+    """Claims at once; None: no limit."""
+    enforced_by: Enforcement = Enforcement.NOTHING
+
+
+def parse_shares(text: str, enforced_by: Enforcement = Enforcement.NOTHING) -> Shares | None:
+    """Return what a setting asks for, `unlimited`, `memory` or a number; None: empty, devices are not shared.
+
+    Raises: Invalid (`SharesInvalid`).
+    """
+    word = text.strip()
+    if not word:
+        return None
+    if word in {"unlimited", "memory"}:
+        return Shares(takes_all=word == "memory", enforced_by=enforced_by)
+    if word.isascii() and word.isdecimal() and len(word) < 6 and 0 < int(word) <= MOST:
+        return Shares(count=int(word), enforced_by=enforced_by)
+    message = f'"{text[:64]}" is not a way to share devices'
+    raise errors.Invalid(message, reason="SharesInvalid", hint=f"unlimited, memory, or a number from 1 to {MOST}")
+
+
+def shared(device: Device, shares: Shares) -> Device:
+    """Return a device as claims share it; its memory is rounded down to whole MiB, the step of requests."""
+    capacity = dict(device.capacity)
+    if (memory := capacity.get(attribute.MEMORY)) is not None:
+        most = quantity.parse_whole(memory.value) // attribute.MIB * attribute.MIB
+        capacity[attribute.MEMORY] = _memory(most, shares)
+    if shares.count is not None:
+        capacity[SHARES] = _counted(shares.count)
+    said = {ENFORCED_BY: attribute.text(shares.enforced_by.value)}
+    return msgspec.structs.replace(
+        device, capacity=capacity, attributes={**device.attributes, **said}, allow_multiple_allocations=True
+    )
+
+
+def _memory(most: int, shares: Shares) -> DeviceCapacity:
+    full, step = attribute.amount(most), attribute.amount(attribute.MIB)
+    least = step if shares.takes_all else "0"
+    return DeviceCapacity(
+        value=full,
+        request_policy=CapacityRequestPolicy(
+            default=full if shares.takes_all else "0",
+            valid_range=CapacityRequestPolicyRange(min=least, max=full, step=step),
+        ),
+    )
+
+
+def _counted(count: int) -> DeviceCapacity:
+    total = quantity.emit_quantity(count)
+    bounds = CapacityRequestPolicyRange(min="1", max=total, step="1")
+    return DeviceCapacity(value=total, request_policy=CapacityRequestPolicy(default="1", valid_range=bounds))
