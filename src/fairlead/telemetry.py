@@ -92,6 +92,7 @@ class Metric:
 
 
 _QUICK_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+_SLOW_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
 
 DEVICES = Metric(
     name="fairlead_devices",
@@ -108,6 +109,18 @@ ALLOCATE = Metric(
     text="time to answer the kubelet's Allocate",
     labels=("resource",),
     buckets_s=_QUICK_S,
+)
+CLAIM_SECONDS = Metric(
+    name="fairlead_claim_duration_seconds",
+    text="time to prepare or unprepare a ResourceClaim, by outcome: done, or the reason why not",
+    labels=("verb", "outcome"),
+    buckets_s=_SLOW_S,
+)
+CLAIM_STEP_SECONDS = Metric(
+    name="fairlead_claim_step_duration_seconds",
+    text="time of one step of preparing a ResourceClaim: hold (ledger), hardware, file (CDI), note (ledger)",
+    labels=("step",),
+    buckets_s=_SLOW_S,
 )
 REGISTRATIONS = Metric(
     name="fairlead_registrations_total", text="registrations a kubelet accepted", labels=("resource",)
@@ -182,6 +195,8 @@ METRICS: Final = (
     DEVICES,
     UNHEALTHY_DEVICES,
     ALLOCATE,
+    CLAIM_SECONDS,
+    CLAIM_STEP_SECONDS,
     REGISTRATIONS,
     PART_FAILURES,
     DECISIONS,

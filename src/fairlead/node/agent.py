@@ -24,6 +24,7 @@ from typing import Final, ParamSpec
 from fairlead import errors, telemetry
 from fairlead.model import replica
 from fairlead.node import (
+    draparts,
     enginegate,
     leaseparts,
     migparts,
@@ -42,7 +43,7 @@ from fairlead.node.metrics import exporter
 from fairlead.node.publish import nodeevents
 from fairlead.plan import supply as supplies
 from fairlead.plan.cdi import conflict
-from fairlead.plan.gpu import attribution, clash
+from fairlead.plan.gpu import attribution, clash, door
 from fairlead.plan.gpu.allocation import answer, choose
 from fairlead.plan.gpu.snapshot import Snapshot, list_nodes
 from fairlead.plan.supply import Supply
@@ -208,8 +209,29 @@ class _Agent:
             self._offer_again, lambda one: self._note(self.events.gpu_kept_back, one), self._guards["leases"].tell
         )
         self.plugins.gate, self.plugins.taken = self.lease.gate, self.lease.taken
+        self.dra = self._compose_claims(silicon, store, boot_id)
+        """What gives GPUs away by ResourceClaims; None: there is no store, or no ledger."""
         if self.of_store is not None:
             self.of_store.pods.listen(self._pod_changed)
+
+    def _compose_claims(self, silicon: object, store: Store | None, boot_id: str) -> draparts.DRAPart | None:
+        if store is None or self.of_store is None or self.lease.gate is None:
+            return None
+        around = draparts.Around(
+            node=self.node,
+            store=store,
+            silicon=silicon,
+            boot_id=boot_id,
+            watch=self.watch,
+            supply=self.supply,
+            gate=self.lease.gate,
+            pods=self.of_store.pods,
+            daemons=self.mps.daemons.states if self.mps is not None else None,
+            daemon_folders=self.mps.folders if self.mps is not None else lambda _: {},
+            changed=self._offer_again,
+            said=lambda *said: self._note(self.events.claim_said, *said),
+        )
+        return draparts.DRAPart(self.settings, around)
 
     async def run(self, row: part.Part[_Agent]) -> None:
         """Run one part, an optional one under its guard."""
@@ -317,7 +339,7 @@ class _Agent:
         await self._gate.run(self.of_store.node.runtime if self.of_store is not None else None, judged)
 
     def _offer_again(self) -> None:
-        if self.supply.value.resources:
+        if self._is_offering:
             self._plan_supply()
 
     def _partition_changed(self) -> None:
@@ -396,7 +418,7 @@ class _Agent:
         resource = self.settings.node.resource
         found = supplies.plan(snapshot, config, self._facts(snapshot), before, resource=resource)
         if self.mps is not None:
-            self.mps.daemons.want(found.daemons)
+            self.mps.want(found.daemons, self.dra.daemons if self.dra is not None else {})
         if found.clashes != before.clashes:
             self._tell_clashes(tuple(found.clashes.values()))
         for plugin in self.plugins.update(found.resources, self._topology, list_nodes(snapshot.drivers)):
@@ -424,6 +446,7 @@ class _Agent:
                 names=self.specs.names, folder=str(self.specs.folder), conflicts=self.guard.conflicts.value
             ),
             mps=self.mps.facts(snapshot.known) if self.mps is not None else None,
+            doors=self.dra.doors() if self.dra is not None else door.Facts(),
             holders=supplies.Holders(
                 unknown=self.holdings.awaited,
                 listed=self.holdings.latest.value or (),
@@ -482,6 +505,11 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
         name="char links",
         run=lambda agent, meter: charlinks.serve(agent.settings.silicon.root, meter),
         is_wanted=lambda agent: agent.settings.node.char_links and not agent.settings.silicon.simulate,
+    ),
+    part.Part(
+        name="claims",
+        run=lambda agent, meter: agent.dra.run(meter) if agent.dra is not None else asyncio.sleep(0),
+        is_wanted=lambda agent: agent.dra is not None,
     ),
     part.Part(name="mps", run=lambda agent, meter: _keep(agent.mps, meter), is_wanted=lambda agent: bool(agent.mps)),
     part.Part(name="mig", run=lambda agent, meter: _keep(agent.mig, meter), is_wanted=lambda agent: bool(agent.mig)),

@@ -7,7 +7,7 @@ the supply needs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from fairlead.node.sharing import mps as daemons
 from fairlead.node.sharing import mpsdaemon
 from fairlead.plan import supply
 from fairlead.plan.gpu import deviceids
-from fairlead.plan.sharing import amounts
+from fairlead.plan.sharing import amounts, mps
 from fairlead.silicon.port import ComputeModes, MPSProgram, MPSSilicon
 from fairlead.wire.nvidia.pluginconfig import MPS_AMOUNTS
 
@@ -62,30 +62,49 @@ class MPSPart:
             is_standing_by=is_standing_by,
         )
         self.daemons = daemons.Daemons(machine, told=told)
+        self._of_claims: frozenset[GPUUUID] = frozenset()
+        self._let_go: frozenset[GPUUUID] = frozenset()
+        """GPUs whose claim is being unprepared: its pods have ended, whatever the kubelet lists."""
+
+    def want(self, of_supply: Mapping[GPUUUID, mps.Daemon], of_claims: Mapping[GPUUUID, mps.Daemon]) -> None:
+        """Have these daemons and no others from now on; those of claims end with their claim."""
+        ending = self._of_claims - of_claims.keys()
+        self._of_claims = frozenset(of_claims)
+        self._let_go = (self._let_go | ending) - self._of_claims
+        self.daemons.want({**of_supply, **of_claims})
+
+    def folders(self, gpus: Iterable[GPUUUID]) -> Mapping[str, tuple[str, str]]:
+        """Return of each GPU the folder of its daemon's pipes, and what is /dev/shm for its clients."""
+        found = {uuid: mpsdaemon.folders_of(self._root, uuid) for uuid in gpus}
+        return {str(uuid): (str(one.pipe), str(one.shm)) for uuid, one in found.items()}
 
     def facts(self, gpus: Mapping[GPUUUID, GPU]) -> supply.MPSFacts:
         """Return what the supply is planned by. Args: gpus: every GPU read so far."""
         self._gpus = gpus
-        folders = {uuid: mpsdaemon.folders_of(self._root, uuid) for uuid in gpus}
-        paths = {uuid: (str(found.pipe), str(found.shm)) for uuid, found in folders.items()}
-        return supply.MPSFacts(folders=paths, states=self.daemons.states.value)
+        folders = self.folders(gpus)
+        return supply.MPSFacts(folders={uuid: folders[str(uuid)] for uuid in gpus}, states=self.daemons.states.value)
 
     def _held(self) -> frozenset[GPUUUID] | None:
         if self._holdings.is_awaited or not self._gpus:
             return None
         table = deviceids.make_table(self._gpus.values())
-        return frozenset(
+        held = frozenset(
             part.gpu
             for one in self._holdings.latest.value or ()
             for name in one.ids
             for part in deviceids.find_parts(one.resource, name, table)
         )
+        return held - self._let_go
+
+    def _note_states(self, states: daemons.States) -> None:
+        self._let_go &= states.keys()
+        self._changed()
 
     async def run(self, meter: telemetry.Meter) -> None:
         """Keep the daemons, for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.daemons.run(meter), name="mps")
-            tasks.create_task(self.daemons.states.follow(lambda _: self._changed()), name="mps: states")
+            tasks.create_task(self.daemons.states.follow(self._note_states), name="mps: states")
             tasks.create_task(self._holdings.latest.follow(lambda _: self.daemons.poke()), name="mps: holders")
 
 

@@ -19,7 +19,7 @@ from fairlead.model.device import Device
 from fairlead.model.gpu import GPU
 from fairlead.model.ids import GPUUUID
 from fairlead.plan.cdi import conflict
-from fairlead.plan.gpu import clash, deviceids
+from fairlead.plan.gpu import clash, deviceids, door
 from fairlead.plan.gpu import health as rules
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.gpu.nodeconfig import NodeConfig
@@ -71,12 +71,17 @@ class MPSFacts:
     """Of each GPU that has, or is to have, a daemon."""
 
 
+_NO_HOLDERS: Final = door.Facts()
+_ALL_BY_PLUGIN: Final = door.Doors()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What the agent's parts report at one moment."""
 
     engine: Problem | None = None
     """Why the engine would start containers without their devices; None: it would not, or it is not known yet."""
+    doors: door.Facts = _NO_HOLDERS
     withheld: Sequence[Mapping[str, Problem]] = ()
     """By GPU or device, of each part that withholds any; the first part that names a device counts."""
     specs: Specs = Specs()
@@ -89,6 +94,8 @@ class Facts:
 class Supply:
     """What a node gives away."""
 
+    doors: door.Doors = _ALL_BY_PLUGIN
+    """Which GPUs are given away by ResourceClaims, and by no device plugin."""
     resources: tuple[Advertisement, ...] = ()
     """A resource that has no devices any more is listed once without any."""
     withheld: Mapping[GPUUUID, rules.Verdict] = field(default_factory=dict)
@@ -108,7 +115,9 @@ def plan(snapshot: Snapshot, config: NodeConfig, facts: Facts, before: Supply = 
     Args: before: the supply that this one replaces: its resources end with an empty list, and its clashes stand as long
           as their pods live.   resource: name of NVIDIA's whole GPUs.
     """
-    offered = amounts.plan_shared(_plan_whole(snapshot, config, resource), config, snapshot.known)
+    doors = door.plan_doors(snapshot.known.values(), config.claims, facts.doors, before.doors.claimed)
+    whole = _without(_plan_whole(snapshot, config, resource), doors.claimed)
+    offered = amounts.plan_shared(whole, config, snapshot.known)
     daemons: Mapping[GPUUUID, mps.Daemon] = {}
     if facts.mps is not None:
         offered = mps.plan_clients(offered, snapshot.known, facts.mps.folders)
@@ -118,7 +127,7 @@ def plan(snapshot: Snapshot, config: NodeConfig, facts: Facts, before: Supply = 
     resources, withheld = _withhold(offered, facts, clashes)
     named = {ad.resource for ad in resources}
     ended = (dataclasses.replace(ad, devices=()) for ad in before.resources if ad.resource not in named)
-    return Supply(resources=(*resources, *ended), withheld=withheld, clashes=clashes, daemons=daemons)
+    return Supply(doors=doors, resources=(*resources, *ended), withheld=withheld, clashes=clashes, daemons=daemons)
 
 
 def without_ended(found: Supply) -> Supply:
@@ -136,6 +145,17 @@ def _plan_whole(snapshot: Snapshot, config: NodeConfig, resource: str) -> tuple[
         mig=migoffer.MIGOffer(strategy=config.mig_strategy, verdicts=snapshot.device_verdicts, minors=minors),
         names=advertise.Names(gpus=config.document.gpus, mig=config.document.mig),
     )
+
+
+def _without(offered: Iterable[Advertisement], claimed: Collection[GPUUUID]) -> tuple[Advertisement, ...]:
+    """Return the resources without the devices of some GPUs; one that has no other is left out."""
+    if not claimed:
+        return tuple(offered)
+    left = (
+        dataclasses.replace(ad, devices=tuple(device for device in ad.devices if device.gpu not in claimed))
+        for ad in offered
+    )
+    return tuple(ad for ad in left if ad.devices)
 
 
 def _with_vgpus(offered: tuple[Advertisement, ...], snapshot: Snapshot, resource: str) -> tuple[Advertisement, ...]:

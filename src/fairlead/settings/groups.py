@@ -89,6 +89,17 @@ class NodeSettings:
 
     name: str = row("", text="node name; empty: the host's name")
     resource: str = row("nvidia.com/gpu", text="extended resource under which whole NVIDIA GPUs are advertised")
+    door: str = row(
+        "plugin",
+        text="how NVIDIA's GPUs are given away: by the device plugin, or by ResourceClaims (needs lease.ledger=on)",
+        choices=("plugin", "claims"),
+    )
+    claim_partitions: bool = row(
+        False, text="offer claims the MIG devices that a GPU can be divided into, and make those that they get"
+    )
+    claim_shares: str = row(
+        "", text="let several claims have one device: unlimited, memory (by the memory that they ask for), or a number"
+    )
     kubelet_folder: Path | None = row(
         None, text="folder of kubelet.sock; default: device-plugins in the run folder, for `agent` the kubelet's"
     )

@@ -10,7 +10,7 @@ from typing import Final
 
 from fairlead.cli.doctor import gpu_checks, secret, specs, tenancy
 from fairlead.cli.doctor.finding import Finding
-from fairlead.cli.doctor.held import lease, leftovers
+from fairlead.cli.doctor.held import claims, lease, leftovers
 from fairlead.cli.doctor.machine_facts import Seen
 from fairlead.cli.doctor.sharing import mps, vgpu
 from fairlead.plan.pod import admission
@@ -27,6 +27,7 @@ def check(seen: Seen) -> Iterator[Finding]:
     yield from vgpu.check(seen.gpus)
     yield from mps.check(seen.mps, (view.gpu for view in seen.gpus.gpus), is_served=bool(seen.service))
     yield from lease.check(seen.lease)
+    yield from claims.check(seen.claims)
     yield from secret.check(seen.secret)
     yield from tenancy.check(seen.tenancy)
     yield from tenancy.check_user_ids(seen.tenancy)

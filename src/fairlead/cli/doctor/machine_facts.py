@@ -21,7 +21,7 @@ from fairlead import errors, files
 from fairlead.cli.core import connection, invocation
 from fairlead.cli.core.client import Client
 from fairlead.cli.doctor import secret, specs, tenancy
-from fairlead.cli.doctor.held import lease, leftovers
+from fairlead.cli.doctor.held import claims, lease, leftovers
 from fairlead.cli.doctor.sharing import mps
 from fairlead.engine.port import Advice
 from fairlead.kernel import socketpeer
@@ -125,6 +125,8 @@ class Seen:
     """GPUs that the agent has put under MPS."""
     lease: lease.Facts = dataclasses.field(default_factory=lease.Facts)
     """The node's ledger."""
+    claims: claims.Facts = dataclasses.field(default_factory=claims.Facts)
+    """What ResourceClaims have."""
     secret: secret.Facts = dataclasses.field(default_factory=secret.Facts)
     """The key of its Secrets."""
     leftovers: leftovers.Facts = dataclasses.field(default_factory=leftovers.Facts)
@@ -212,6 +214,7 @@ async def _collect_service(
         database=_damage(folder),
         open_folders=_open_folders(config, folder, Path(status.socket).parent),
         mps=mps.collect(folder),
+        claims=_claims(config, folder / config.lease_folder.name, Path(status.socket).parent),
         lease=lease.collect(
             folder / config.lease_folder.name,
             is_off=bool(listing.gpus) and not any(view.lease for view in listing.gpus),
@@ -429,11 +432,17 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
         open_folders=_open_folders(config, config.state.folder, config.state.run),
         mps=mps.collect(config.state.folder),
         lease=lease.collect(config.lease_folder, is_off=config.lease.ledger == "off"),
+        claims=_claims(config, config.lease_folder, config.kubelet_folder.parent),
         tenancy=await tenancy.collect(config),
         leftovers=await leftovers.collect(config, is_served=False),
         configured=await _configured(config.state.folder),
         was_simulated=simulated.exists(),
     )
+
+
+def _claims(config: Settings, ledger_folder: Path, kubelet_root: Path) -> claims.Facts:
+    is_wanted = config.node.door == "claims"
+    return claims.collect(ledger_folder, kubelet_root, config.node.cdi_folder, is_wanted=is_wanted)
 
 
 def _listing(inventory: Inventory, drivers: Sequence[DriverFiles]) -> GPUListing:

@@ -9,6 +9,7 @@ unreadable. Readers take `snapshots`; the monitor never waits for them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable
@@ -64,15 +65,17 @@ class InventoryMonitor:
         self._turned = turned
         self._memory = memory
         self._tracker = health.HealthTracker(policy, remembered=memory.load(now=clock()) if memory else {})
-        self._asked = asyncio.Event()
+        self._asked, self._hurried = asyncio.Event(), asyncio.Event()
 
     def judge_by(self, policy: rules.Policy) -> None:
         """Take other health rules, from now on."""
         self._publish(self.snapshots.value, self._tracker.judge_by(policy, now=self._clock()))
         self.ask_scan()
 
-    def ask_scan(self) -> None:
-        """Have a scan run soon."""
+    def ask_scan(self, *, is_urgent: bool = False) -> None:
+        """Have a scan run soon. Args: is_urgent: at once, as a call waits for it; else one gap after the last."""
+        if is_urgent:
+            self._hurried.set()
         self._asked.set()
 
     async def run(self) -> None:
@@ -102,11 +105,14 @@ class InventoryMonitor:
         retries = Backoff(first_s=FIRST_RETRY_S, last_s=max(self._rescan_s, FIRST_RETRY_S), jitter=0)
         while True:
             self._asked.clear()
+            self._hurried.clear()
             self._turned(self._rescan_s + _HANGING_S)
             is_answered = await self._scan()
             if is_answered:
                 retries.reset()
-            await asyncio.sleep(SCAN_GAP_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SCAN_GAP_S):
+                    await self._hurried.wait()
             await self._wait_s(self._rescan_s if is_answered else retries.next())
 
     async def _wait_s(self, longest_s: float) -> None:

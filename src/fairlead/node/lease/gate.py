@@ -159,8 +159,11 @@ class Gate:
 
         async with self._deciding() as limit:
             await self._doubt_used(keys)
+            begun = any(one.holder == uid for key in keys if (row := self.rows.value.get(key)) for one in row.claims)
             try:
-                async with self._settling:
+                # What is given now gets another epoch, which a look that began before does not go past. What the claim
+                # has already keeps its epoch, so no look may be on the way.
+                async with self._settling if begun else contextlib.nullcontext():
                     await self._act(decide, {uid: note})
             except errors.FairleadError as error:
                 if error.reason not in {change.HELD, change.NOT_READY}:

@@ -162,6 +162,10 @@ class NodeEvents:
         facts: dict[str, object] = {"gpu": gpu}
         self._note("deviceplugin", reason or "MPSReady", message, facts, is_warning=bool(reason) and not is_waiting)
 
+    def claim_said(self, claim: str, reason: str, text: str) -> None:
+        """Note what a person should know of a ResourceClaim. Args: claim: `namespace/name`."""
+        self._note("deviceplugin", reason, f"claim {claim}: {text}", {"claim": claim}, is_warning=True)
+
     def gpu_kept_back(self, one: Change) -> None:
         """Note that a GPU went into quarantine, or out of it; what else the ledger does is in its own history."""
         was, now = one.before.state is State.QUARANTINED, one.after.state is State.QUARANTINED

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fairlead import errors, settings
-from fairlead.plan.gpu import health, healthpolicy
+from fairlead.plan.gpu import door, health, healthpolicy
 from fairlead.plan.gpu.allocation import answer, companion
 from fairlead.wire.nvidia import pluginconfig
-from fairlead.wire.nvidia.pluginconfig import Effect, FlagValue, PluginConfig
+from fairlead.wire.nvidia.pluginconfig import DeviceChoice, Effect, FlagValue, PluginConfig
 
 FALLBACKS: Final = ("named", "single", "empty")
 """Ways to choose a file where none is named, as NVIDIA's config-manager calls them."""
@@ -39,6 +39,8 @@ class NodeConfig:
     """How MIG devices are offered: none, single, mixed."""
     packs_replicas: bool = False
     """Whether the next replica is of the GPU with most replicas in use, else of the one with fewest."""
+    claims: DeviceChoice | str = door.PLUGIN
+    """Which GPUs are given away by ResourceClaims: one door for all, or those that claims get."""
     health: health.Policy = health.DEFAULT
     document: PluginConfig = field(default_factory=PluginConfig)
     """The file: names, sharing. Its flags are merged into the fields above; read them there."""
@@ -59,6 +61,12 @@ def plan_config(
     if problems := find_impossible(found):
         hint = "`fairlead agent check FILE` says what a file does"
         raise errors.Invalid("; ".join(problems), reason="PluginConfigUnsupported", hint=hint)
+    claims = chosen.node.door if found.own.claims is None else found.own.claims
+    if claims != door.PLUGIN and chosen.lease.ledger != "on":
+        source = "node.door=claims" if found.own.claims is None else "fairlead.claims of the file"
+        message = f"{source} gives GPUs away by claims, and lease.ledger is {chosen.lease.ledger}"
+        hint = "set --lease-ledger on: two doors to one GPU are safe with the ledger below both alone"
+        raise errors.Invalid(message, reason="SettingInvalid", hint=hint)
     flat = {**dict(_from_file(chosen, found.flags)), **dict(_imex(chosen, found))}
     values = settings.override(chosen, flat) if flat else chosen
     return NodeConfig(
@@ -74,6 +82,7 @@ def plan_config(
         ),
         mig_strategy=values.node.mig_strategy,
         packs_replicas=values.plugin.sharing_policy == "packed",
+        claims=claims,
         health=healthpolicy.plan_policy(values, found.own.xids),
         document=found,
         name=name,

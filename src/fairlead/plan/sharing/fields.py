@@ -76,6 +76,9 @@ def _own(own: Own) -> Iterator[Field]:
             f"threads) and {pluginconfig.MPS_MEMORY} (GiB); a container asks for both, and gets both of one GPU"
         )
         yield Field(path=f"{pluginconfig.OURS}.sharing.mpsAmounts", value="", effect=Effect.LIVE, text=text)
+    if own.claims is not None:
+        text = f"{_chosen(own.claims)} of NVIDIA's GPUs given away by ResourceClaims, the others by the device plugin"
+        yield Field(path=f"{pluginconfig.OURS}.claims", value="", effect=Effect.LIVE, text=text)
     for xid, action in own.xids.items():
         path = f"{pluginconfig.OURS}.health.xids.{xid}"
         yield Field(path=path, value=action, effect=Effect.LIVE, text=_XID_TEXTS[action])

@@ -310,6 +310,8 @@ class Own:
     """Replicas for one container must be of different GPUs."""
     mps_amounts: DeviceChoice | None = None
     """GPUs that are offered by amounts, as nvidia.com/mps-core and nvidia.com/mps-memory; None: none are."""
+    claims: DeviceChoice | None = None
+    """GPUs that are given away by ResourceClaims; None: the setting `node.door` decides for all."""
     xids: Mapping[int, str] = field(default_factory=dict)
     """What XIDs ask for, members of `XID_ACTIONS`, in place of what the vendor's catalog says."""
 
@@ -358,7 +360,8 @@ def _own(own: Own) -> dict[str, Any]:
     if own.mps_amounts is not None:
         sharing["mpsAmounts"] = {"devices": own.mps_amounts.plain()}
     xids = {str(xid): action for xid, action in own.xids.items()}
-    found: dict[str, Any] = {"sharing": sharing, "health": {"xids": xids} if xids else {}}
+    claims = {} if own.claims is None else {"devices": own.claims.plain()}
+    found: dict[str, Any] = {"sharing": sharing, "claims": claims, "health": {"xids": xids} if xids else {}}
     return {key: value for key, value in found.items() if value}
 
 

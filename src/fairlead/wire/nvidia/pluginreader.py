@@ -156,15 +156,18 @@ class _Reader:
             self._wrong("version", value, f'"{pluginconfig.VERSION}", the only version there is')
 
     def _own(self, value: Any) -> Own:
-        own = self._map(value, pluginconfig.OURS, ("sharing", "health"))
+        own = self._map(value, pluginconfig.OURS, ("sharing", "claims", "health"))
         path = f"{pluginconfig.OURS}.sharing"
         sharing = self._map(own.get("sharing"), path, ("differentGPUs", "mpsAmounts"))
         amounts, place = sharing.get("mpsAmounts"), f"{path}.mpsAmounts"
         found = self._map(amounts, place, ("devices",))
         health = self._map(own.get("health"), f"{pluginconfig.OURS}.health", ("xids",))
+        claims, claims_at = own.get("claims"), f"{pluginconfig.OURS}.claims"
+        claimed = self._map(claims, claims_at, ("devices",))
         return Own(
             different_gpus=self._bool(sharing.get("differentGPUs"), f"{path}.differentGPUs") or False,
             mps_amounts=None if amounts is None else self._devices(found.get("devices"), f"{place}.devices"),
+            claims=None if claims is None else self._devices(claimed.get("devices"), f"{claims_at}.devices"),
             xids=dict(self._xids(health.get("xids"), f"{pluginconfig.OURS}.health.xids")),
         )
 

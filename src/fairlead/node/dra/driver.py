@@ -1,0 +1,150 @@
+"""Serves the DRA plugin API to a kubelet: preparing, unpreparing, and how the devices are.
+
+Every claim of a call has its answer, whatever happens to another: what goes wrong with one is its text, with the next
+step, and a bug is logged and answered too. No call takes longer than a kubelet waits (45 s).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Final, Protocol, TypeVar
+
+from fairlead import errors, telemetry
+from fairlead.node.dra.preparer import ClaimRef
+from fairlead.node.inventory import latest
+from fairlead.plan.dra.preparation import PreparedDevice
+from fairlead.wire.kubelet import drahealth, draplugin
+from fairlead.wire.kubelet.drahealth import DeviceHealth
+from fairlead.wire.kubernetes import names
+
+T = TypeVar("T")
+
+CALL_S: Final = 40.0
+"""Longest that a call takes; a kubelet gives up after 45 s and asks again."""
+HEALTH_S: Final = 10.0
+"""How often the health of all devices is told again; a kubelet forgets it after 30 s."""
+_UID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+"""A UID names a file. Kubernetes makes UUIDs."""
+
+
+class Preparer(Protocol):
+    """What prepares claims (`node.dra.preparer`)."""
+
+    async def prepare(self, ref: ClaimRef) -> tuple[tuple[PreparedDevice, tuple[str, ...]], ...]:
+        """Return the devices of a claim, each with its CDI names."""
+        ...
+
+    async def unprepare(self, ref: ClaimRef) -> None:
+        """Take the devices of a claim back."""
+        ...
+
+
+class Driver:
+    """Answers a kubelet's calls for one node."""
+
+    def __init__(
+        self,
+        preparer: Preparer,
+        health: latest.Latest[Mapping[tuple[str, str], str]],
+        *,
+        meter: telemetry.Meter = telemetry.UNMETERED,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Take who prepares. Args: health: why a device is not well, by pool and name; empty: it is."""
+        self._preparer, self._health, self._meter, self._clock = preparer, health, meter, clock
+
+    async def prepare(self, claims: tuple[draplugin.Claim, ...]) -> Mapping[str, draplugin.Prepared]:
+        """Prepare claims, side by side; returns an answer for each, by UID."""
+
+        async def one(claim: draplugin.Claim) -> draplugin.Prepared:
+            found = await self._answered("prepare", claim, self._preparer.prepare)
+            if isinstance(found, str):
+                return draplugin.Prepared(error=found)
+            return draplugin.Prepared(devices=tuple(_device(device, names) for device, names in found))
+
+        answers = await asyncio.gather(*map(one, claims))
+        return {claim.uid: answer for claim, answer in zip(claims, answers, strict=True)}
+
+    async def unprepare(self, claims: tuple[draplugin.Claim, ...]) -> Mapping[str, str]:
+        """Unprepare claims, side by side; returns why one was not, by UID; empty: it was."""
+
+        async def one(claim: draplugin.Claim) -> str:
+            found = await self._answered("unprepare", claim, self._preparer.unprepare)
+            return found if isinstance(found, str) else ""
+
+        answers = await asyncio.gather(*map(one, claims))
+        return {claim.uid: answer for claim, answer in zip(claims, answers, strict=True)}
+
+    async def watch(self) -> AsyncIterator[tuple[DeviceHealth, ...]]:
+        """Yield how every device is: at once, when that changes, and again before a kubelet forgets it."""
+        while True:
+            seen, now = self._health.version, int(self._clock())
+            yield tuple(
+                DeviceHealth(
+                    pool=pool,
+                    device=name,
+                    health=drahealth.Health.UNHEALTHY if why else drahealth.Health.HEALTHY,
+                    updated_at=now,
+                    message=why.encode()[: drahealth.MOST_MESSAGE].decode(errors="ignore"),
+                )
+                for (pool, name), why in sorted(self._health.value.items())
+            )
+            try:
+                async with asyncio.timeout(HEALTH_S):
+                    await self._health.wait(seen)
+            except TimeoutError:
+                continue
+
+    async def _answered(self, verb: str, claim: draplugin.Claim, act: Callable[[ClaimRef], Awaitable[T]]) -> T | str:
+        """Return what came of one claim, or why nothing did, as the kubelet shows it."""
+        began, outcome = time.monotonic(), "done"
+        try:
+            ref = _checked(claim)
+            async with asyncio.timeout(CALL_S):
+                return await act(ref)
+        except errors.FairleadError as error:
+            outcome = error.reason
+            telemetry.log.warning(
+                "claim refused", claim=ref_words(claim), state=verb, reason=error.reason, error=error.message
+            )
+            return errors.sentence(error)
+        except TimeoutError:
+            outcome = "Slow"
+            return f"claim {ref_words(claim)} was not {verb}d within {CALL_S:g} s; the kubelet tries again"
+        except Exception as error:  # noqa: BLE001  (one claim's bug must not fail the others of the call)
+            outcome = type(error).__name__
+            telemetry.log.exception("claim's call failed", claim=ref_words(claim), state=verb)
+            return f"claim {ref_words(claim)} was not {verb}d: {outcome}, a defect of fairlead; its log has more"
+        finally:
+            self._meter.observe(telemetry.CLAIM_SECONDS, time.monotonic() - began, verb, outcome)
+
+
+def ref_words(claim: draplugin.Claim) -> str:
+    """Name a claim for messages, whatever its names are made of."""
+    return errors.readable(f"{claim.namespace}/{claim.name}")[:200]
+
+
+def _checked(claim: draplugin.Claim) -> ClaimRef:
+    """Return a claim whose names can be a file's and a request's. Raises: Invalid."""
+    for what, text, is_right in (
+        ("namespace", claim.namespace, names.is_dns_label(claim.namespace)),
+        ("name", claim.name, names.is_dns_subdomain(claim.name)),
+        ("UID", claim.uid, _UID.fullmatch(claim.uid) is not None),
+    ):
+        if not is_right:
+            message = f"claim {what} {text[:80]!r} is none"
+            raise errors.Invalid(message, reason="ClaimRefInvalid", hint="a kubelet sends what the API server has")
+    return ClaimRef(namespace=claim.namespace, name=claim.name, uid=claim.uid)
+
+
+def _device(found: PreparedDevice, cdi_names: tuple[str, ...]) -> draplugin.Device:
+    return draplugin.Device(
+        requests=(found.request,),
+        pool=found.pool,
+        device=found.device,
+        cdi_devices=cdi_names,
+        share_id=found.share_id or None,
+    )

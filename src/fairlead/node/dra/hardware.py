@@ -1,0 +1,266 @@
+"""Carries out what a ResourceClaim's devices need of their GPUs, and undoes it: MIG devices, time slices, MPS daemons.
+
+Each step looks at what is there first, so that it may be done twice: a preparation that was interrupted is undone and
+done again. Whatever stands at a place that the journal does not own is left alone and named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from fairlead import errors, telemetry
+from fairlead.model.gpu import GPU, MIGDevice
+from fairlead.model.ids import GPUUUID
+from fairlead.model.mig import GPUInstance, Partition, Slot
+from fairlead.node.inventory import latest
+from fairlead.node.mig import apply
+from fairlead.plan.dra.offered import Kind
+from fairlead.plan.dra.preparation import Preparation, PreparedDevice
+from fairlead.plan.gpu.snapshot import Snapshot
+from fairlead.plan.mig.change import Act, Change, Step
+from fairlead.plan.sharing import mps
+from fairlead.silicon.port import Partitioner, TimeSlices
+
+SCAN_S: Final = 15.0
+"""How long a MIG device that was made is waited for in the inventory."""
+DAEMON_S: Final = 20.0
+"""How long an MPS control daemon is waited for: with the rest it stays below the kubelet's 45 s."""
+
+T = TypeVar("T")
+SetDaemons = Callable[[Mapping[GPUUUID, mps.Daemon]], None]
+"""Has the control daemons that claims need kept from now on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a node has for it."""
+
+    snapshots: latest.Latest[Snapshot]
+    ask_scan: Callable[[], None]
+    partitioner: Partitioner | None = None
+    """None: no GPU here can be partitioned."""
+    time_slices: TimeSlices | None = None
+    """None: the driver's program for it is not there."""
+    daemon_states: latest.Latest[Mapping[GPUUUID, mps.DaemonState]] | None = None
+    """None: no GPU here can be shared by MPS."""
+    set_daemons: SetDaemons = lambda _: None
+
+
+class Hardware:
+    """The GPUs of this node, as claims have them set up."""
+
+    def __init__(self, parts: Parts) -> None:
+        """Take the parts; nothing is changed yet."""
+        self._parts = parts
+        self._daemons: dict[GPUUUID, mps.Daemon] = {}
+        self._foreign: set[tuple[str, Slot]] = set()
+        """Places at which something stood that no claim made."""
+
+    def keep(self, prepared: tuple[Preparation, ...]) -> None:
+        """Have the daemons kept that these claims need: called once the journal is read."""
+        self._daemons = {daemon.gpu: daemon for one in prepared for daemon in _daemons(one)}
+        self._parts.set_daemons(self._daemons)
+
+    async def check(self, wanted: Preparation) -> None:
+        """Refuse a claim whose places are taken, before anything is noted of it. Raises: Conflict (`PlaceTaken`)."""
+        parts = [one for one in wanted.devices if one.kind is Kind.PARTITION and not one.is_admin]
+        if not parts:
+            return
+        standing = {str(one.gpu): one for one in await self._needs_partitioner(parts[0]).list_partitions()}
+        for device in parts:
+            self._assert_free(_answering(standing.get(device.gpu), device), _slot(device))
+
+    async def make(self, wanted: Preparation) -> Mapping[str, str]:
+        """Set up the GPUs of a claim; returns the UUIDs of the MIG devices made, by device.
+
+        Raises: FairleadError: some of it may be done; `undo` takes it back.
+        """
+        made: dict[str, str] = {}
+        for device in wanted.devices:
+            if device.is_admin:
+                continue
+            if device.kind is Kind.PARTITION:
+                made[device.device] = await self._make_partition(device)
+            elif device.kind is Kind.GPU:
+                await self._leave_mig(device)
+            if device.share.time_slice is not None:
+                await self._set_time_slice(device, device.share.time_slice)
+        await self._start_daemons(wanted)
+        return made
+
+    async def undo(self, preparation: Preparation) -> None:
+        """Take back what `make` did, the last first; what is not there is done. Raises: FairleadError: some is left."""
+        if ours := [daemon.gpu for daemon in _daemons(preparation) if daemon.gpu in self._daemons]:
+            for gpu in ours:
+                del self._daemons[gpu]
+            self._parts.set_daemons(self._daemons)
+            await self._until_ended(ours)
+        for device in reversed(preparation.devices):
+            if device.is_admin:
+                continue
+            if device.share.time_slice is not None:
+                await self._set_time_slice(device, 0)
+            if device.kind is Kind.PARTITION:
+                await self._end_partition(device)
+
+    async def _make_partition(self, device: PreparedDevice) -> str:
+        partitioner = self._needs_partitioner(device)
+        slot = _slot(device)
+        now = await self._read(partitioner, device)
+        profile = now.find_profile(device.profile)
+        if profile is None:
+            message = f"GPU {device.gpu} has no MIG profile {device.profile}"
+            raise errors.NotFound(message, reason="ProfileUnknown", hint="`fairlead mig list` shows its profiles")
+        self._assert_free(now, slot)
+        steps = () if now.is_enabled else (Step(act=Act.SET_MODE, is_enabled=True),)
+        create = Step(act=Act.CREATE_INSTANCE, slot=slot)
+        compute = Step(act=Act.CREATE_COMPUTE, slot=slot, slices=profile.slices)
+        change = Change(gpu=now, steps=(*steps, create, compute))
+        telemetry.crash_point("dra.before-partition")
+        await apply.apply_changes(partitioner, (change,))
+        telemetry.crash_point("dra.after-partition")
+        return str((await self._await_device(device, slot)).uuid)
+
+    def _assert_free(self, now: Partition, slot: Slot) -> None:
+        place = (str(now.gpu), slot)
+        self._foreign.discard(place)
+        if standing := _standing(now, slot):
+            self._foreign.add(place)
+            message = f"a MIG device stands at {slot} of GPU {now.gpu} that no claim made"
+            hint = f"instance {standing.id} is somebody's: `fairlead mig list`; destroy it, or drain the node"
+            raise errors.Conflict(message, reason="PlaceTaken", hint=hint)
+
+    async def _end_partition(self, device: PreparedDevice) -> None:
+        partitioner = self._needs_partitioner(device)
+        now = await self._read(partitioner, device)
+        standing = _standing(now, _slot(device))
+        if standing is None or (device.gpu, _slot(device)) in self._foreign:
+            return
+        computes = tuple(
+            Step(act=Act.DESTROY_COMPUTE, instance=standing.id, compute=one.id) for one in standing.computes
+        )
+        end = Step(act=Act.DESTROY_INSTANCE, instance=standing.id)
+        await apply.apply_changes(partitioner, (Change(gpu=now, steps=(*computes, end)),))
+        self._parts.ask_scan()
+
+    async def _leave_mig(self, device: PreparedDevice) -> None:
+        """Switch MIG off on a GPU that a claim has as a whole. Raises: Conflict: an instance stands on it."""
+        partitioner = self._parts.partitioner
+        gpu = self._parts.snapshots.value.known.get(GPUUUID(device.gpu))
+        if partitioner is None or gpu is None or not gpu.mig_enabled:
+            return
+        now = await self._read(partitioner, device)
+        if now.instances:
+            message = f"GPU {device.gpu} is wanted as a whole and has {len(now.instances)} MIG devices"
+            hint = "no claim has them: `fairlead mig list`; destroy them, or configure the node's MIG"
+            raise errors.Conflict(message, reason="PlaceTaken", hint=hint)
+        await apply.apply_changes(partitioner, (Change(gpu=now, steps=(Step(act=Act.SET_MODE, is_enabled=False),)),))
+        await self._await(lambda snapshot: _whole(snapshot, device.gpu), f"GPU {device.gpu} without MIG")
+
+    async def _set_time_slice(self, device: PreparedDevice, interval: int) -> None:
+        if self._parts.time_slices is None:
+            message = f"the time slices of GPU {device.gpu} cannot be set: nvidia-smi is not on this node"
+            hint = "install the driver's utilities, or leave timeSlicingConfig out of the claim"
+            raise errors.Unavailable(message, reason="SharingUnsupported", hint=hint)
+        await self._parts.time_slices.set_time_slice(GPUUUID(device.gpu), interval)
+
+    async def _start_daemons(self, wanted: Preparation) -> None:
+        daemons = _daemons(wanted)
+        if not daemons:
+            return
+        states = self._parts.daemon_states
+        if states is None:
+            message = f"claim {wanted.words} asks for MPS, and no GPU of this node can be shared by it"
+            raise errors.Unavailable(message, reason="SharingUnsupported", hint="leave sharing out of the claim")
+        self._daemons.update({daemon.gpu: daemon for daemon in daemons})
+        self._parts.set_daemons(self._daemons)
+        gpus = [daemon.gpu for daemon in daemons]
+
+        def is_ready() -> bool:
+            return all((state := states.value.get(gpu)) is not None and not state.reason for gpu in gpus)
+
+        try:
+            async with asyncio.timeout(DAEMON_S):
+                while not is_ready():
+                    await states.wait(states.version)
+        except TimeoutError as error:
+            said = next((one.message for gpu in gpus if (one := states.value.get(gpu)) and one.reason), "it is silent")
+            message = f"the MPS control daemon of claim {wanted.words} is not ready after {DAEMON_S:g} s: {said}"
+            hint = "the kubelet tries again; `fairlead doctor` looks at the daemon"
+            raise errors.Unavailable(message, reason="DaemonNotReady", hint=hint) from error
+
+    async def _until_ended(self, gpus: list[GPUUUID]) -> None:
+        """Wait for control daemons to end and to give their GPU its compute mode back."""
+        states = self._parts.daemon_states
+        if states is None:
+            return
+        try:
+            async with asyncio.timeout(DAEMON_S):
+                while any(gpu in states.value for gpu in gpus):
+                    await states.wait(states.version)
+        except TimeoutError as error:
+            message = f"the MPS control daemon of GPU {gpus[0]} has not ended after {DAEMON_S:g} s"
+            raise errors.Unavailable(message, reason="DaemonNotEnded", hint="the kubelet tries again") from error
+
+    def _needs_partitioner(self, device: PreparedDevice) -> Partitioner:
+        if self._parts.partitioner is None:
+            message = f"GPU {device.gpu} cannot be partitioned by this node's driver"
+            raise errors.Unavailable(message, reason="PartitionerMissing", hint="`fairlead mig list` says why")
+        return self._parts.partitioner
+
+    async def _read(self, partitioner: Partitioner, device: PreparedDevice) -> Partition:
+        found = next((one for one in await partitioner.list_partitions() if str(one.gpu) == device.gpu), None)
+        return _answering(found, device)
+
+    async def _await_device(self, device: PreparedDevice, slot: Slot) -> MIGDevice:
+        """Wait for a MIG device that was made to be in the inventory, with its nodes."""
+        return await self._await(lambda snapshot: find_instance(snapshot, device.gpu, slot), f"MIG device {slot}")
+
+    async def _await(self, find: Callable[[Snapshot], T | None], what: str) -> T:
+        snapshots = self._parts.snapshots
+        try:
+            async with asyncio.timeout(SCAN_S):
+                seen = snapshots.version
+                self._parts.ask_scan()
+                while (found := find(snapshots.value)) is None:
+                    seen = await snapshots.wait(seen)
+                return found
+        except TimeoutError as error:
+            message = f"{what} is not in the inventory after {SCAN_S:g} s"
+            raise errors.Unavailable(message, reason="InventorySlow", hint="`fairlead doctor` looks at it") from error
+
+
+def find_instance(snapshot: Snapshot, gpu: str, slot: Slot) -> MIGDevice | None:
+    """Return the MIG device at a place of a GPU; None: none stands there."""
+    devices = (one for found in snapshot.inventory.gpus if str(found.uuid) == gpu for one in found.mig_devices)
+    return next((one for one in devices if one.placement_start == slot.start and one.profile == slot.profile), None)
+
+
+def _whole(snapshot: Snapshot, gpu: str) -> GPU | None:
+    return next((one for one in snapshot.inventory.gpus if str(one.uuid) == gpu and not one.mig_enabled), None)
+
+
+def _answering(found: Partition | None, device: PreparedDevice) -> Partition:
+    if found is None or found.problem:
+        message = f"GPU {device.gpu} does not answer{f': {found.problem}' if found is not None else ''}"
+        raise errors.DeviceFault(message, reason="GPUSilent", hint="`fairlead doctor` looks at it")
+    return found
+
+
+def _slot(device: PreparedDevice) -> Slot:
+    return Slot(profile=device.profile, start=device.start or 0)
+
+
+def _standing(now: Partition, slot: Slot) -> GPUInstance | None:
+    return next((one for one in now.instances if one.slot == slot), None)
+
+
+def _daemons(preparation: Preparation) -> tuple[mps.Daemon, ...]:
+    return tuple(
+        mps.Daemon(gpu=GPUUUID(one.gpu), memory_mib=one.share.memory_mib, percent=one.share.thread_percentage)
+        for one in preparation.devices
+        if one.share.is_mps and not one.is_admin
+    )

@@ -1,0 +1,304 @@
+"""Prepares and unprepares ResourceClaims on this node: journal and possession, hardware, CDI file, answer.
+
+Prepare reads the claim, plans (`plan.dra.preparation`), and takes the GPUs together with a note of the plan in one
+transaction of the ledger. Then the hardware is set up, the CDI file written and the note marked done. Whatever fails is
+taken back at once; what a crash leaves begun is undone by the next try, or by `reap` where the claim is gone. Unprepare
+goes the other way: the file first, the GPUs last, and those come free only once no process has them open.
+
+Claims of different GPUs do not wait for each other: a lock a claim, and one a GPU, taken in the order of the keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from fairlead import errors, telemetry
+from fairlead.node.dra import claimfile, hardware, journal
+from fairlead.plan.dra import metadata
+from fairlead.plan.dra import preparation as plans
+from fairlead.plan.dra.preparation import Node, Preparation, PreparedDevice, Stage
+from fairlead.plan.lease import change
+from fairlead.store.port import Store
+from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.resource.device import DeviceAttribute
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
+
+FETCH_S: Final = 10.0
+"""Longest that the API server is waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRef:
+    """A claim as a kubelet names it."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def words(self) -> str:
+        """Name it for messages."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Possession(journal.Notes, Protocol):
+    """What is asked of the ledger (`node.lease.gate`)."""
+
+    async def hold_for_claim(self, uid: str, note: str, asks: Sequence[change.Ask]) -> None:
+        """Give devices to a claim, with a note; all or nothing."""
+        ...
+
+    async def note_claim(self, uid: str, note: str) -> None:
+        """Replace the note of a claim."""
+        ...
+
+    async def release_claim(self, uid: str) -> None:
+        """Take the devices of a claim back, with its note."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a preparer knows of the node."""
+
+    node: Callable[[], Node]
+    """What it offers now."""
+    pods: Callable[[], Collection[core.Pod]]
+    """Its pods, as far as the store has listed them."""
+    said: Callable[[str, str, str], None] = lambda _claim, _reason, _text: None
+    """Called with what a person should know of a claim."""
+    clock: Callable[[], float] = time.time
+
+
+_Locks = weakref.WeakValueDictionary[str, asyncio.Lock]
+
+
+class Preparer:
+    """The claims of one node."""
+
+    def __init__(
+        self,
+        store: Store,
+        possession: Possession,
+        kept: journal.Journal,
+        parts: tuple[claimfile.ClaimFiles, hardware.Hardware],
+        around: Surroundings,
+    ) -> None:
+        """Take the parts it stands on; nothing is read yet."""
+        self._store, self._possession, self._journal = store, possession, kept
+        self._files, self._hardware = parts
+        self._around = around
+        self._claims: _Locks = weakref.WeakValueDictionary()
+        self._gpus: _Locks = weakref.WeakValueDictionary()
+
+    async def start(self) -> None:
+        """Take up what an earlier process left: keep the daemons, sweep files. Raises: Unavailable: no ledger."""
+        self._hardware.keep(tuple(one for one in self._journal.all() if one.stage is Stage.DONE))
+        for path in await self._files.sweep(self._journal.uids()):
+            telemetry.log.warning("cdi file of no prepared claim removed", path=str(path))
+        boot_id = self._around.node().boot_id
+        for one in self._journal.all():
+            if one.stage is Stage.DONE and not await self._is_done(one, boot_id):
+                await self._restore(one, boot_id)
+
+    async def prepare(self, ref: ClaimRef) -> tuple[tuple[PreparedDevice, tuple[str, ...]], ...]:
+        """Prepare a claim; returns its devices, each with its CDI names. Idempotent.
+
+        Raises: FairleadError: nothing of it is left, or what is left is undone by the next call.
+        """
+        async with _locked(self._claims, [ref.uid]):
+            known = self._journal.find(ref.uid)
+            node = self._around.node()
+            is_done = known is not None and await self._is_done(known, node.boot_id)
+            try:
+                claim = await self._fetch(ref)
+            except errors.Unavailable:
+                if known is None or not is_done:
+                    raise
+                return _answer(known)  # the API server is away: what was prepared is known
+            wanted = plans.plan(claim, ref.uid, node, at=self._around.clock())
+            if known is not None and is_done and _is_same(known, wanted.preparation):
+                return _answer(known)
+            for remark in wanted.remarks:
+                self._around.said(ref.words, "ClaimConfigUnused", remark)
+            keys = {one.gpu for item in (known, wanted.preparation) if item is not None for one in item.devices}
+            async with _locked(self._gpus, sorted(keys)):
+                if known is not None:
+                    await self._take_back(known)
+                    if {one.gpu for one in known.devices} - {one.gpu for one in wanted.preparation.devices}:
+                        await self._possession.release_claim(known.uid)
+                return _answer(await self._carry_out(wanted.preparation, node.driver))
+
+    async def unprepare(self, ref: ClaimRef) -> None:
+        """Unprepare a claim; nothing where it is not prepared. Raises: FairleadError: try again."""
+        async with _locked(self._claims, [ref.uid]):
+            known = self._journal.find(ref.uid)
+            if known is None:
+                await self._files.remove(ref.uid, None)
+                await self._possession.release_claim(ref.uid)
+                return
+            await self._assert_unused(known)
+            async with _locked(self._gpus, sorted({one.gpu for one in known.devices})):
+                await self._take_back(known)
+                await self._possession.release_claim(ref.uid)
+            telemetry.log.info("claim unprepared", claim=known.words)
+
+    async def reap(self) -> tuple[str, ...]:
+        """Unprepare claims that no longer exist, or were made anew; returns them by name.
+
+        A claim with an allocation is not deleted as long as a pod is reserved for it, so nobody uses those.
+        """
+        gone: list[str] = []
+        for one in self._journal.all():
+            ref = ClaimRef(namespace=one.namespace, name=one.name, uid=one.uid)
+            try:
+                claim = await self._store.get(ResourceClaim, one.name, one.namespace)
+                is_gone = claim.metadata.uid != one.uid
+            except errors.NotFound:
+                is_gone = True
+            except errors.FairleadError as error:
+                telemetry.log.debug("claim not looked at", claim=one.words, reason=error.reason)
+                continue
+            if is_gone:
+                try:
+                    await self.unprepare(ref)
+                except errors.FairleadError as error:
+                    telemetry.log.warning("claim not reaped", claim=one.words, reason=error.reason, error=error.message)
+                    continue
+                gone.append(one.words)
+                telemetry.log.warning("claim unprepared that is gone", claim=one.words)
+        return tuple(gone)
+
+    async def _is_done(self, known: Preparation, boot_id: str) -> bool:
+        """Return whether nothing is left to do for a claim: in this boot, and with its file there."""
+        return known.stage is Stage.DONE and known.boot_id == boot_id and await self._files.is_there(known.uid)
+
+    async def _restore(self, known: Preparation, boot_id: str) -> None:
+        """Set up again what a reboot took: kubelets do not ask again for what their checkpoint has as prepared."""
+        async with (
+            _locked(self._claims, [known.uid]),
+            _locked(self._gpus, sorted({one.gpu for one in known.devices})),
+        ):
+            try:
+                await self._hardware.undo(known)
+                await self._set_up(dataclasses.replace(known, boot_id=boot_id))
+            except errors.FairleadError as error:
+                self._around.said(known.words, error.reason, f"not set up again after the start: {error.message}")
+                telemetry.log.error("claim not restored", claim=known.words, reason=error.reason, error=error.message)
+
+    async def _carry_out(self, wanted: Preparation, driver: str) -> Preparation:
+        if (conflict := plans.find_conflict(wanted, self._journal.all())) is not None:
+            raise conflict
+        await self._hardware.check(wanted)
+        telemetry.crash_point("dra.before-hold")
+        await self._possession.hold_for_claim(wanted.uid, journal.emit(wanted), plans.asks(wanted, driver))
+        telemetry.crash_point("dra.after-hold")
+        try:
+            done = await self._set_up(wanted)
+        except BaseException:
+            await asyncio.shield(self._give_up(wanted))
+            raise
+        telemetry.log.info("claim prepared", claim=done.words, gpu=[one.gpu for one in done.devices])
+        return done
+
+    async def _set_up(self, wanted: Preparation) -> Preparation:
+        made = await self._hardware.make(wanted)
+        telemetry.crash_point("dra.after-hardware")
+        done = plans.done(wanted, made)
+        await self._files.write(done, self._attributes(done))
+        telemetry.crash_point("dra.after-file")
+        await self._possession.note_claim(done.uid, journal.emit(done))
+        telemetry.crash_point("dra.after-note")
+        return done
+
+    def _attributes(self, preparation: Preparation) -> dict[str, Mapping[str, DeviceAttribute]]:
+        offered = self._around.node().devices
+        named = {one.device for one in preparation.devices} & offered.keys()
+        return {name: offered[name].device.attributes for name in named}
+
+    async def _give_up(self, wanted: Preparation) -> None:
+        """Take back what was begun; what cannot be is left noted, for the next try or the reaper."""
+        try:
+            await self._take_back(wanted)
+            await self._possession.release_claim(wanted.uid)
+        except errors.FairleadError as error:
+            telemetry.log.warning("claim not taken back", claim=wanted.words, reason=error.reason, error=error.message)
+
+    async def _take_back(self, known: Preparation) -> None:
+        await self._files.remove(known.uid, known)
+        telemetry.crash_point("dra.after-file-removed")
+        await self._hardware.undo(known)
+        telemetry.crash_point("dra.after-undo")
+
+    async def _assert_unused(self, known: Preparation) -> None:
+        """Refuse to take a claim from under a running pod, as kubelets up to 1.36 may ask for one that pods share.
+
+        Which of its pods ended is not said: of a claim of one pod it is that one.
+        Raises: Conflict (`ClaimInUse`).
+        """
+        reserved = {one.uid: one.name for one in known.pods}
+        with contextlib.suppress(errors.FairleadError):
+            claim = await self._fetch(ClaimRef(namespace=known.namespace, name=known.name, uid=known.uid))
+            if claim.metadata.uid == known.uid:
+                reserved |= {one.uid: one.name for one in claim.status.reserved_for if one.resource == "pods"}
+        if len(reserved) < 2:
+            return
+        running = [pod for pod in self._around.pods() if pod.metadata.uid in reserved and _runs(pod)]
+        if running:
+            message = f"claim {known.words} is in use by pod {running[0].metadata.name}"
+            hint = "it is unprepared once that pod has ended; kubelets before 1.37 may ask too early"
+            raise errors.Conflict(message, reason="ClaimInUse", hint=hint)
+
+    async def _fetch(self, ref: ClaimRef) -> ResourceClaim:
+        try:
+            async with asyncio.timeout(FETCH_S):
+                return await self._store.get(ResourceClaim, ref.name, ref.namespace)
+        except TimeoutError as error:
+            message = f"claim {ref.words} was not read within {FETCH_S:g} s"
+            raise errors.Unavailable(message, reason="StoreSlow", hint="the kubelet tries again") from error
+
+
+@contextlib.asynccontextmanager
+async def _locked(locks: _Locks, keys: Sequence[str]) -> AsyncIterator[None]:
+    """Hold the locks of some keys, which are in order; a lock that nobody has or waits for is forgotten."""
+    held: list[asyncio.Lock] = []
+    async with contextlib.AsyncExitStack() as stack:
+        for key in keys:
+            held.append(locks.setdefault(key, asyncio.Lock()))
+            await stack.enter_async_context(held[-1])
+        yield
+
+
+def _answer(found: Preparation) -> tuple[tuple[PreparedDevice, tuple[str, ...]], ...]:
+    """Return devices with their CDI names; the first of a request brings the request's metadata, too."""
+    first = {request: devices[0] for request, devices in metadata.requests(found)}
+
+    def names(one: PreparedDevice) -> tuple[str, ...]:
+        more = (metadata.cdi_name(found, one.request),) if first[one.request] is one else ()
+        return (found.cdi_name(one), *more)
+
+    return tuple((one, names(one)) for one in found.devices)
+
+
+def _is_same(known: Preparation, wanted: Preparation) -> bool:
+    """Return whether a prepared claim still has the allocation that it was prepared for."""
+
+    def of(found: Preparation) -> Mapping[tuple[str, str, str], object]:
+        return {(one.request, one.device, one.share_id): (one.share, one.is_admin, one.gpu) for one in found.devices}
+
+    return of(known) == of(wanted)
+
+
+def _runs(pod: core.Pod) -> bool:
+    """Return whether a pod may have processes still."""
+    if pod.status.phase in core.ENDED_PHASES or pod.metadata.deletion_timestamp:
+        return False
+    states = pod.status.container_statuses
+    return not states or any(one.state.terminated is None for one in states)

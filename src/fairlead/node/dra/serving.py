@@ -1,0 +1,205 @@
+"""Composes the node's DRA driver: what is offered, how it is prepared, the sockets, and what is published.
+
+Which GPUs claims get is in the supply. What the driver finds out goes back to the agent: the control daemons that
+claims need, and the GPUs that the API server has allocated while they are to leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fairlead import errors, telemetry
+from fairlead.model.ids import GPUUUID
+from fairlead.model.mig import Partition
+from fairlead.node.cdi import specfile
+from fairlead.node.dra import claimfile, driver, hardware, journal, preparer, sockets
+from fairlead.node.inventory import latest, monitor, pods
+from fairlead.node.lease import gate
+from fairlead.plan import supply as supplies
+from fairlead.plan.dra import offered, preparation, share
+from fairlead.plan.dra.offered import DRIVER, OfferedDevice
+from fairlead.plan.dra.preparation import Node
+from fairlead.plan.gpu.snapshot import Snapshot
+from fairlead.plan.sharing import mps
+from fairlead.settings import Settings
+from fairlead.silicon.port import Partitionable, TimeSliced
+from fairlead.store.port import Store
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
+
+REAP_S: Final = 600.0
+"""How often claims are looked for that are prepared and no longer exist."""
+FIRST_REAP_S: Final = 30.0
+LEAVING_S: Final = 5.0
+"""How often the API server is asked for allocated claims while a GPU is to leave them for the device plugin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What the part stands on."""
+
+    node: str
+    store: Store
+    silicon: object
+    boot_id: str
+    watch: monitor.InventoryMonitor
+    supply: latest.Latest[supplies.Supply]
+    gate: gate.Gate
+    pods: pods.Pods
+    daemons: latest.Latest[Mapping[GPUUUID, mps.DaemonState]] | None
+    """Control daemons of MPS; None: no GPU can be shared by it."""
+    daemon_folders: Callable[[Iterable[GPUUUID]], Mapping[str, tuple[str, str]]]
+    """Of each GPU: the folder of its daemon's pipes, and what is /dev/shm for its clients."""
+    set_daemons: hardware.SetDaemons
+    """Has the control daemons that claims need kept."""
+    set_allocated: Callable[[frozenset[GPUUUID] | None], None]
+    """Called with the GPUs that the API server has allocated, as long as one is to leave; None: it has not said."""
+    said: Callable[[str, str, str], None]
+    """Called with a claim, a reason and what a person should know."""
+
+
+class Claims:
+    """Gives GPUs away by ResourceClaims."""
+
+    def __init__(self, settings: Settings, around: Around) -> None:
+        """Compose; nothing runs yet."""
+        self._settings, self._around = settings, around
+        silicon = around.silicon
+        self._partitioner = silicon.partitioner() if isinstance(silicon, Partitionable) else None
+        self._partitions: tuple[Partition, ...] = ()
+        self._unpublished: tuple[str, ...] = ()
+        self._hardware_read: object = None
+        self._offered_of: object = None
+        self._offered: latest.Latest[Mapping[str, OfferedDevice]] = latest.Latest({})
+        self._health: latest.Latest[Mapping[tuple[str, str], str]] = latest.Latest({})
+        self._sockets = sockets.Sockets(settings.kubelet_folder.parent, DRIVER)
+        place = claimfile.Place(
+            folder=settings.node.cdi_folder,
+            recipe=specfile.allocation_recipe_of(settings.node),
+            boot_id=around.boot_id,
+            stamping=settings.node.cdi_stamp,
+            host_mount=settings.node.host_mount,
+            driver=DRIVER,
+            plugin_folder=self._sockets.folder,
+        )
+        self._journal = journal.Journal(around.gate, Path(settings.lease_folder))
+        self._preparer = preparer.Preparer(
+            around.store,
+            around.gate,
+            self._journal,
+            (
+                claimfile.ClaimFiles(place, around.watch.snapshots, self._daemon_folders),
+                hardware.Hardware(self._hardware()),
+            ),
+            preparer.Surroundings(node=self._node, pods=around.pods.all, said=around.said),
+        )
+
+    async def run(self, meter: telemetry.Meter) -> None:
+        """Give GPUs away, for ever; the ledger must be open."""
+        while not self._around.watch.snapshots.value.is_scanned:
+            await self._around.watch.snapshots.wait(self._around.watch.snapshots.version)
+        if self._partitioner is not None:
+            self._partitions = await self._partitioner.list_partitions()
+        self._offer()
+        await self._preparer.start()
+        served = driver.Driver(self._preparer, self._health, meter=meter)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._read_partitions(), name="dra: inventory")
+            tasks.create_task(self._around.supply.follow(lambda _: self._offer()), name="dra: supply")
+            tasks.create_task(self._sockets.run(served, served), name="dra: sockets")
+            tasks.create_task(self._reap(), name="dra: reaper")
+            tasks.create_task(self._watch_leaving(), name="dra: leaving")
+
+    async def _read_partitions(self) -> None:
+        """Offer what there is, for ever: MIG is read whenever the hardware is another than before."""
+        async for snapshot in self._around.watch.snapshots.changes():
+            hardware = monitor.without_readings(snapshot.inventory)
+            if self._partitioner is not None and hardware != self._hardware_read:
+                try:
+                    self._partitions = await self._partitioner.list_partitions()
+                    self._hardware_read = hardware
+                except errors.FairleadError as error:
+                    telemetry.log.warning("mig not read for claims", reason=error.reason, error=error.message)
+            self._offer()
+
+    def _choice(self, snapshot: Snapshot, claimed: frozenset[GPUUUID]) -> offered.Choice:
+        shares = share.parse_shares(self._settings.node.claim_shares)
+        return offered.Choice(
+            gpus=claimed,
+            partitioned=claimed if self._settings.node.claim_partitions else frozenset(),
+            made=preparation.find_made(self._journal.all(), snapshot.inventory.gpus),
+            shares=dict.fromkeys(claimed, shares) if shares is not None else {},
+        )
+
+    def _offer(self) -> None:
+        """Offer the GPUs that claims get, as they are now."""
+        snapshot, claimed = self._around.watch.snapshots.value, self._around.supply.value.doors.claimed
+        choice = self._choice(snapshot, claimed)
+        facts = (monitor.without_readings(snapshot.inventory), snapshot.known.keys(), self._partitions, choice)
+        if facts != self._offered_of:
+            plan = offered.plan_offer(snapshot, self._partitions, choice)
+            for text in plan.unpublished if plan.unpublished != self._unpublished else ():
+                telemetry.log.warning("not offered to claims", error=text)
+            self._unpublished, self._offered_of = plan.unpublished, facts
+            self._offered.set({one.name: one for one in plan.devices})
+        found = self._offered.value.values()
+        self._health.set({(self._around.node, one.name): self._problem(snapshot, one) for one in found})
+
+    def _problem(self, snapshot: Snapshot, device: OfferedDevice) -> str:
+        """Return why a device is not well; "": it is."""
+        verdict = snapshot.verdicts.get(device.gpu)
+        return verdict.message if verdict is not None and not verdict.is_healthy else ""
+
+    def _node(self) -> Node:
+        return Node(driver=DRIVER, pool=self._around.node, devices=self._offered.value, boot_id=self._around.boot_id)
+
+    def _hardware(self) -> hardware.Parts:
+        silicon = self._around.silicon
+        return hardware.Parts(
+            snapshots=self._around.watch.snapshots,
+            ask_scan=functools.partial(self._around.watch.ask_scan, is_urgent=True),
+            partitioner=self._partitioner,
+            time_slices=silicon.time_slices() if isinstance(silicon, TimeSliced) else None,
+            daemon_states=self._around.daemons,
+            set_daemons=self._around.set_daemons,
+        )
+
+    def _daemon_folders(self) -> Mapping[str, tuple[str, str]]:
+        return self._around.daemon_folders(self._around.watch.snapshots.value.known)
+
+    async def _reap(self) -> None:
+        wait_s = FIRST_REAP_S
+        while True:
+            await asyncio.sleep(wait_s)
+            wait_s = REAP_S
+            for claim in await self._preparer.reap():
+                self._around.said(claim, "ClaimReaped", "it was prepared and is gone; its GPUs were taken back")
+
+    async def _watch_leaving(self) -> None:
+        """Ask for allocated claims while a GPU that claims have is wanted by the device plugin."""
+        while True:
+            if self._around.supply.value.doors.leaving:
+                try:
+                    found = await self._around.store.list(ResourceClaim)
+                except errors.FairleadError as error:
+                    telemetry.log.debug("claims not listed", reason=error.reason, error=error.message)
+                else:
+                    self._around.set_allocated(self._allocated(found.items))
+            else:
+                self._around.set_allocated(None)
+            await asyncio.sleep(LEAVING_S)
+
+    def _allocated(self, claims: Iterable[ResourceClaim]) -> frozenset[GPUUUID]:
+        """Return the GPUs that claims have, whole or in part, as the API server has them allocated."""
+        named = {
+            one.device
+            for claim in claims
+            if claim.status.allocation is not None
+            for one in claim.status.allocation.devices.results
+            if one.driver == DRIVER and one.pool == self._around.node
+        }
+        return frozenset(device.gpu for name, device in self._offered.value.items() if name in named)

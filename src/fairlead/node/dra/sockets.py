@@ -1,0 +1,156 @@
+"""Serves a DRA driver on sockets where a kubelet finds them, and keeps them there.
+
+The kubelet watches `plugins_registry`: it dials each socket there, asks what the plugin is, and connects to the socket
+that the answer names. So the service's socket answers before the registration's appears, and goes after it. Both have
+an instance's name: in an update two agents are there for a while, and neither touches the other's. What an agent that
+was killed left behind is swept by the next one, once nobody answers there.
+
+Source: kubernetes pkg/kubelet/pluginmanager; KEP-4381, "Rolling updates".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+from typing import Final
+
+import grpc.aio
+
+from fairlead import errors, telemetry
+from fairlead.node.deviceplugin import plugin
+from fairlead.node.inventory import latest
+from fairlead.wire.kubelet import deviceplugin, drahealth, draplugin
+from fairlead.wire.kubelet import pluginregistration as registration
+
+CHECK_S: Final = 2.0
+"""How often the sockets are looked at."""
+DIAL_S: Final = 5.0
+_ROOTS: Final = 0o600
+_STOP_S: Final = 5.0
+"""How long calls that run have to end before their server does."""
+
+
+class Sockets:
+    """The sockets of one instance of a driver."""
+
+    def __init__(self, root: Path, driver: str, *, instance: str = "") -> None:
+        """Take where they are. Args: root: of the kubelet.   instance: part of their names; empty: made here."""
+        name = instance or os.urandom(4).hex()
+        self.folder = root / registration.PLUGINS / driver
+        self.registry = root / registration.FOLDER
+        self.service = self.folder / f"dra-{name}.sock"
+        self.registration = self.registry / f"{driver}-{name}-reg.sock"
+        self.problem: latest.Latest[str | None] = latest.Latest(None)
+        """Why the kubelet did not take the driver; empty: it did; None: it has not asked yet."""
+        self._driver = driver
+        self._servers: list[tuple[grpc.aio.Server, Path]] = []
+        self._identities: dict[Path, plugin.Identity | None] = {}
+
+    async def info(self) -> registration.Info:
+        """Return what the plugin is; see `registration.Servicer`."""
+        return registration.Info(
+            type=registration.DRA_PLUGIN,
+            name=self._driver,
+            endpoint=str(self.service),
+            versions=(*draplugin.SERVICES, *drahealth.SERVICES),
+        )
+
+    async def registered(self, problem: str) -> None:
+        """Take in what the kubelet made of it; see `registration.Servicer`."""
+        if self.problem.set(problem):
+            if problem:
+                telemetry.log.warning("dra driver not registered", resource=self._driver, error=problem)
+            else:
+                telemetry.log.info("dra driver registered", resource=self._driver)
+
+    async def run(self, claims: draplugin.Servicer, health: drahealth.Servicer) -> None:
+        """Serve, and serve again whenever a socket is gone, until cancelled; then the sockets go."""
+        try:
+            while True:
+                await self._start(claims, health)
+                await self._until_gone()
+                telemetry.log.warning("dra socket is gone, served again", path=str(self.service))
+                await self._stop()
+        finally:
+            await asyncio.shield(self._stop())
+
+    async def _start(self, claims: draplugin.Servicer, health: drahealth.Servicer) -> None:
+        """Serve both sockets. Raises: Unavailable: a folder refuses, or a path is too long."""
+        await asyncio.to_thread(self._prepare_folders)
+        await self._sweep()
+        await self._serve(self.service, [*draplugin.handlers(claims), *drahealth.handlers(health)])
+        await self._dial(self.service)
+        await self._serve(self.registration, [registration.handlers(self)])
+
+    async def _serve(self, path: Path, handlers: list[grpc.GenericRpcHandler]) -> None:
+        if (size := len(bytes(path))) > plugin.LONGEST_SOCKET_PATH:
+            message = f"socket path {path} has {size} bytes, {plugin.LONGEST_SOCKET_PATH} are allowed"
+            raise errors.Unavailable(message, reason="SocketPathTooLong", hint="set a shorter kubelet folder")
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers(handlers)
+        fresh = path.with_name(f".{path.name}")  # kubelets look at no name with a dot
+        self._servers.append((server, path))
+        try:
+            fresh.unlink(missing_ok=True)
+            server.add_insecure_port(deviceplugin.target(fresh))
+            await server.start()
+            fresh.chmod(_ROOTS)  # who reaches it could have devices prepared
+            fresh.replace(path)
+        except (OSError, RuntimeError) as error:
+            await self._stop()
+            raise errors.Unavailable(f"cannot listen on {path}: {error}", reason="PluginSocketFailed") from error
+        self._identities[path] = plugin.identify(path)
+
+    def _prepare_folders(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+            self.registry.mkdir(parents=True, exist_ok=True, mode=0o755)
+        except OSError as error:
+            message = f"cannot make the folders of the kubelet's plugins: {error}"
+            hint = "the agent needs the kubelet's `plugins` and `plugins_registry`"
+            raise errors.Unavailable(message, reason="PluginFolderFailed", hint=hint) from error
+
+    async def _sweep(self) -> None:
+        """Remove sockets of our driver that nobody serves any more, the registrations first."""
+        stale = [*self.registry.glob(f"{self._driver}-*-reg.sock"), *self.folder.glob("dra-*.sock")]
+        for path in stale:
+            if path in {self.service, self.registration} or not path.is_socket():
+                continue
+            try:
+                await self._dial(path)
+            except (OSError, errors.Unavailable):
+                path.unlink(missing_ok=True)
+                telemetry.log.info("stale dra socket removed", path=str(path))
+
+    @staticmethod
+    async def _dial(path: Path) -> None:
+        """Return where somebody accepts. Raises: OSError; Unavailable: nobody does in time."""
+        try:
+            async with asyncio.timeout(DIAL_S):
+                _, writer = await asyncio.open_unix_connection(path)
+        except TimeoutError as error:
+            message = f"nobody accepts on {path} within {DIAL_S:g} s"
+            raise errors.Unavailable(message, reason="PluginSocketFailed") from error
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+    async def _until_gone(self) -> None:
+        while self._are_present():  # noqa: ASYNC110 (the file system tells nobody)
+            await asyncio.sleep(CHECK_S)
+
+    def _are_present(self) -> bool:
+        return all(plugin.identify(path) == identity for path, identity in self._identities.items())
+
+    async def _stop(self) -> None:
+        """End the servers, the registration's first, and remove the sockets that are ours; idempotent."""
+        servers, self._servers = self._servers, []
+        for server, path in reversed(servers):
+            identity = self._identities.pop(path, None)
+            if identity is not None and plugin.identify(path) == identity:
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+            await asyncio.shield(server.stop(_STOP_S if path == self.service else None))
+        self.problem.set(None)

@@ -1,0 +1,213 @@
+"""One machine's claims over simulated silicon: real ledger, files, partitions and inventory; a test is the kubelet."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fairlead import errors
+from fairlead.kernel import openfiles
+from fairlead.model.ids import GPUUUID
+from fairlead.model.mig import Partition
+from fairlead.node.cdi import specfile, specfiles
+from fairlead.node.dra import claimfile, hardware, journal, preparer
+from fairlead.node.dra.preparer import ClaimRef
+from fairlead.node.inventory import latest, monitor
+from fairlead.node.lease import gate as gates
+from fairlead.node.lease import gpuholders
+from fairlead.plan.dra import offered, preparation
+from fairlead.plan.dra.preparation import Node
+from fairlead.plan.gpu.attribution import Holding
+from fairlead.plan.lease.row import Row
+from fairlead.plan.sharing import mps
+from fairlead.settings import NodeSettings
+from fairlead.silicon.sim import silicon as simulation
+from fairlead.store.embedded.memory import MemoryStore
+from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.meta import ObjectMeta
+from fairlead.wire.kubernetes.resource.request import OpaqueDeviceConfiguration
+from fairlead.wire.kubernetes.resource.resourceclaim import (
+    AllocationResult,
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+)
+from fairlead_cdi import parse
+from fairlead_cdi import spec as cdi
+
+DRIVER, POOL = "gpu.nvidia.com", "here"
+
+
+def config(kind: str, requests: Sequence[str] = (), *, source: str = "FromClaim", **more: Any) -> Any:
+    parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": kind, **more}
+    opaque = OpaqueDeviceConfiguration(driver=DRIVER, parameters=parameters)
+    return DeviceAllocationConfiguration(source=source, requests=tuple(requests), opaque=opaque)
+
+
+def result(device: str, *, request: str = "gpus", pool: str = POOL, **more: Any) -> DeviceRequestAllocationResult:
+    return DeviceRequestAllocationResult(request=request, driver=DRIVER, pool=pool, device=device, **more)
+
+
+def claim(
+    name: str,
+    *results: DeviceRequestAllocationResult,
+    uid: str = "",
+    pods: Sequence[str] = ("a",),
+    configs: Sequence[DeviceAllocationConfiguration] = (),
+) -> ResourceClaim:
+    devices = DeviceAllocationResult(results=tuple(results), config=tuple(configs))
+    users = tuple(ResourceClaimConsumerReference(resource="pods", name=pod, uid=f"uid-{pod}") for pod in pods)
+    return ResourceClaim(
+        metadata=ObjectMeta(namespace="team", name=name, uid=uid or f"uid-of-{name}"),
+        status=ResourceClaimStatus(allocation=AllocationResult(devices=devices), reserved_for=users),
+    )
+
+
+class ClaimStore(MemoryStore):
+    """Gives the claims that a test wrote, as an API server has them: allocation and UID are set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claims: dict[str, ResourceClaim] = {}
+        self.is_away = False
+
+    def write(self, made: ResourceClaim) -> ClaimRef:
+        """Have a claim; returns how a kubelet names it."""
+        self.claims[made.metadata.name] = made
+        return ClaimRef(namespace="team", name=made.metadata.name, uid=made.metadata.uid)
+
+    async def get(self, kind: type[Any], name: str, namespace: str = "") -> Any:
+        if kind is not ResourceClaim:
+            return await super().get(kind, name, namespace)
+        if self.is_away:
+            raise errors.Unavailable("no API server", reason="StoreUnavailable")
+        found = self.claims.get(name)
+        if found is None:
+            raise errors.NotFound(f"{kind.PLURAL} {namespace}/{name} not found", reason="NotFound")
+        return msgspec.json.decode(msgspec.json.encode(found), type=kind)
+
+
+@dataclass
+class ClaimNode:
+    """A node with simulated GPUs whose claims a test writes."""
+
+    folder: Path
+    profile: str = "h100x8"
+    boot: str = "boot-1"
+    openers: list[openfiles.Opener] = field(default_factory=list)
+    pods: list[core.Pod] = field(default_factory=list)
+    said: list[tuple[str, str, str]] = field(default_factory=list)
+    store: ClaimStore = field(default_factory=ClaimStore)
+    daemons: dict[GPUUUID, mps.Daemon] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.silicon = simulation.SimulatedSilicon(self.folder / "sim", self.profile)
+        self.partitioner = self.silicon.partitioner()
+        self.watch = monitor.InventoryMonitor(self.silicon, rescan_s=60)
+        self.daemon_states: latest.Latest[Mapping[GPUUUID, mps.DaemonState]] = latest.Latest({})
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[preparer.Preparer]:
+        """Run what of the agent prepares claims."""
+        seen = gpuholders.GPUHolders(
+            self._list_holdings, known=None, find_openers=lambda *_: tuple(self.openers), patience_s=0
+        )
+        recipe = specfile.allocation_recipe_of(NodeSettings())
+        specs = specfiles.SpecFiles(self.folder / "cdi", recipe=recipe, stamping="none")
+        self.gate = gates.Gate(self.folder / "lease", seen, specs, boot_id=self.boot)
+        self.journal = journal.Journal(self.gate, self.folder / "lease")
+        place = claimfile.Place(
+            folder=self.folder / "cdi",
+            recipe=recipe,
+            boot_id=self.boot,
+            driver=DRIVER,
+            plugin_folder=self.folder / "plugin",
+        )
+        self.files = claimfile.ClaimFiles(place, self.watch.snapshots, self._mps_folders)
+        parts = hardware.Parts(
+            snapshots=self.watch.snapshots,
+            ask_scan=functools.partial(self.watch.ask_scan, is_urgent=True),
+            partitioner=self.partitioner,
+            time_slices=self.silicon.time_slices(),
+            daemon_states=self.daemon_states,
+            set_daemons=self._set_daemons,
+        )
+        around = preparer.Surroundings(
+            node=lambda: Node(driver=DRIVER, pool=POOL, devices=self.offered(), boot_id=self.boot),
+            pods=lambda: self.pods,
+            said=lambda *said: self.said.append(said),
+        )
+        self.preparer = preparer.Preparer(
+            self.store, self.gate, self.journal, (self.files, hardware.Hardware(parts)), around
+        )
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(self.watch.run()), tasks.create_task(self.gate.run())]
+            running.append(tasks.create_task(self.watch.snapshots.follow(self.gate.update)))
+            async with asyncio.timeout(20):
+                await self.gate.opened.wait()
+                while not self.watch.snapshots.value.is_scanned:
+                    await self.watch.snapshots.wait(self.watch.snapshots.version)
+            self.partitions = await self.partitioner.list_partitions()
+            await self.preparer.start()
+            yield self.preparer
+            for one in running:
+                one.cancel()
+
+    async def close(self) -> None:
+        await self.silicon.close()
+
+    async def prepare(self, made: ResourceClaim) -> list[str]:
+        """Write and prepare a claim; returns the CDI names of its devices."""
+        return [names[0] for _, names in await self.preparer.prepare(self.store.write(made))]
+
+    async def unprepare(self, made: ResourceClaim) -> None:
+        await self.preparer.unprepare(ClaimRef(namespace="team", name=made.metadata.name, uid=made.metadata.uid))
+
+    def row(self, index: int) -> Row:
+        key = str(self.watch.snapshots.value.inventory.gpus[index].uuid)
+        return self.gate.rows.value.get(key) or Row(key=key)
+
+    def spec(self, made: ResourceClaim) -> cdi.Spec | None:
+        """Return the CDI file of a claim as an engine reads it."""
+        path = self.files.path(made.metadata.uid)
+        return parse.parse_spec(path.read_bytes()) if path.exists() else None
+
+    def nodes(self, made: ResourceClaim) -> set[str]:
+        """Return the device nodes of GPUs and their parts that a claim's containers get."""
+        found = self.spec(made)
+        devices = found.devices if found is not None else ()
+        return {node.path for one in devices for node in one.edits.device_nodes}
+
+    async def partition(self, index: int) -> Partition:
+        return (await self.partitioner.list_partitions())[index]
+
+    def offered(self) -> dict[str, offered.OfferedDevice]:
+        """Return what the node offers: each GPU, and every MIG device that it can be divided into."""
+        snapshot = self.watch.snapshots.value
+        gpus = snapshot.inventory.gpus
+        made = preparation.find_made(self.journal.all(), gpus)
+        choice = offered.Choice(partitioned=frozenset(gpu.uuid for gpu in gpus), made=made)
+        return {one.name: one for one in offered.plan_devices(snapshot, self.partitions, choice)}
+
+    async def _list_holdings(self) -> tuple[Holding, ...]:
+        return ()
+
+    def _set_daemons(self, wanted: Mapping[GPUUUID, mps.Daemon]) -> None:
+        self.daemons = dict(wanted)
+        self.daemon_states.set({gpu: mps.DaemonState() for gpu in wanted})
+
+    def _mps_folders(self) -> dict[str, tuple[str, str]]:
+        return {
+            str(gpu.uuid): (f"/mps/{gpu.uuid}/pipe", f"/mps/{gpu.uuid}/shm")
+            for gpu in self.watch.snapshots.value.inventory.gpus
+        }

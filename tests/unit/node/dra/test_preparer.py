@@ -1,0 +1,303 @@
+"""Prepare and Unprepare on simulated silicon: what containers get, what is refused, and what is left when it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from fairlead import errors
+from fairlead.model.mig import Slot
+from fairlead.node.dra.preparer import ClaimRef
+from fairlead.plan.dra.preparation import Stage
+from fairlead.plan.lease.row import State
+from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.meta import ObjectMeta
+from tests.unit.node.dra.claimnode import ClaimNode, claim, config, result
+
+ONE_G = "gpu-0-mig-1g10gb-19-0"
+
+
+@pytest_asyncio.fixture
+async def node(tmp_path: Path) -> AsyncIterator[ClaimNode]:
+    try:
+        found = ClaimNode(tmp_path)
+    except errors.Unavailable as error:
+        pytest.skip(errors.sentence(error))
+    try:
+        async with found.running():
+            yield found
+    finally:
+        await found.close()
+
+
+async def until(node: ClaimNode, index: int, state: State) -> None:
+    async with asyncio.timeout(20):
+        while node.row(index).state is not state:
+            node.gate.poke()
+            await asyncio.sleep(0.005)
+
+
+async def test_a_claim_gets_its_gpu_and_gives_it_back(node: ClaimNode) -> None:
+    made = claim("one", result("gpu-3"))
+    assert await node.prepare(made) == ["k8s.gpu.nvidia.com/claim=uid-of-one-gpu-3"]
+    assert node.nodes(made) == {"/dev/nvidia3"}
+    assert node.row(3).state is State.HELD
+    assert await node.prepare(made) == ["k8s.gpu.nvidia.com/claim=uid-of-one-gpu-3"]
+    await node.unprepare(made)
+    assert node.spec(made) is None
+    await until(node, 3, State.FREE)
+    await node.unprepare(made)  # a kubelet asks again where an answer was lost
+
+
+async def test_two_gpus_of_one_request_and_a_subrequest_are_named_by_their_base_request(node: ClaimNode) -> None:
+    made = claim("two", result("gpu-0", request="big/fast"), result("gpu-1", request="big/fast"))
+    ref = node.store.write(made)
+    assert [(one.request, one.device) for one, _ in await node.preparer.prepare(ref)] == [
+        ("big", "gpu-0"),
+        ("big", "gpu-1"),
+    ]
+
+
+async def test_a_container_reads_what_its_request_got(node: ClaimNode) -> None:
+    made = claim("two", result("gpu-0", request="big/fast"), result(ONE_G, request="small"))
+    made = msgspec.structs.replace(
+        made,
+        metadata=msgspec.structs.replace(made.metadata, annotations={"resource.kubernetes.io/pod-claim-name": "mine"}),
+    )
+    with pytest.raises(errors.Invalid, match="twice"):  # the partition is on the whole GPU: nothing of it stays
+        await node.prepare(made)
+    assert not list((node.folder / "plugin").rglob("*.json"))
+    made = msgspec.structs.replace(made, status=claim("x", result("gpu-1", request="big/fast")).status)
+    ((_, names),) = await node.preparer.prepare(node.store.write(made))
+    assert names == ("k8s.gpu.nvidia.com/claim=uid-of-two-gpu-1", "k8s.gpu.nvidia.com/claim=uid-of-two-metadata-big")
+    spec = node.spec(made)
+    assert spec is not None
+    (mount,) = spec.devices[1].edits.mounts
+    assert mount.container_path == (
+        "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/mine/big/gpu.nvidia.com-metadata.json"
+    )
+    assert "ro" in mount.options
+    newest, older = (json.loads(line) for line in Path(mount.host_path).read_text().splitlines())
+    assert newest.pop("apiVersion") == "metadata.resource.k8s.io/v1beta1"
+    assert older.pop("apiVersion") == "metadata.resource.k8s.io/v1alpha1"
+    assert newest == older
+    assert newest["podClaimName"] == "mine"
+    assert [(one["name"], one["devices"][0]["name"]) for one in newest["requests"]] == [("big/fast", "gpu-1")]
+    await node.unprepare(made)
+    assert not list((node.folder / "plugin").rglob("*.json"))
+
+
+async def test_a_partition_is_made_for_a_claim_and_ended_with_it(node: ClaimNode) -> None:
+    small, large = claim("small", result(ONE_G)), claim("large", result("gpu-0-mig-3g40gb-9-4"))
+    await node.prepare(small)
+    await node.prepare(large)
+    slots = {one.slot for one in (await node.partition(0)).instances}
+    assert slots == {Slot(profile="1g.10gb", start=0), Slot(profile="3g.40gb", start=4)}
+    assert len(node.nodes(small)) == 3  # the GPU, and the instance's two capabilities
+    assert node.nodes(small) != node.nodes(large)
+    await node.unprepare(small)
+    assert [one.slot.profile for one in (await node.partition(0)).instances] == ["3g.40gb"]
+    assert node.row(0).state is State.HELD
+    await node.unprepare(large)
+    assert (await node.partition(0)).instances == ()
+    await until(node, 0, State.FREE)
+    whole = claim("whole", result("gpu-0"))
+    await node.prepare(whole)  # MIG is switched off for it
+    assert node.nodes(whole) == {"/dev/nvidia0"}
+
+
+async def test_a_device_that_another_claim_has_is_refused_and_nothing_is_left(node: ClaimNode) -> None:
+    await node.prepare(claim("first", result("gpu-0")))
+    for late in (claim("late", result("gpu-0")), claim("part", result(ONE_G))):
+        with pytest.raises(errors.Conflict):
+            await node.prepare(late)
+        assert node.spec(late) is None
+    assert node.journal.uids() == {"uid-of-first"}
+
+
+async def test_a_foreign_instance_is_named_and_never_destroyed(node: ClaimNode) -> None:
+    gpu = (await node.partition(0)).gpu
+    await node.partitioner.set_mode(gpu, is_enabled=True)
+    await node.partitioner.create_instance(gpu, Slot(profile="1g.10gb", start=0))
+    made = claim("late", result(ONE_G))
+    with pytest.raises(errors.Conflict, match=r"1g.10gb@0 of GPU .* that no claim made"):
+        await node.prepare(made)
+    await node.unprepare(made)
+    assert len((await node.partition(0)).instances) == 1
+    assert node.journal.uids() == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"uid": "uid-of-another"}, "ClaimReplaced"),
+        ({"pods": ()}, "ClaimNotReserved"),
+        ({"results": (result("gpu-99"),)}, "DeviceUnknown"),
+        ({"results": (result("gpu-0"), result("gpu-0"))}, "DevicePreparedTwice"),
+        ({"configs": [config("GpuConfig", sharin={})]}, "ClaimConfigInvalid"),
+        ({"configs": [config("MigDeviceConfig", ["gpus"])]}, "ClaimConfigInvalid"),
+        ({"configs": [config("VfioDeviceConfig", ["gpus"])]}, "ClaimConfigInvalid"),
+    ],
+)
+async def test_a_claim_that_is_not_what_the_kubelet_believes_is_refused(
+    node: ClaimNode, more: dict[str, Any], reason: str
+) -> None:
+    results = more.pop("results", (result("gpu-0"),))
+    made = claim("odd", *results, **more)
+    ref = node.store.write(made)
+    with pytest.raises(errors.FairleadError) as refused:
+        await node.preparer.prepare(dataclasses.replace(ref, uid="uid-of-odd"))
+    assert refused.value.reason == reason
+    assert refused.value.hint
+    assert node.journal.uids() == frozenset()
+
+
+async def test_a_claim_that_is_gone_is_refused_and_unprepared(node: ClaimNode) -> None:
+    made = claim("brief", result("gpu-0"))
+    await node.prepare(made)
+    del node.store.claims["brief"]
+    with pytest.raises(errors.NotFound):
+        await node.preparer.prepare(ClaimRef(namespace="team", name="brief", uid="uid-of-brief"))
+    assert await node.preparer.reap() == ("team/brief",)
+    await until(node, 0, State.FREE)
+
+
+async def test_while_the_api_server_is_away_what_is_prepared_is_answered(node: ClaimNode) -> None:
+    made = claim("one", result("gpu-0"))
+    first = await node.prepare(made)
+    node.store.is_away = True
+    assert await node.prepare(made) == first
+    with pytest.raises(errors.Unavailable):
+        await node.prepare(claim("two", result("gpu-1")))
+    await node.unprepare(made)
+    await until(node, 0, State.FREE)
+
+
+async def test_a_claim_that_is_allocated_anew_is_prepared_anew(node: ClaimNode) -> None:
+    await node.prepare(claim("one", result("gpu-0")))
+    moved = claim("one", result("gpu-1"))
+    assert await node.prepare(moved) == ["k8s.gpu.nvidia.com/claim=uid-of-one-gpu-1"]
+    assert node.nodes(moved) == {"/dev/nvidia1"}
+    await until(node, 0, State.FREE)
+
+
+async def test_a_claim_of_two_pods_stays_under_the_one_that_runs(node: ClaimNode) -> None:
+    made = claim("shared", result("gpu-0"), pods=("a", "b"))
+    await node.prepare(made)
+    node.pods = [_pod("a", "Succeeded"), _pod("b", "Running")]
+    with pytest.raises(errors.Conflict, match="in use by pod b"):
+        await node.unprepare(made)
+    assert node.nodes(made) == {"/dev/nvidia0"}
+    node.pods = [_pod("a", "Succeeded"), _pod("b", "Failed")]
+    await node.unprepare(made)
+    assert node.spec(made) is None
+
+
+def _pod(name: str, phase: str) -> core.Pod:
+    metadata = ObjectMeta(namespace="team", name=name, uid=f"uid-{name}")
+    return core.Pod(metadata=metadata, status=core.PodStatus(phase=phase))
+
+
+async def test_time_slices_are_set_for_a_claim_and_reset_after_it(node: ClaimNode) -> None:
+    long = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}
+    made = claim("slices", result("gpu-2"), configs=[config("GpuConfig", sharing=long)])
+    await node.prepare(made)
+    assert node.silicon.machine.gpus[2].time_slice == 3
+    await node.unprepare(made)
+    assert node.silicon.machine.gpus[2].time_slice == 0
+
+
+async def test_mps_gives_a_claim_a_daemon_with_its_limits(node: ClaimNode) -> None:
+    limits = {"defaultActiveThreadPercentage": 50, "defaultPinnedDeviceMemoryLimit": "10Gi"}
+    sharing = {"strategy": "MPS", "mpsConfig": limits}
+    made = claim("mps", result("gpu-2"), configs=[config("GpuConfig", sharing=sharing)])
+    await node.prepare(made)
+    (daemon,) = node.daemons.values()
+    assert (daemon.percent, daemon.memory_mib) == (50, 10 << 10)
+    spec = node.spec(made)
+    assert spec is not None
+    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=10240M" in spec.devices[0].edits.env
+    assert {mount.container_path for mount in spec.devices[0].edits.mounts} == {"/mps/pipe", "/dev/shm"}
+    await node.unprepare(made)
+    assert node.daemons == {}
+
+
+async def test_of_two_configurations_the_claims_own_counts(node: ClaimNode) -> None:
+    slices = [{"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": name}} for name in ("Short", "Long")]
+    configs = [
+        config("GpuConfig", source="FromClass", sharing=slices[0]),
+        config("GpuConfig", ["gpus"], sharing=slices[1]),
+        config("MigDeviceConfig"),
+    ]
+    await node.prepare(claim("both", result("gpu-0", request="gpus/first"), configs=configs))
+    assert node.silicon.machine.gpus[0].time_slice == 3
+    remarks = [text for _, reason, text in node.said if reason == "ClaimConfigUnused"]
+    assert [text.partition(" of claim team/both")[0] for text in remarks] == [
+        "config[0] (of the class)",
+        "config[2] (of the claim)",
+    ]
+
+
+async def test_two_ways_of_sharing_one_gpu_are_refused(node: ClaimNode) -> None:
+    slices = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}
+    first = claim("one", result("gpu-0", share_id="s1"), configs=[config("GpuConfig", sharing=slices)])
+    await node.prepare(first)
+    with pytest.raises(errors.Conflict, match="ask for different sharing"):
+        await node.prepare(claim("two", result("gpu-0", share_id="s2")))
+    same = claim("three", result("gpu-0", share_id="s3"), configs=[config("GpuConfig", sharing=slices)])
+    await node.prepare(same)
+    assert len(node.row(0).claims) == 2
+
+
+async def test_admin_access_sees_a_gpu_and_possesses_nothing(node: ClaimNode) -> None:
+    await node.prepare(claim("tenant", result("gpu-0")))
+    watcher = claim("watcher", result("gpu-0", admin_access=True))
+    await node.prepare(watcher)
+    assert node.nodes(watcher) == {"/dev/nvidia0"}
+    await node.unprepare(watcher)
+    assert node.row(0).state is State.HELD
+
+
+async def test_claims_of_different_gpus_do_not_wait_for_each_other(node: ClaimNode) -> None:
+    await asyncio.gather(*(node.prepare(claim(f"c{number}", result(f"gpu-{number}"))) for number in range(8)))
+    assert len(node.journal.all()) == 8
+    assert {one.stage for one in node.journal.all()} == {Stage.DONE}
+
+
+async def test_a_full_cdi_folder_leaves_nothing_behind(node: ClaimNode) -> None:
+    folder = node.folder / "cdi"
+    assert not folder.exists()
+    folder.write_text("not a folder")
+    with pytest.raises(errors.Unavailable):
+        await node.prepare(claim("one", result(ONE_G)))
+    assert node.journal.uids() == frozenset()
+    assert (await node.partition(0)).instances == ()
+    folder.unlink()
+    await node.prepare(claim("one", result(ONE_G)))
+
+
+async def test_after_a_reboot_what_kubelets_take_for_prepared_is_there_again(tmp_path: Path) -> None:
+    made = claim("part", result(ONE_G))
+    before = ClaimNode(tmp_path)
+    async with before.running():
+        await before.prepare(made)
+        gpu = (await before.partition(0)).gpu
+        instance = (await before.partition(0)).instances[0]
+        await before.partitioner.destroy_compute(gpu, instance.id, instance.computes[0].id)
+        await before.partitioner.destroy_instance(gpu, instance.id)
+        before.files.path(made.metadata.uid).unlink()
+    await before.close()
+    after = ClaimNode(tmp_path, boot="boot-2")
+    async with after.running():
+        assert [one.slot.profile for one in (await after.partition(0)).instances] == ["1g.10gb"]
+        assert len(after.nodes(made)) == 3
+        assert after.row(0).state is State.HELD
+    await after.close()
