@@ -2,7 +2,9 @@
 
 Two tenants, two GPUs, pods that want one GPU or both; a kubelet that forgets pods by force, an engine whose processes
 outlive their pod and that starts containers anew without asking, a verifier whose reports come late, twice or never, an
-agent that crashes and may lose its ledger. What each step does to the ledger is `plan.lease.change`, nothing else.
+agent that crashes and may lose its ledger. Some pods have their GPUs by a ResourceClaim, alone or two by one: these
+the kubelet's list may miss at any time, and Unprepare comes late, or too early. What each step does to the ledger is
+`plan.lease.change`, nothing else.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ class PodPlan:
 
     tenant: str
     gpus: tuple[int, ...]
+    claim: str = ""
+    """Its ResourceClaim, which other pods may have too; empty: the device plugin gives it its GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class World:
     """Of each GPU: the tenant that touched it last, `scrubbed`, or `verified`."""
     mail: frozenset[tuple[object, ...]]
     """Reports on their way."""
+    notes: frozenset[str] = frozenset()
+    """Claims that are prepared."""
 
 
 class Violated(Exception):
@@ -84,6 +90,10 @@ class Model:
     hold: Hold = hold_all
     sees: Callable[[tuple[str, ...]], tuple[str, ...]] = lambda openers: openers
     """What a look at the processes that have a GPU open tells of them, if there are any."""
+    counts_notes: bool = True
+    """Whether a prepared claim counts as a holder, listed or not."""
+    waits_for_all: bool = True
+    """Whether Unprepare is refused while another pod of the claim runs."""
     loses_ledger: bool = True
     keeps_stale: bool = False
     """Whether reports of earlier epochs stay on their way. The shipped guards refuse each of them (a test in
@@ -136,7 +146,9 @@ class Model:
     def _pod_steps(self, world: World, at: int, phase: str) -> Iterator[tuple[str, World]]:
         plan = self.pods[at]
         name = f"pod{at}"
-        if phase == "new" and all(world.kubelet[gpu] is None for gpu in plan.gpus) and "asking" not in world.pods:
+        if plan.claim:
+            yield from self._claim_steps(world, at, phase)
+        elif phase == "new" and all(world.kubelet[gpu] is None for gpu in plan.gpus) and "asking" not in world.pods:
             asks = tuple(change.Ask(key=NAMES[gpu], claims=(Claim(device=NAMES[gpu]),)) for gpu in plan.gpus)
             try:
                 rows = self.hold(world, asks, self.rules)
@@ -156,6 +168,36 @@ class Model:
             yield f"{name} forgotten by force", _with(world, at, "lingering", kubelet=_without(world.kubelet, at))
         elif phase == "lingering":
             yield f"{name} closed", _with(world, at, "gone")
+
+    def _claim_steps(self, world: World, at: int, phase: str) -> Iterator[tuple[str, World]]:
+        plan, name = self.pods[at], f"pod{at}"
+        is_noted = plan.claim in world.notes
+        if phase == "new" and is_noted:  # a kubelet prepares a claim once for all its pods
+            yield f"{name} joined", _with(world, at, "held")
+        elif phase == "new":
+            asks = tuple(change.Ask(key=NAMES[gpu], claims=(_prepared(gpu, plan.claim),)) for gpu in plan.gpus)
+            try:
+                rows = self.hold(world, asks, self.rules)
+            except errors.FairleadError:
+                return
+            yield f"{name} prepared", _with(world, at, "held", rows=rows, notes=world.notes | {plan.claim})
+        elif phase in {"held", "stopped"}:
+            if is_noted and all(change.is_published(world.rows[gpu], self.rules) for gpu in plan.gpus):
+                yield f"{name} started", self._started(world, at)
+            yield f"{name} ended", _with(world, at, "gone")
+        elif phase == "running":
+            yield f"{name} stopped", _with(world, at, "stopped")
+            yield f"{name} deleted by force", _with(world, at, "lingering")
+        elif phase == "lingering":
+            yield f"{name} closed", _with(world, at, "gone")
+        if is_noted and phase in {"gone", "lingering"}:
+            own = [world.pods[one] for one, two in enumerate(self.pods) if two.claim == plan.claim]
+            if not self.waits_for_all or not {"held", "running", "stopped"} & set(own):
+                yield f"{plan.claim} unprepared", dataclasses.replace(world, notes=world.notes - {plan.claim})
+
+    def _is_listed(self, world: World, gpu: int) -> bool:
+        noted = any(plan.claim in world.notes and gpu in plan.gpus for plan in self.pods if plan.claim)
+        return world.kubelet[gpu] is not None or (noted and self.counts_notes)
 
     def _started(self, world: World, at: int) -> World:
         plan = self.pods[at]
@@ -179,7 +221,7 @@ class Model:
             openers = tuple(f"pod{at}" for at in self._open(world, gpu))
             openers = self.sees(openers) if openers else ()
             is_asked = any(phase == "asking" and gpu in self.pods[at].gpus for at, phase in enumerate(world.pods))
-            seen = ("seen", gpu, row.epoch, world.kubelet[gpu] is not None, openers, not is_asked)
+            seen = ("seen", gpu, row.epoch, self._is_listed(world, gpu), openers, not is_asked)
             if self._has_room(world):
                 yield f"{NAMES[gpu]} looked at", _mailed(world, seen)
         elif row.state is State.SCRUBBING and self._has_room(world):
@@ -254,7 +296,10 @@ class Model:
         yield "crash", dataclasses.replace(world, rows=tuple(rows), pods=pods)
         if self.loses_ledger:
             lost = tuple(Row(key=name, boot_id=BOOT, epoch=world.rows[at].epoch) for at, name in enumerate(NAMES))
-            yield "crash, ledger lost", dataclasses.replace(world, rows=lost, pods=pods, mail=frozenset())
+            yield (
+                "crash, ledger lost",
+                dataclasses.replace(world, rows=lost, pods=pods, mail=frozenset(), notes=frozenset()),
+            )
 
     # what must always hold
 
@@ -273,10 +318,20 @@ class Model:
             if len({self.pods[at].tenant for at in self._open(world, gpu)}) > 1:
                 raise Violated(f"I1 {row.key} is open by two tenants")
         for at, phase in enumerate(world.pods):
-            if phase in {"asking", "held", "running", "stopped"}:
+            is_taken = self.pods[at].claim in before.notes - world.notes and before.rows == world.rows
+            if is_taken and phase in {"held", "running", "stopped"}:
+                raise Violated(f"I12 claim {self.pods[at].claim} is taken from under pod{at}, which is {phase}")
+            # A claim whose note was lost with the ledger starts no container again, as its CDI file is swept; what runs
+            # keeps its GPU from others by having it open.
+            is_starting = phase in {"asking", "held", "running", "stopped"}
+            if is_starting and self.pods[at].claim in {"", *world.notes}:
                 states = [world.rows[gpu].state for gpu in self.pods[at].gpus]
                 if any(state not in {State.HELD, State.UNKNOWN} for state in states):
                     raise Violated(f"I9, I11 pod{at} is {phase}, its GPUs are {[state.value for state in states]}")
+
+
+def _prepared(gpu: int, claim: str) -> Claim:
+    return Claim(device=f"{NAMES[gpu]} of {claim}", pod="pod", holder=claim)
 
 
 def _way(world: World, came: dict[World, tuple[World, str] | None]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from pathlib import Path
 
@@ -141,3 +142,40 @@ async def test_a_ledger_of_an_earlier_version_has_no_notes_and_gets_some(node: N
     async with node.agent() as gate:
         await gate.hold_for_claim("c1", "note", [ask(0, "c1")])
         assert gate.notes == {"c1": "note"}
+
+
+async def race(node: Node, rounds: int) -> dict[str, int]:
+    """Ask both doors for one GPU at the same moment, again and again; returns how often each got it."""
+    won = {"plugin": 0, "claim": 0}
+    async with node.agent() as gate:
+        await node.until(0, State.FREE)
+        for number in range(rounds):
+            uid = f"c{number}"
+            doors = [gate.hold(RESOURCE, [device(0)]), gate.hold_for_claim(uid, "note", [ask(0, uid)])]
+            by_plugin, by_claim = await asyncio.gather(*doors[:: 1 if number % 2 else -1], return_exceptions=True)
+            if not number % 2:
+                by_plugin, by_claim = by_claim, by_plugin
+            assert (by_plugin is None) is not (by_claim is None), (by_plugin, by_claim)
+            won["plugin" if by_plugin is None else "claim"] += 1
+            holders = [one.holder for one in node.row(0).claims]
+            assert holders == ([""] if by_plugin is None else [uid])
+            assert bool(gate.notes) is (by_claim is None)
+            if by_claim is None:
+                await gate.release_claim(uid)
+            else:
+                node.holders[UUIDS[0]] = "a"
+                await node.until_named(0)
+                node.forget(0)
+            await node.until(0, State.FREE)
+    return won
+
+
+async def test_of_two_doors_raced_for_one_gpu_one_gets_it(node: Node) -> None:
+    won = await race(node, 40)
+    assert min(won.values()) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_of_two_doors_raced_a_thousand_times_one_gets_it(node: Node) -> None:
+    assert sum((await race(node, 1000)).values()) == 1000

@@ -37,6 +37,36 @@ def test_no_gpu_is_in_two_hands_and_none_is_handed_on_unverified(pods: tuple[Pod
     assert Model(pods=pods).explore() > 10_000
 
 
+CLAIM = (PodPlan("A", (0,), claim="c"), PodPlan("B", (0,)))
+CLAIMS = (PodPlan("A", (0,), claim="c"), PodPlan("B", (0,), claim="d"))
+SHARED = (PodPlan("A", (0,), claim="c"), PodPlan("A", (0,), claim="c"), PodPlan("B", (0,)))
+
+
+@pytest.mark.parametrize(
+    "pods",
+    [
+        pytest.param(CLAIM, id="a claim beside the device plugin"),
+        pytest.param(CLAIMS, id="two claims"),
+        pytest.param(SHARED, id="a claim of two pods", marks=pytest.mark.slow),
+    ],
+)
+def test_claims_keep_to_the_same_rules(pods: tuple[PodPlan, ...]) -> None:
+    assert Model(pods=pods).explore() > 300
+
+
+@pytest.mark.parametrize(
+    ("model", "invariant"),
+    [
+        pytest.param(Model(pods=CLAIM, counts_notes=False), "I9, I11", id="a prepared claim is no holder"),
+        pytest.param(Model(pods=SHARED, waits_for_all=False), "I12", id="a claim is taken from under a pod"),
+        pytest.param(Model(pods=CLAIMS, rules=without("no process")), "I", id="release with a process on it"),
+    ],
+)
+def test_a_rule_of_claims_that_is_left_out_is_found_violated(model: Model, invariant: str) -> None:
+    with pytest.raises(Violated, match=f"^{invariant}"):
+        model.explore()
+
+
 IGNORES_LEDGER = with_rows(
     {(state, Event.ALLOCATED): Rule(target=State.HELD, bumps=True) for state in (State.HELD, State.RELEASING)}
 )
