@@ -50,6 +50,16 @@ class Kind(enum.Enum):
 
 
 @frozen
+class Placement:
+    """Where a MIG device stands."""
+
+    start: int
+    """Its first memory slice."""
+    size: int
+    """Memory slices."""
+
+
+@frozen
 class OfferedDevice:
     """One device of the node's pool."""
 
@@ -62,11 +72,11 @@ class OfferedDevice:
     """Of a MIG device that exists."""
     profile: str = ""
     """`1g.10gb`; empty for a whole GPU."""
-    placement: tuple[int, int] | None = None
-    """First memory slice and how many it has; None for a whole GPU."""
+    placement: Placement | None = None
+    """None for a whole GPU."""
     counters: CounterSet | None = None
     """The counters of its GPU, where the device consumes some; devices of one GPU have the same."""
-    device: Device
+    device: Device = Device()
     """As it is published, without taints."""
 
 
@@ -200,7 +210,7 @@ def _standing(scene: _Scene, mig: MIGDevice, division: partition.Division | None
         minor=gpu.minor,
         instance=mig.uuid,
         profile=profile.name,
-        placement=(start, size),
+        placement=Placement(start=start, size=size),
         counters=division.counters if division is not None else None,
         device=_shared(scene, device),
     )
@@ -238,7 +248,7 @@ def _partition(scene: _Scene, division: partition.Division, profile: MIGProfile,
         gpu=gpu.uuid,
         minor=gpu.minor,
         profile=profile.name,
-        placement=(start, profile.size),
+        placement=Placement(start=start, size=profile.size),
         counters=division.counters,
         device=_shared(scene, device),
     )

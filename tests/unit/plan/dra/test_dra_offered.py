@@ -94,7 +94,12 @@ def test_a_partition_is_described_in_nvidias_words_and_consumes_its_counters() -
         **{"multiprocessors": "16", "copy-engines": "1", "decoders": "1", "encoders": "0", "jpeg-engines": "1"},
         **{"ofa-engines": "0", "memory": "9984Mi", "memory-slice-6": "1"},
     }
-    assert (one.kind, one.placement, one.instance, one.profile) == (Kind.PARTITION, (6, 1), None, "1g.10gb")
+    assert (one.kind, one.placement, one.instance, one.profile) == (
+        Kind.PARTITION,
+        offered.Placement(start=6, size=1),
+        None,
+        "1g.10gb",
+    )
     assert msgspec.to_builtins(one.device) == {
         "name": "gpu-0-mig-1g10gb-19-6",
         "attributes": {
@@ -139,7 +144,7 @@ def test_a_mig_device_that_no_claim_made_keeps_its_room() -> None:
     gpu = draworld.h100(mig_enabled=True, mig_devices=(_mig(start=4, profile="3g.40gb", size=4),))
     found = _partitioned(gpu)
     assert [one.name for one in found if one.kind is not Kind.PARTITION] == ["gpu-0-mig-3g40gb-9-4"]
-    ends = {one.placement[0] + one.placement[1] for one in found if one.kind is Kind.PARTITION and one.placement}
+    ends = {one.placement.start + one.placement.size for one in found if one.kind is Kind.PARTITION and one.placement}
     assert max(ends) <= 4
 
 
