@@ -13,6 +13,7 @@ from fairlead.model.gpu import MIGEngines
 from fairlead.model.mig import MIGProfile, Slot
 from fairlead.plan.dra import partition
 from fairlead.plan.mig import packing, table
+from fairlead.wire.kubernetes import quantity
 from tests.unit.plan.dra import draworld
 
 Placement = tuple[MIGProfile, int]
@@ -39,16 +40,10 @@ def _taken(division: partition.Division) -> Taken:
     for profile in division.profiles:
         for start in profile.starts:
             (one,) = division.consumed_by(profile, start)
-            numbers = {name: _number(counter.value) for name, counter in one.counters.items()}
+            numbers = {name: quantity.parse_whole(counter.value) for name, counter in one.counters.items()}
             assert numbers.keys() <= division.totals.keys()
             found[profile.id, start] = tuple(numbers.get(name, 0) for name in division.totals)
     return found
-
-
-def _number(value: object) -> int:
-    text = str(value)
-    scale = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
-    return int(text[:-2]) * scale[text[-2:]] if text[-2:] in scale else int(text)
 
 
 def _borders(division: partition.Division) -> Iterator[tuple[Placement, ...]]:
@@ -132,7 +127,7 @@ def _renamed(profile: MIGProfile, at: int) -> MIGProfile:
 def test_the_whole_gpu_goes_beside_no_partition() -> None:
     division = _divide(draworld.h100_profiles())
     (whole,) = division.consumed_whole()
-    assert {name: _number(one.value) for name, one in whole.counters.items()} == division.totals
+    assert {name: quantity.parse_whole(one.value) for name, one in whole.counters.items()} == division.totals
 
 
 def test_placements_that_leave_most_room_come_first() -> None:
