@@ -287,7 +287,7 @@ def _device(
         raise errors.NotFound(message, reason="DeviceUnknown", hint=hint)
     config = _config_for(result.request, offered, entries, used, words)
     share = _share(config, offered, words) if config is not None else Share()
-    start = offered.placement[0] if offered.placement is not None else None
+    start = offered.placement.start if offered.placement is not None else None
     return PreparedDevice(
         request=result.request.partition("/")[0],
         reference=result.request,

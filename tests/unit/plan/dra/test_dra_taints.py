@@ -9,7 +9,7 @@ from fairlead.model.ids import MIGUUID
 from fairlead.plan.dra import offered, taints
 from fairlead.plan.dra.taints import Against, Key
 from fairlead.plan.gpu import health
-from fairlead.wire.kubernetes.resource.device import DeviceTaint
+from fairlead.wire.kubernetes.resource.device import Device, DeviceTaint
 from tests.unit.plan.dra import draworld
 
 _GPU = draworld.h100().uuid
@@ -87,5 +87,5 @@ def test_every_key_has_a_usual_effect() -> None:
 
 def test_a_time_of_its_own_is_kept() -> None:
     taint = DeviceTaint(key="a", value="b", effect="None", time_added="2026-01-01T00:00:00Z")
-    device = offered.Device(name="d", taints=(taint,))
-    assert taints.with_times(device, offered.Device(name="d")) == device
+    device = Device(name="d", taints=(taint,))
+    assert taints.with_times(device, Device(name="d")) == device
