@@ -50,7 +50,7 @@ from fairlead.plan.supply import Supply
 from fairlead.settings import Settings
 from fairlead.silicon import running
 from fairlead.silicon.port import SampledSilicon, Workloads
-from fairlead.store.port import Store
+from fairlead.store.port import PatchingStore
 from fairlead.wire.kubernetes import core
 
 SPEC_RETRY_S: Final = 2.0
@@ -72,7 +72,7 @@ def node_name(settings: Settings) -> str:
 async def run_agent(
     settings: Settings,
     silicon: SampledSilicon,
-    store: Store | None,
+    store: PatchingStore | None,
     *,
     ready: Callable[[AgentReport], None] | None,
     meter: telemetry.Meter = telemetry.UNMETERED,
@@ -100,7 +100,7 @@ class _Agent:
         self,
         settings: Settings,
         silicon: SampledSilicon,
-        store: Store | None,
+        store: PatchingStore | None,
         meter: telemetry.Meter,
         tasks: asyncio.TaskGroup,
         ready: Callable[[AgentReport], None] | None,
@@ -214,7 +214,7 @@ class _Agent:
         if self.of_store is not None:
             self.of_store.pods.listen(self._pod_changed)
 
-    def _compose_claims(self, silicon: object, store: Store | None, boot_id: str) -> draparts.DRAPart | None:
+    def _compose_claims(self, silicon: object, store: PatchingStore | None, boot_id: str) -> draparts.DRAPart | None:
         if store is None or self.of_store is None or self.lease.gate is None:
             return None
         around = draparts.Around(
@@ -226,6 +226,7 @@ class _Agent:
             supply=self.supply,
             gate=self.lease.gate,
             pods=self.of_store.pods,
+            node_object=self.of_store.node.node,
             daemons=self.mps.daemons.states if self.mps is not None else None,
             daemon_folders=self.mps.folders if self.mps is not None else lambda _: {},
             changed=self._offer_again,

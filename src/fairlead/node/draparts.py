@@ -20,7 +20,8 @@ from fairlead.plan.gpu import door
 from fairlead.plan.lease.row import Row, State
 from fairlead.plan.sharing import mps
 from fairlead.settings import Settings
-from fairlead.store.port import Store
+from fairlead.store.port import PatchingStore
+from fairlead.wire.kubernetes import core
 
 if TYPE_CHECKING:
     from fairlead.node.lease import gate
@@ -33,13 +34,15 @@ class Around:
     """What the part stands on."""
 
     node: str
-    store: Store
+    store: PatchingStore
     silicon: object
     boot_id: str
     watch: monitor.InventoryMonitor
     supply: latest.Latest[supplies.Supply]
     gate: gate.Gate
     pods: pods.Pods
+    node_object: latest.Latest[core.Node | None]
+    """None: the store has not listed it."""
     daemons: latest.Latest[Mapping[GPUUUID, mps.DaemonState]] | None
     """Control daemons of MPS; None: no GPU can be shared by it."""
     daemon_folders: Callable[[Iterable[GPUUUID]], Mapping[str, tuple[str, str]]]
@@ -93,6 +96,7 @@ class DRAPart:
             supply=supply,
             gate=around.gate,
             pods=around.pods,
+            node_object=around.node_object,
             daemons=around.daemons,
             daemon_folders=around.daemon_folders,
             set_daemons=self._set_daemons,

@@ -17,23 +17,29 @@ from fairlead import errors, telemetry
 from fairlead.model.ids import GPUUUID
 from fairlead.model.mig import Partition
 from fairlead.node.cdi import specfile
-from fairlead.node.dra import claimfile, driver, hardware, journal, preparer, sockets
+from fairlead.node.dra import claimfile, driver, hardware, journal, preparer, publisher, sockets
 from fairlead.node.inventory import latest, monitor, pods
 from fairlead.node.lease import gate
 from fairlead.plan import supply as supplies
-from fairlead.plan.dra import offered, preparation, share
+from fairlead.plan.dra import offered, preparation, share, taints
 from fairlead.plan.dra.offered import DRIVER, OfferedDevice
 from fairlead.plan.dra.preparation import Node
+from fairlead.plan.gpu import door
 from fairlead.plan.gpu.snapshot import Snapshot
+from fairlead.plan.lease.row import State
 from fairlead.plan.sharing import mps
 from fairlead.settings import Settings
 from fairlead.silicon.port import Partitionable, TimeSliced
-from fairlead.store.port import Store
+from fairlead.store.port import PatchingStore
+from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.resource.device import DeviceTaint
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
 
 REAP_S: Final = 600.0
 """How often claims are looked for that are prepared and no longer exist."""
 FIRST_REAP_S: Final = 30.0
+_SETTLED: Final = frozenset({State.FREE, State.HELD})
+"""States in which nothing is to be done for a GPU's last holder."""
 LEAVING_S: Final = 5.0
 """How often the API server is asked for allocated claims while a GPU is to leave them for the device plugin."""
 
@@ -43,13 +49,15 @@ class Around:
     """What the part stands on."""
 
     node: str
-    store: Store
+    store: PatchingStore
     silicon: object
     boot_id: str
     watch: monitor.InventoryMonitor
     supply: latest.Latest[supplies.Supply]
     gate: gate.Gate
     pods: pods.Pods
+    node_object: latest.Latest[core.Node | None]
+    """None: the store has not listed it."""
     daemons: latest.Latest[Mapping[GPUUUID, mps.DaemonState]] | None
     """Control daemons of MPS; None: no GPU can be shared by it."""
     daemon_folders: Callable[[Iterable[GPUUUID]], Mapping[str, tuple[str, str]]]
@@ -76,6 +84,11 @@ class Claims:
         self._offered_of: object = None
         self._offered: latest.Latest[Mapping[str, OfferedDevice]] = latest.Latest({})
         self._health: latest.Latest[Mapping[tuple[str, str], str]] = latest.Latest({})
+        self._published: latest.Latest[tuple[OfferedDevice, ...] | None] = latest.Latest(None)
+        self._tainted: latest.Latest[Mapping[str, tuple[DeviceTaint, ...]]] = latest.Latest({})
+        self._publisher = publisher.Publisher(
+            store=around.store, node=around.node_object, offered=self._published, tainted=self._tainted
+        )
         self._sockets = sockets.Sockets(settings.kubelet_folder.parent, DRIVER)
         place = claimfile.Place(
             folder=settings.node.cdi_folder,
@@ -111,6 +124,9 @@ class Claims:
             tasks.create_task(self._read_partitions(), name="dra: inventory")
             tasks.create_task(self._around.supply.follow(lambda _: self._offer()), name="dra: supply")
             tasks.create_task(self._sockets.run(served, served), name="dra: sockets")
+            tasks.create_task(self._publisher.run(meter), name="dra: slices")
+            tasks.create_task(self._publisher.published.follow(_tell_published), name="dra: published")
+            tasks.create_task(self._around.gate.rows.follow(lambda _: self._judge()), name="dra: ledger")
             tasks.create_task(self._reap(), name="dra: reaper")
             tasks.create_task(self._watch_leaving(), name="dra: leaving")
 
@@ -146,8 +162,26 @@ class Claims:
                 telemetry.log.warning("not offered to claims", error=text)
             self._unpublished, self._offered_of = plan.unpublished, facts
             self._offered.set({one.name: one for one in plan.devices})
-        found = self._offered.value.values()
+        found = tuple(self._offered.value.values())
+        leaving = self._around.supply.value.doors.leaving
+        self._published.set(tuple(one for one in found if one.gpu not in leaving))
+        self._judge()
         self._health.set({(self._around.node, one.name): self._problem(snapshot, one) for one in found})
+
+    def _judge(self) -> None:
+        """Keep claims off devices of GPUs that are ill, or in other hands, or not clean since the last ones."""
+        snapshot, rows = self._around.watch.snapshots.value, self._around.gate.rows.value
+        against = taints.Against(
+            verdicts=snapshot.verdicts,
+            device_verdicts=snapshot.device_verdicts,
+            unverified={GPUUUID(key): row.state.value for key, row in rows.items() if row.state not in _SETTLED},
+            other_doors={
+                GPUUUID(key): door.PLUGIN
+                for key, row in rows.items()
+                if row.state is State.HELD and not any(one.holder for one in row.claims)
+            },
+        )
+        self._tainted.set(taints.plan_taints(self._offered.value.values(), against))
 
     def _problem(self, snapshot: Snapshot, device: OfferedDevice) -> str:
         """Return why a device is not well; "": it is."""
@@ -203,3 +237,10 @@ class Claims:
             if one.driver == DRIVER and one.pool == self._around.node
         }
         return frozenset(device.gpu for name, device in self._offered.value.items() if name in named)
+
+
+def _tell_published(found: publisher.Published) -> None:
+    for text in found.notes:
+        telemetry.log.warning("slices do not say all", error=text)
+    if found.problem:
+        telemetry.log.warning("slices not published", error=found.problem)
