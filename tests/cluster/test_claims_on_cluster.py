@@ -53,6 +53,7 @@ def agent(cluster: home.Cluster, server: api.API) -> Iterator[node.Agent]:
     one.start()
     until_slices(server, 9)  # one for the counters, one for each GPU
     yield one
+    Path("/tmp/agent-claims.log").write_text(one.log())
     one.stop(signal.SIGTERM)
     for path in (_SLICES, f"{_RESOURCE}/deviceclasses", "/apis/fairlead.dev/v1alpha1/gpudevices"):
         server.delete(path)

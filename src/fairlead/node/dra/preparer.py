@@ -30,6 +30,15 @@ from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.resource.device import DeviceAttribute
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
 
+PATIENCE_S: Final = 25.0
+"""Longest that Prepare waits for a GPU that its last holder is giving back.
+
+A claim may be given to another pod before the kubelet has unprepared it, and a kubelet that is refused asks again after
+up to 90 s. With `FETCH_S` it stays below `driver.CALL_S`.
+"""
+_GAP_S: Final = 0.2
+_PASSING: Final = frozenset({change.HELD, change.NOT_READY, plans.TWICE, plans.DIFFERS})
+"""Reasons that end with the other claim or pod."""
 FETCH_S: Final = 10.0
 """Longest that the API server is waited for."""
 
@@ -75,6 +84,8 @@ class Surroundings:
     said: Callable[[str, str, str], None] = lambda _claim, _reason, _text: None
     """Called with what a person should know of a claim."""
     clock: Callable[[], float] = time.time
+    patience_s: float = PATIENCE_S
+    """See there."""
 
 
 _Locks = weakref.WeakValueDictionary[str, asyncio.Lock]
@@ -128,13 +139,7 @@ class Preparer:
                 return _answer(known)
             for remark in wanted.remarks:
                 self._around.said(ref.words, "ClaimConfigUnused", remark)
-            keys = {one.gpu for item in (known, wanted.preparation) if item is not None for one in item.devices}
-            async with _locked(self._gpus, sorted(keys)):
-                if known is not None:
-                    await self._take_back(known)
-                    if {one.gpu for one in known.devices} - {one.gpu for one in wanted.preparation.devices}:
-                        await self._possession.release_claim(known.uid)
-                return _answer(await self._carry_out(wanted.preparation, node.driver))
+            return _answer(await self._carry_out_patiently(wanted.preparation, node.driver))
 
     async def unprepare(self, ref: ClaimRef) -> None:
         """Unprepare a claim; nothing where it is not prepared. Raises: FairleadError: try again."""
@@ -192,6 +197,26 @@ class Preparer:
             except errors.FairleadError as error:
                 self._around.said(known.words, error.reason, f"not set up again after the start: {error.message}")
                 telemetry.log.error("claim not restored", claim=known.words, reason=error.reason, error=error.message)
+
+    async def _carry_out_patiently(self, wanted: Preparation, driver: str) -> Preparation:
+        """Carry out a plan as soon as the last holders of its GPUs let it; no lock of a GPU is held meanwhile."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._around.patience_s
+        while True:
+            known = self._journal.find(wanted.uid)
+            keys = {one.gpu for item in (known, wanted) if item is not None for one in item.devices}
+            try:
+                async with _locked(self._gpus, sorted(keys)):
+                    if known is not None:
+                        await self._take_back(known)
+                        if {one.gpu for one in known.devices} - {one.gpu for one in wanted.devices}:
+                            await self._possession.release_claim(known.uid)
+                    return await self._carry_out(wanted, driver)
+            except errors.FairleadError as error:
+                if error.reason not in _PASSING or clock() >= deadline:
+                    raise
+                telemetry.log.debug("claim waits for its gpus", claim=wanted.words, reason=error.reason)
+            await asyncio.sleep(_GAP_S)
 
     async def _carry_out(self, wanted: Preparation, driver: str) -> Preparation:
         if (conflict := plans.find_conflict(wanted, self._journal.all())) is not None:

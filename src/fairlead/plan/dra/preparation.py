@@ -35,6 +35,8 @@ from fairlead.wire.nvidia.claimconfig import GPUConfig, MIGConfig, MPSSharing, T
 CDI_KIND: Final = "k8s.gpu.nvidia.com/claim"
 """As NVIDIA's driver names its claims' devices: exporters find them by it."""
 VERSION: Final = 1
+TWICE: Final = "DevicePreparedTwice"
+DIFFERS: Final = "SharingDiffers"
 _CLASS: Final = "FromClass"
 
 
@@ -215,14 +217,14 @@ def find_conflict(wanted: Preparation, others: Iterable[Preparation]) -> errors.
             if same_place:
                 message = f"device {own.ledger_name} of claim {wanted.words} is prepared for claim {other.words}"
                 hint = "two allocations have it: `fairlead dra check` names them; it is free once that claim ends"
-                return errors.Conflict(message, reason="DevicePreparedTwice", hint=hint)
+                return errors.Conflict(message, reason=TWICE, hint=hint)
             if _settings_of(own) != _settings_of(theirs):
                 message = (
                     f"claims {wanted.words} and {other.words} share GPU {own.gpu} and ask for different sharing: "
                     f"{_in_words(own.share)} and {_in_words(theirs.share)}"
                 )
                 hint = "a GPU has one way of sharing: give both claims the same configuration"
-                return errors.Conflict(message, reason="SharingDiffers", hint=hint)
+                return errors.Conflict(message, reason=DIFFERS, hint=hint)
     return None
 
 
@@ -386,7 +388,7 @@ def _assert_distinct(devices: Collection[PreparedDevice], words: str) -> None:
             if is_whole or one.ledger_name == other.ledger_name:
                 message = f"claim {words} has GPU {one.gpu} twice: as {other.ledger_name} and as {one.ledger_name}"
                 hint = "no scheduler allocates it so; delete the claim"
-                raise errors.Invalid(message, reason="DevicePreparedTwice", hint=hint)
+                raise errors.Invalid(message, reason="ClaimOverlaps", hint=hint)
         seen.setdefault(one.gpu, []).append(one)
     served = {one.gpu for one in devices if one.share.is_mps}
     if len(served) > 1:

@@ -104,6 +104,7 @@ class ClaimNode:
     folder: Path
     profile: str = "h100x8"
     boot: str = "boot-1"
+    patience_s: float = 0.0
     openers: list[openfiles.Opener] = field(default_factory=list)
     pods: list[core.Pod] = field(default_factory=list)
     said: list[tuple[str, str, str]] = field(default_factory=list)
@@ -142,14 +143,8 @@ class ClaimNode:
             daemon_states=self.daemon_states,
             set_daemons=self._set_daemons,
         )
-        around = preparer.Surroundings(
-            node=lambda: Node(driver=DRIVER, pool=POOL, devices=self.offered(), boot_id=self.boot),
-            pods=lambda: self.pods,
-            said=lambda *said: self.said.append(said),
-        )
-        self.preparer = preparer.Preparer(
-            self.store, self.gate, self.journal, (self.files, hardware.Hardware(parts)), around
-        )
+        self._hardware = hardware.Hardware(parts)
+        self.renew()
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(self.watch.run()), tasks.create_task(self.gate.run())]
             running.append(tasks.create_task(self.watch.snapshots.follow(self.gate.update)))
@@ -162,6 +157,16 @@ class ClaimNode:
             yield self.preparer
             for one in running:
                 one.cancel()
+
+    def renew(self) -> None:
+        """Make the preparer again, with what a test has changed."""
+        around = preparer.Surroundings(
+            node=lambda: Node(driver=DRIVER, pool=POOL, devices=self.offered(), boot_id=self.boot),
+            pods=lambda: self.pods,
+            said=lambda *said: self.said.append(said),
+            patience_s=self.patience_s,
+        )
+        self.preparer = preparer.Preparer(self.store, self.gate, self.journal, (self.files, self._hardware), around)
 
     async def close(self) -> None:
         await self.silicon.close()

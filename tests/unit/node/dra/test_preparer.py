@@ -123,6 +123,19 @@ async def test_a_device_that_another_claim_has_is_refused_and_nothing_is_left(no
     assert node.journal.uids() == {"uid-of-first"}
 
 
+async def test_a_claim_waits_for_the_one_that_is_being_unprepared(node: ClaimNode) -> None:
+    first, late = claim("first", result("gpu-0")), claim("late", result("gpu-0"))
+    await node.prepare(first)
+    node.patience_s = 20
+    node.renew()
+    async with asyncio.TaskGroup() as tasks:
+        waits = tasks.create_task(node.prepare(late))
+        await asyncio.sleep(0.3)
+        assert not waits.done()
+        await node.unprepare(first)
+    assert waits.result() == ["k8s.gpu.nvidia.com/claim=uid-of-late-gpu-0"]
+
+
 async def test_a_foreign_instance_is_named_and_never_destroyed(node: ClaimNode) -> None:
     gpu = (await node.partition(0)).gpu
     await node.partitioner.set_mode(gpu, is_enabled=True)
@@ -141,7 +154,7 @@ async def test_a_foreign_instance_is_named_and_never_destroyed(node: ClaimNode) 
         ({"uid": "uid-of-another"}, "ClaimReplaced"),
         ({"pods": ()}, "ClaimNotReserved"),
         ({"results": (result("gpu-99"),)}, "DeviceUnknown"),
-        ({"results": (result("gpu-0"), result("gpu-0"))}, "DevicePreparedTwice"),
+        ({"results": (result("gpu-0"), result("gpu-0"))}, "ClaimOverlaps"),
         ({"configs": [config("GpuConfig", sharin={})]}, "ClaimConfigInvalid"),
         ({"configs": [config("MigDeviceConfig", ["gpus"])]}, "ClaimConfigInvalid"),
         ({"configs": [config("VfioDeviceConfig", ["gpus"])]}, "ClaimConfigInvalid"),
