@@ -53,7 +53,6 @@ def agent(cluster: home.Cluster, server: api.API) -> Iterator[node.Agent]:
     one.start()
     until_slices(server, 9)  # one for the counters, one for each GPU
     yield one
-    Path("/tmp/agent-claims.log").write_text(one.log())
     one.stop(signal.SIGTERM)
     for path in (_SLICES, f"{_RESOURCE}/deviceclasses", "/apis/fairlead.dev/v1alpha1/gpudevices"):
         server.delete(path)
@@ -173,7 +172,9 @@ def test_a_wrong_configuration_is_said_where_the_pod_waits_and_harms_nobody(
     assert len(sight(space, "right").nodes) == 1
 
     def said(items: list[api.Object]) -> api.Object | None:
-        return next((one for one in items if "sharin: nothing reads it; meant: sharing?" in one["message"]), None)
+        return next(
+            (one for one in items if "sharin: nothing reads it; meant: sharing?" in one.get("message", "")), None
+        )
 
     event = server.until("/api/v1/namespaces/default/events", said, what="the event of the pod", timeout_s=60)
     assert event["involvedObject"]["name"] == "wrong"

@@ -124,7 +124,7 @@ class Claims:
             tasks.create_task(self._read_partitions(), name="dra: inventory")
             tasks.create_task(self._around.supply.follow(lambda _: self._offer()), name="dra: supply")
             tasks.create_task(self._sockets.run(served, served), name="dra: sockets")
-            tasks.create_task(self._publisher.run(meter), name="dra: slices")
+            tasks.create_task(self._publish(meter), name="dra: slices")
             tasks.create_task(self._publisher.published.follow(_tell_published), name="dra: published")
             tasks.create_task(self._around.gate.rows.follow(lambda _: self._judge()), name="dra: ledger")
             tasks.create_task(self._reap(), name="dra: reaper")
@@ -167,6 +167,13 @@ class Claims:
         self._published.set(tuple(one for one in found if one.gpu not in leaving))
         self._judge()
         self._health.set({(self._around.node, one.name): self._problem(snapshot, one) for one in found})
+
+    async def _publish(self, meter: telemetry.Meter) -> None:
+        """Publish once the kubelet has the driver: one that does not know it makes a pod wait for up to 90 s."""
+        problem = self._sockets.problem
+        while problem.value != "":
+            await problem.wait(problem.version)
+        await self._publisher.run(meter)
 
     def _judge(self) -> None:
         """Keep claims off devices of GPUs that are ill, or in other hands, or not clean since the last ones."""
