@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from fairlead import settings, telemetry
+from fairlead.plan.claim import expression
+from fairlead.plan.claim.validate import door
 from fairlead.plan.metrics import dcgm
 from fairlead.silicon.sim import profile
 from fairlead.store.kubernetes import rights
+from fairlead.wire.kubernetes.resource import dialect
+from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
 from tests.cluster.charts import one, pod, render
 from tests.unit.cli.admin import access
 
@@ -64,6 +68,8 @@ def test_each_part_can_be_left_out(values: dict[str, Any], gone: set[str]) -> No
         ),
         ({"runtimeClass": {"create": True}}, {"RuntimeClass/fairlead"}),
         ({"priorityClasses": {"batch": {"value": -10}}}, {"PriorityClass/batch"}),
+        ({"dra": {"enabled": True}}, {"DeviceClass/gpu.nvidia.com", "DeviceClass/mig.nvidia.com"}),
+        ({"dra": {"enabled": True, "deviceClasses": {"create": False}}}, set()),
     ],
 )
 def test_each_part_that_is_not_there_can_be_had(values: dict[str, Any], come: set[str]) -> None:
@@ -91,6 +97,40 @@ def test_a_value_for_the_agent_is_a_setting_that_the_agent_takes(
     assert {name: env.get(name) for name in wanted} == wanted
     known = {row.env for row in settings.rows()}
     assert env.keys() <= known
+
+
+# claims
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", ""])
+def test_classes_of_devices_are_classes_to_an_api_server(resource: str) -> None:
+    found = render({"dra": {"enabled": True, "extendedResourceName": resource}})
+    read = [dialect.read(item) for item in found if item["kind"] == "DeviceClass"]
+    assert [one.ignored for one in read] == [(), ()]
+    classes = {one.item.metadata.name: one.item for one in read if isinstance(one.item, DeviceClass)}
+    for item in classes.values():
+        door.admit_class(item, expression.rules())
+    assert classes["gpu.nvidia.com"].spec.extended_resource_name == (resource or None)
+    assert classes["mig.nvidia.com"].spec.extended_resource_name is None
+
+
+def test_an_agent_may_publish_and_prepare_where_claims_are_on_and_for_its_own_node() -> None:
+    before, after = render(), render({"dra": {"enabled": True}})
+    wanted = {(right.verb, right.resource) for right in rights.CLAIMS}
+    assert _resource_rights(after) - _resource_rights(before) == wanted
+    rules = one(after, "ValidatingAdmissionPolicy", "own-node")["spec"]["matchConstraints"]["resourceRules"]
+    assert any(rule["resources"] == ["resourceslices"] and "DELETE" in rule["operations"] for rule in rules)
+
+
+def _resource_rights(found: tuple[dict[str, Any], ...]) -> set[tuple[str, str]]:
+    rules = one(found, "ClusterRole", "fairlead-agent")["rules"]
+    return {
+        (verb, resource)
+        for rule in rules
+        if rule["apiGroups"] == ["resource.k8s.io"]
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+    }
 
 
 # nodes

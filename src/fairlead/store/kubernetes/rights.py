@@ -73,6 +73,11 @@ TAINTING_DEVICES: Final = (
     *_verbs("list", "resourceslices", group=_DEVICES),
 )
 """With which an agent taints the devices of a DRA driver, where `health.device_taint` asks for that."""
+CLAIMS: Final = (
+    *_verbs("list watch create patch delete", "resourceslices", group=_DEVICES),
+    *_verbs("get", "resourceclaims", group=_DEVICES),
+)
+"""With which an agent publishes GPUs for claims and prepares them."""
 DRAINING: Final = _verbs("create", "pods", part="eviction")
 """With which an agent evicts pods, where `node.mig_drain` lets it."""
 SCHEDULER: Final = (
