@@ -97,6 +97,8 @@ class Publisher:
         self._queue = WorkQueue("resource slices", self._work)
         self._unsettled = Backoff(first_s=self._waits.wiped_s, last_s=self._waits.unsettled_s, jitter=0.0)
         self._disturbed_at: float | None = None
+        self._is_disturbed = False
+        """Somebody else's change waits for the next round; one that deletes every slice is one change."""
         self._node_uid = ""
         self._server, self._server_version = slices.Server(), ""
         self._is_server_read = False
@@ -145,7 +147,8 @@ class Publisher:
     def _see(self, change: Change[ResourceSlice]) -> None:
         name, version = change.object.metadata.name, change.object.metadata.resource_version
         is_known = name in self._own if change.kind is ChangeKind.DELETED else self._own.get(name) != version
-        if is_known:
+        if is_known and not self._is_disturbed:
+            self._is_disturbed = True
             self._queue.add(_ALL, after_s=self._disturbed_s())
 
     def _disturbed_s(self) -> float:
@@ -157,6 +160,7 @@ class Publisher:
         return self._unsettled.next()
 
     async def _work(self, _: str) -> float | None:
+        self._is_disturbed = False
         node, devices = self._node.value, self._offered.value
         if node is None or devices is None:
             return None

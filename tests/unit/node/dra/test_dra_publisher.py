@@ -57,7 +57,9 @@ class DroppingStore(memory.MemoryStore):
 class World:
     """A store with a node, and a publisher on it."""
 
-    def __init__(self, store: memory.MemoryStore | None = None, *, version: str = "v1.37.2") -> None:
+    def __init__(
+        self, store: memory.MemoryStore | None = None, *, version: str = "v1.37.2", waits: publisher.Waits = _QUICK
+    ) -> None:
         self.store = store or memory.MemoryStore()
         self.version = version
         self.node: latest.Latest[core.Node | None] = latest.Latest(None)
@@ -69,7 +71,7 @@ class World:
             offered=self.offered,
             tainted=self.tainted,
             version=self._version,
-            waits=_QUICK,
+            waits=waits,
         )
 
     async def _version(self) -> str:
@@ -172,6 +174,18 @@ async def test_slices_that_a_kubelet_wiped_are_published_again(world: World) -> 
         for one in await world.slices():
             await world.store.delete(ResourceSlice, one.metadata.name)
         await world.until(lambda seen: len(seen) == 52)
+
+
+async def test_a_wipe_of_many_slices_is_one_disturbance() -> None:
+    waits = publisher.Waits(together_s=0.0, wiped_s=0.02, unsettled_s=600.0, check_s=600.0)
+    world = World(waits=waits)
+    async with world.running():
+        world.offer(8, is_divided=True)
+        await world.until(lambda seen: len(seen) == 208)
+        for _ in range(3):  # 27 deletions: if each were one, the last wipe would wait for minutes
+            for one in await world.slices():
+                await world.store.delete(ResourceSlice, one.metadata.name)
+            await world.until(lambda seen: len(seen) == 208)
 
 
 async def test_slices_that_somebody_changed_are_put_right(world: World) -> None:
