@@ -206,6 +206,34 @@ async def test_kube_scheduler_allocates_gpus_and_partitions(ring: tuple[home.Clu
         assert consistency.problems(items, claims, ()) == ()
 
 
+async def test_a_container_that_asks_for_the_extended_resource_gets_a_gpu_that_is_well(
+    ring: tuple[home.Cluster, api.API], tmp_path: Path
+) -> None:
+    cluster, connection = ring
+    async with _agent(cluster, tmp_path) as agent:
+        for name in _ASKS:
+            await asyncio.to_thread(_end, connection, name)
+        agent.taint(0, 1)
+        await agent.until(lambda items: _devices(items)["gpu-1"] == ["79"])
+        limits = {"limits": {"nvidia.com/gpu": "1"}}
+        container = {"name": "main", "image": "registry.invalid/none:1", "resources": limits}
+        spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
+        connection.create(_PODS, {"metadata": {"name": "plain"}, "spec": spec})
+        with plane.kube_scheduler(cluster):
+            await asyncio.to_thread(_until_bound, connection, "plain")
+        (claim,) = (await agent.objects.list(ResourceClaim)).items
+        assert claim.status.allocation is not None
+        assert [one.device for one in claim.status.allocation.devices.results] == ["gpu-2"]
+
+
+def _end(connection: api.API, name: str) -> None:
+    """Delete a pod and its claim, in place of the controllers that do not run here."""
+    connection.delete(f"{_PODS}/{name}", grace_s=0)
+    connection.patch(f"{_CLAIMS}/{name}/status", {"status": {"allocation": None, "reservedFor": None}})
+    connection.patch(f"{_CLAIMS}/{name}", {"metadata": {"finalizers": None}})
+    connection.delete(f"{_CLAIMS}/{name}")
+
+
 def _until_bound(connection: api.API, name: str) -> None:
     def is_bound(items: list[api.Object]) -> bool | None:
         return any(item["metadata"]["name"] == name and item["spec"].get("nodeName") for item in items) or None
