@@ -84,6 +84,10 @@ _SETTINGS: list[tuple[dict[str, Any], dict[str, str]]] = [
      {"FAIRLEAD_NODE_CDI_PROFILE": "full", "FAIRLEAD_NODE_CDI_HOOK": "/usr/bin/fairlead-hook"}),
     ({"silicon": {"driverRoot": "/run/nvidia/driver", "devRoot": "/run/nvidia/driver"}},
      {"FAIRLEAD_SILICON_DRIVER_ROOT": "/run/nvidia/driver", "FAIRLEAD_SILICON_DEV_ROOT": "/run/nvidia/driver"}),
+    ({"dra": {"enabled": True, "partitions": True, "shares": 4}},
+     {"FAIRLEAD_NODE_DOOR": "claims", "FAIRLEAD_NODE_CLAIM_PARTITIONS": "true", "FAIRLEAD_NODE_CLAIM_SHARES": "4"}),
+    ({"dra": {"enabled": False}},
+     {"FAIRLEAD_NODE_DOOR": "", "FAIRLEAD_NODE_CLAIM_PARTITIONS": "", "FAIRLEAD_NODE_CLAIM_SHARES": ""}),
     ({"silicon": {"simulate": "h100x8"}}, {"FAIRLEAD_SILICON_SIMULATE": "h100x8"}),
 ]  # fmt: skip
 
@@ -94,7 +98,7 @@ def test_a_value_for_the_agent_is_a_setting_that_the_agent_takes(
 ) -> None:
     container = pod(render(values), "DaemonSet", "agent")["containers"][0]
     env = {item["name"]: str(item.get("value", "")) for item in container["env"]}
-    assert {name: env.get(name) for name in wanted} == wanted
+    assert {name: env.get(name, "") for name in wanted} == wanted
     known = {row.env for row in settings.rows()}
     assert env.keys() <= known
 
@@ -120,6 +124,14 @@ def test_an_agent_may_publish_and_prepare_where_claims_are_on_and_for_its_own_no
     assert _resource_rights(after) - _resource_rights(before) == wanted
     rules = one(after, "ValidatingAdmissionPolicy", "own-node")["spec"]["matchConstraints"]["resourceRules"]
     assert any(rule["resources"] == ["resourceslices"] and "DELETE" in rule["operations"] for rule in rules)
+
+
+def test_a_driver_of_claims_has_the_folders_of_the_kubelets_plugins() -> None:
+    spec = pod(render({"dra": {"enabled": True}}), "DaemonSet", "agent")
+    places = {item["name"]: item["hostPath"]["path"] for item in spec["volumes"] if "hostPath" in item}
+    folders = ("/var/lib/kubelet/plugins", "/var/lib/kubelet/plugins_registry")
+    assert (places["plugins"], places["plugins-registry"]) == folders
+    assert set(folders) <= {item["mountPath"] for item in spec["containers"][0]["volumeMounts"]}
 
 
 def _resource_rights(found: tuple[dict[str, Any], ...]) -> set[tuple[str, str]]:

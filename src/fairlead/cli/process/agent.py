@@ -158,7 +158,8 @@ def _needed(config: settings.Settings) -> tuple[rights.Right, ...]:
     status = rights.AGENT if config.health.node_condition else tuple(r for r in rights.AGENT if r.full != _NODE_STATUS)
     draining = rights.DRAINING if config.node.mig_drain != "never" else ()
     leasing = rights.LEASING if config.lease.ledger == "on" else ()
-    return (*status, *tainting, *draining, *leasing)
+    claims = rights.CLAIMS if config.node.door == "claims" else ()
+    return (*status, *tainting, *draining, *leasing, *claims)
 
 
 def _placement(config: settings.Settings, store: KubernetesStore | None) -> Placement | None:
