@@ -24,7 +24,7 @@ from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 from fairlead.wire.kubernetes.gpulease import GPULease
 from fairlead.wire.kubernetes.node import nodefeature
-from fairlead.wire.kubernetes.scheduling.devicetaintrule import DeviceTaintRule
+from fairlead.wire.kubernetes.resource import devicetaintrule
 
 _AT_ONCE: Final = 8
 """GPULeases that are being deleted."""
@@ -93,9 +93,10 @@ async def withdraw(store: Store) -> Withdrawn:
         for one in (await store.list(nodefeature.NodeFeature)).items:
             if one.metadata.name == nodefeature.object_name(one.metadata.labels.get(nodefeature.NODE_LABEL, "")):
                 await store.delete(nodefeature.NodeFeature, one.metadata.name, one.metadata.namespace)
-    with contextlib.suppress(errors.NotFound, errors.Denied):  # no such kind, or no right to it: no agent wrote any
-        for rule in filter(devicetaint.is_ours, (await store.list(DeviceTaintRule)).items):
-            await store.delete(DeviceTaintRule, rule.metadata.name)
+    for kind in devicetaintrule.SERVED:
+        with contextlib.suppress(errors.NotFound, errors.Denied):  # no such kind, or no right to it: no agent wrote any
+            for rule in filter(devicetaint.is_ours, (await store.list(kind)).items):
+                await store.delete(kind, rule.metadata.name)
     every = (await store.list(core.Node)).items
     for node in every:
         with contextlib.suppress(errors.NotFound):

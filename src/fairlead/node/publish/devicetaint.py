@@ -18,8 +18,8 @@ from fairlead.plan.dra import devicetaint
 from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.store.port import Selector, Store
 from fairlead.wire.kubernetes import core
-from fairlead.wire.kubernetes.scheduling.devicetaintrule import DeviceTaintRule
-from fairlead.wire.kubernetes.scheduling.resourceslice import ResourceSlice
+from fairlead.wire.kubernetes.resource.devicetaintrule import SERVED, DeviceTaintRule
+from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
 from fairlead.workqueue import WorkQueue
 
 _ALL: Final = "rules"
@@ -67,24 +67,33 @@ class DeviceTaints:
         if ill is None or node is None:
             return None  # asked for again once both are known
         of_node = Selector(labels=devicetaint.labels_of(node.metadata.name))
-        try:
-            there = (await self._store.list(DeviceTaintRule, of_node)).items
-        except errors.NotFound as error:
-            message = f"the API server serves no {DeviceTaintRule.API_VERSION} DeviceTaintRules"
-            hint = "Kubernetes 1.36 with --runtime-config=resource.k8s.io/v1beta2=true; or unset health.device_taint"
-            raise errors.Unavailable(message, reason="DeviceTaintRulesUnknown", hint=hint) from error
+        kind, there = await self._served(of_node)
         published = await self._published(node.metadata.name) if ill else ()
         wanted = devicetaint.plan_rules(node, ill, published, effect=self._effect)
         for rule in devicetaint.find_stale(there, wanted):
             with contextlib.suppress(errors.NotFound):
-                await self._store.delete(DeviceTaintRule, rule.metadata.name)
+                await self._store.delete(kind, rule.metadata.name)
         named = {rule.metadata.name for rule in there if any(devicetaint.is_same(rule, one) for one in wanted)}
         for rule in wanted:
             if rule.metadata.name not in named:
                 with contextlib.suppress(errors.Conflict):  # it is there
-                    await self._store.create(rule)
+                    await self._store.create(kind(metadata=rule.metadata, spec=rule.spec))
         self._written = ill
         return _AGAIN_S if ill else None
+
+    async def _served(self, selector: Selector) -> tuple[type[DeviceTaintRule], tuple[DeviceTaintRule, ...]]:
+        """Return the newest version in which the API server has the kind, and the rules.
+
+        Raises: Unavailable: it has it in none.
+        """
+        for kind in SERVED:
+            with contextlib.suppress(errors.NotFound):
+                return kind, (await self._store.list(kind, selector)).items
+        message = f"the API server serves no DeviceTaintRules ({', '.join(kind.API_VERSION for kind in SERVED)})"
+        hint = (
+            "Kubernetes 1.37, or 1.36 with --runtime-config=resource.k8s.io/v1beta2=true; or unset health.device_taint"
+        )
+        raise errors.Unavailable(message, reason="DeviceTaintRulesUnknown", hint=hint)
 
     async def _published(self, node: str) -> tuple[ResourceSlice, ...]:
         own = Selector(fields={"spec.nodeName": node, "spec.driver": devicetaint.DRIVER})

@@ -14,12 +14,14 @@ from typing import Final
 from fairlead.frozen import frozen
 from fairlead.model.gpu import GPU, Vendor
 from fairlead.model.ids import GPUUUID, MIGUUID
+from fairlead.plan.dra import attribute
 from fairlead.plan.gpu import health, label
 from fairlead.wire.kubernetes import core, meta
-from fairlead.wire.kubernetes.scheduling import devicetaintrule as wire
-from fairlead.wire.kubernetes.scheduling import resourceslice
+from fairlead.wire.kubernetes.resource import devicetaintrule as wire
+from fairlead.wire.kubernetes.resource import resourceslice
+from fairlead.wire.kubernetes.resource.device import Device, DeviceTaint
 
-DRIVER: Final = "gpu.nvidia.com"
+DRIVER: Final = attribute.DRIVER
 TAINT: Final = "fairlead.dev/gpu-unhealthy"
 NODE_LABEL: Final = "fairlead.dev/node"
 """Label of the rules: which node they are about."""
@@ -83,9 +85,9 @@ def _published(
             yield device.name, verdict
 
 
-def _text(device: resourceslice.Device, name: str) -> str:
+def _text(device: Device, name: str) -> str:
     found = device.attributes.get(name) or device.attributes.get(f"{DRIVER}/{name}")
-    return found.string if found else ""
+    return (found.string or "") if found else ""
 
 
 def labels_of(node: str) -> Mapping[str, str]:
@@ -97,8 +99,8 @@ def _rule(node: core.Node, device: str, verdict: health.Verdict, effect: str) ->
     name = node.metadata.name
     owner = meta.OwnerReference(api_version=node.API_VERSION, kind=node.KIND, name=name, uid=node.metadata.uid)
     about = meta.ObjectMeta(name=f"fairlead-{name}-{device}", labels=labels_of(name), owner_references=(owner,))
-    selector = wire.DeviceSelector(driver=DRIVER, pool=name, device=device)
-    taint = wire.DeviceTaint(key=TAINT, value=label.label_value(verdict.reason), effect=effect)
+    selector = wire.DeviceTaintSelector(driver=DRIVER, pool=name, device=device)
+    taint = DeviceTaint(key=TAINT, value=label.label_value(verdict.reason), effect=effect)
     return wire.DeviceTaintRule(metadata=about, spec=wire.DeviceTaintRuleSpec(device_selector=selector, taint=taint))
 
 

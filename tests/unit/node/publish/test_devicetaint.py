@@ -20,11 +20,21 @@ from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.store import port
 from fairlead.store.embedded import memory
 from fairlead.wire.kubernetes import core, meta
-from fairlead.wire.kubernetes.scheduling import resourceslice
-from fairlead.wire.kubernetes.scheduling.devicetaintrule import DeviceTaintRule
+from fairlead.wire.kubernetes.resource import device, resourceslice
+from fairlead.wire.kubernetes.resource.devicetaintrule import (
+    SERVED,
+    DeviceTaintRule,
+    DeviceTaintRuleV1Beta2,
+    DeviceTaintSelector,
+)
 from tests.unit.node.publish.test_nodecondition import NODE, ill, snapshot
 
 Shown = tuple[str, str, str, str]
+
+
+def _selected(rule: DeviceTaintRule) -> DeviceTaintSelector:
+    assert rule.spec.device_selector is not None
+    return rule.spec.device_selector
 
 
 class World:
@@ -56,7 +66,7 @@ class World:
     async def shown(self) -> set[Shown]:
         rules = (await self.store.list(DeviceTaintRule)).items
         return {
-            (one.metadata.name, one.spec.device_selector.device, one.spec.taint.value, one.spec.taint.effect)
+            (one.metadata.name, _selected(one).device or "", one.spec.taint.value, one.spec.taint.effect)
             for one in rules
         }
 
@@ -72,7 +82,7 @@ async def test_each_ill_gpu_is_a_rule_that_goes_with_its_fault() -> None:
             }
         )
         (rule, _) = (await world.store.list(DeviceTaintRule)).items
-        selector = rule.spec.device_selector
+        selector = _selected(rule)
         assert (selector.driver, selector.pool, rule.spec.taint.key) == (
             "gpu.nvidia.com",
             NODE,
@@ -121,7 +131,7 @@ async def test_without_an_effect_nothing_is_asked_of_the_api_server() -> None:
 async def test_a_server_without_the_kind_is_named_with_the_flag_that_it_needs() -> None:
     class Without(memory.MemoryStore):
         async def list(self, kind: type, selector: port.Selector = port.EVERYTHING) -> port.Listing:  # type: ignore[type-arg]
-            if kind is DeviceTaintRule:
+            if issubclass(kind, DeviceTaintRule):
                 raise errors.NotFound("no such path", reason="NotFound")
             return await super().list(kind, selector)
 
@@ -131,25 +141,49 @@ async def test_a_server_without_the_kind_is_named_with_the_flag_that_it_needs() 
     keeper = devicetaint.DeviceTaints(
         store=world.store, node=world.node, snapshots=world.snapshots, effect="NoSchedule"
     )
-    with pytest.raises(errors.Unavailable, match=r"serves no resource\.k8s\.io/v1beta2") as refused:
+    with pytest.raises(errors.Unavailable, match=r"serves no DeviceTaintRules.*resource\.k8s\.io/v1,") as refused:
         await keeper._work("")
     assert "--runtime-config" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("served", SERVED)
+async def test_rules_are_written_in_the_newest_version_that_is_served(served: type[DeviceTaintRule]) -> None:
+    class One(memory.MemoryStore):
+        """A server that serves one version, and knows the objects of that version alone."""
+
+        async def list(self, kind: type, selector: port.Selector = port.EVERYTHING) -> port.Listing:  # type: ignore[type-arg]
+            if issubclass(kind, DeviceTaintRule) and kind is not served:
+                raise errors.NotFound("no such path", reason="NotFound")
+            return await super().list(kind, selector)
+
+    world = World(One())
+    async with world.running():
+        world.snapshots.set(snapshot(3, GPU_1="XID79"))
+        async for change in world.store.watch(served):
+            assert change.object.metadata.name == "fairlead-worker-1-gpu-1"
+            break
+    await withdraw.withdraw(world.store)
+    assert (await world.store.list(served)).items == ()
+
+
+def test_the_older_version_is_the_one_of_1_36() -> None:
+    assert DeviceTaintRuleV1Beta2.API_VERSION == "resource.k8s.io/v1beta2"
 
 
 _NODE = core.Node(metadata=meta.ObjectMeta(name=NODE, uid="u"))
 
 
 def _slice(
-    *devices: resourceslice.Device, name: str = "one", generation: int = 1, driver: str = "gpu.nvidia.com"
+    *devices: device.Device, name: str = "one", generation: int = 1, driver: str = "gpu.nvidia.com"
 ) -> resourceslice.ResourceSlice:
     pool = resourceslice.ResourcePool(name=NODE, generation=generation)
     spec = resourceslice.ResourceSliceSpec(driver=driver, node_name=NODE, pool=pool, devices=devices)
     return resourceslice.ResourceSlice(metadata=meta.ObjectMeta(name=name), spec=spec)
 
 
-def _device(name: str, **attributes: str) -> resourceslice.Device:
-    said = {key: resourceslice.DeviceAttribute(string=text) for key, text in attributes.items()}
-    return resourceslice.Device(name=name, attributes=said)
+def _device(name: str, **attributes: str) -> device.Device:
+    said = {key: device.DeviceAttribute(string=text) for key, text in attributes.items()}
+    return device.Device(name=name, attributes=said)
 
 
 _MIG = (
@@ -166,7 +200,7 @@ _MIG = (
 def _tainted(found: Snapshot, *slices: resourceslice.ResourceSlice) -> dict[str, str]:
     ill = planner.find_unhealthy(found.known, found.verdicts, found.device_verdicts)
     rules = planner.plan_rules(_NODE, ill, slices, effect="NoSchedule")
-    return {one.spec.device_selector.device: one.spec.taint.value for one in rules}
+    return {_selected(one).device or "": one.spec.taint.value for one in rules}
 
 
 def test_an_ill_gpus_mig_devices_are_tainted_and_no_others() -> None:

@@ -1,5 +1,6 @@
 """Declares DeviceTaintRule, by which an administrator taints devices that a driver publishes.
 
+A cluster serves it as v1 from Kubernetes 1.37 on; 1.36 as v1beta2, where `--runtime-config` turns that on.
 Source: k8s.io/api/resource/v1 types.go, release 1.37.
 """
 
@@ -47,3 +48,13 @@ class DeviceTaintRule(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
     status: DeviceTaintRuleStatus = DeviceTaintRuleStatus()
+
+
+class DeviceTaintRuleV1Beta2(DeviceTaintRule, frozen=True):
+    """The same under its older name."""
+
+    API_VERSION: ClassVar[str] = "resource.k8s.io/v1beta2"
+
+
+SERVED: Final[tuple[type[DeviceTaintRule], ...]] = (DeviceTaintRule, DeviceTaintRuleV1Beta2)
+"""As which a cluster may serve it, the newest first."""
