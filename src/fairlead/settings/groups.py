@@ -311,6 +311,12 @@ class KubeletSettings:
     plugin_timeout_s: float = row(
         30.0, unit="s", text="longest time for one call of a device plugin; its pods then fail with PluginTimeout"
     )
+    driver_timeout_s: float = row(
+        45.0, unit="s", text="longest time for one call of a DRA driver; its pods then wait, and it is called again"
+    )
+    driver_grace_s: float = row(
+        30.0, unit="s", text="how long a vanished DRA driver's ResourceSlices stay on this node"
+    )
     max_pods: int = row(110, text="pods this node runs at once")
 
 
@@ -401,6 +407,11 @@ class Settings:
     def kubelet_folder(self) -> Path:
         """The folder of kubelet.sock and of the plugins' sockets."""
         return self.node.kubelet_folder or self.state.run / "device-plugins"
+
+    @property
+    def plugin_registry(self) -> Path:
+        """The folder of the sockets by which plugins, DRA drivers among them, register with the kubelet."""
+        return self.kubelet_folder.parent / "plugins_registry"
 
     @property
     def mps_root(self) -> Path:

@@ -2,16 +2,19 @@
 
 It serves `Registration`, runs the device manager, follows the pods bound to its node and brings each, one
 worker a pod, to what `plan.pod.podsync` says. What the engine has is listed once and kept up to date by the engine's
-events, with a full list at a slow interval, so that a container removed behind our back is noticed either way. It knows
-nothing of GPUs and shares nothing with the rest but the store and the plugins' sockets; it may be killed at any time.
+events, with a full list at a slow interval, so that a container removed behind our back is noticed either way. The
+claims of pods are prepared by the DRA drivers that register with it (`node.kubelet.dra`). It knows nothing of GPUs and
+shares nothing with the rest but the store and the plugins' sockets; it may be killed at any time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
+from types import UnionType
 from typing import Final, assert_never
 
 import msgspec
@@ -32,6 +35,8 @@ from fairlead.node.kubelet import (
 )
 from fairlead.node.kubelet.containercache import ContainerCache
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager, device_requests
+from fairlead.node.kubelet.dra import parts as dra
+from fairlead.node.kubelet.dra.podclaims import PodClaims
 from fairlead.node.kubelet.runtime import Runtime, RuntimeSettings
 from fairlead.node.publish import nodeevents
 from fairlead.plan.pod import podstate, podsync
@@ -50,7 +55,6 @@ _UNWELL: Final = frozenset({"GPUNotVerified", "DeviceUnhealthy", "LedgerNotOpen"
 _ORPHAN_WAIT_S: Final = 0.2
 _NAME_TAKEN_S: Final = 10.0
 _NOT_ADMITTED: Final = "UnexpectedAdmissionError"
-CLAIMS_NOT_PREPARED: Final = "ClaimsNotPrepared"
 
 
 class Kubelet:
@@ -84,14 +88,17 @@ class Kubelet:
             listed=self._events.plugin_listed,
         )
         self._home = checkpoint.home_id(self._folder)
+        self._dra = dra.DRA(store, settings, node, self._folder, changed=self._claims_changed)
         self._runtime = Runtime(
             store=store,
             engine=engine,
             images=images,
             devices=self._devices,
+            claimed=self._dra.manager.cdi_devices,
             settings=RuntimeSettings.of(settings),
             identity=spec.Identity(node=node, home=self._home),
         )
+        self._claims = PodClaims(self._dra.manager, self._dra.health, self._runtime.record)
         self._attachments = attachment.Attachments(
             store, self._devices, cdi_folder=settings.node.cdi_folder, record=self._runtime.keep
         )
@@ -112,10 +119,16 @@ class Kubelet:
         await self._prepare()
         async with (
             registration.serve_registration(self._devices, self._settings.kubelet_folder),
-            podresources.serve_pod_resources(self._devices, self._known_pods, self._settings.pod_resources),
+            podresources.serve_pod_resources(
+                self._devices,
+                self._known_pods,
+                self._settings.pod_resources,
+                claimed=self._claims.dynamic_resources,
+            ),
             asyncio.TaskGroup() as tasks,
         ):
             tasks.create_task(self._devices.run(), name="device manager")
+            tasks.create_task(self._dra.run(), name="DRA drivers")
             tasks.create_task(self._queue.run(), name="workers")
             tasks.create_task(self._events.run(), name="node events")
             # Through the work queue also the first time: two at once could each write from a read the other made stale.
@@ -135,13 +148,17 @@ class Kubelet:
         self._info = await asyncio.to_thread(nodestatus.describe, root, info)
         self._booted_at = await asyncio.to_thread(nodestatus.booted_at, root)
         await self._list_engine()
-        if not self._devices.load():
-            await self._restore()
-
-    async def _restore(self) -> None:
-        """Rebuild the checkpoint: what containers' labels say, and what their pods say of devices changed since."""
+        has_devices, has_claims = self._devices.load(), self._dra.manager.load()
+        if has_devices and has_claims:
+            return
         listing = await self._store.list(core.Pod, Selector(fields={"spec.nodeName": self._node}))
-        pods = {pod.metadata.uid: pod for pod in listing.items}
+        if not has_devices:
+            self._restore({pod.metadata.uid: pod for pod in listing.items})
+        if not has_claims:
+            await self._dra.manager.restore(listing.items)
+
+    def _restore(self, pods: Mapping[str, core.Pod]) -> None:
+        """Rebuild the checkpoint: what containers' labels say, and what their pods say of devices changed since."""
         alive = [state for state in self._containers.all() if state.phase is not ContainerPhase.EXITED]
         self._devices.restore(tuple(grant for state in alive for grant in attachment.grants_now(state, pods)))
 
@@ -156,6 +173,14 @@ class Kubelet:
             if pod.status.phase in {"", "Pending"}:
                 self._queue.add(pod.metadata.uid)
 
+    def _claims_changed(self) -> None:
+        """Look again at pods that wait for a driver, or whose devices' health may be another; retry at once."""
+        for uid in self._claims.waiting():
+            blocked = self._blocked.get(uid, {})
+            blocked.update({name: dataclasses.replace(one, retry_at=0.0) for name, one in blocked.items()})
+        for uid in {*self._claims.waiting(), *self._dra.manager.holders()}:
+            self._queue.add(uid)
+
     async def _follow_pods(self) -> None:
         selector = Selector(fields={"spec.nodeName": self._node})
         while True:
@@ -163,7 +188,8 @@ class Kubelet:
             self._pods = {pod.metadata.uid: pod for pod in listing.items}
             self._has_pods = True
             unused = await volumes.find_unused(self._folder.parent / "pods", self._engine)
-            for uid in {*self._pods, *self._containers.uids(), *self._devices.holders(), *unused}:
+            holders = self._devices.holders() | self._dra.manager.holders()
+            for uid in {*self._pods, *self._containers.uids(), *holders, *unused}:
                 self._queue.add(uid)
             with contextlib.suppress(errors.Gone):
                 async for change in self._store.watch(core.Pod, selector, since=listing.resource_version):
@@ -255,9 +281,7 @@ class Kubelet:
         pod = self._pods.get(uid)
         if pod is None:
             # Before the first list nothing is an orphan yet; the list itself asks for every uid there is.
-            if self._has_pods:
-                await self._remove_orphan(uid)
-            return None
+            return await self._remove_orphan(uid) if self._has_pods else None
         states = self._containers.of(uid)
         await self._record_ends(pod, states)
         held_up_s = await self._attachments.carry_out(pod, states, wait_for=self._wait_for)
@@ -268,13 +292,13 @@ class Kubelet:
             backoff_s=self._settings.kubelet.backoff_s,
             blocked=self._blocked.get(uid, {}),
         )
-        if any(isinstance(act, podsync.Start) for act in plan.acts):
+        if any(isinstance(act, _admitted(pod)) for act in plan.acts):
             if (wait_s := self._plugin_wait(pod)) is not None:
                 return wait_s
             if not await self._admit(pod):
                 return _ORPHAN_WAIT_S if self._has_orphans() else None
-        if plan.is_over:
-            await self._release(pod)
+        if plan.is_over and (block := await self._release(pod)) is not None:
+            return await self._hold_up(pod, plan, block)
         await self._report(pod, plan)
         for act in plan.acts:
             await self._carry_out(pod, act)
@@ -309,14 +333,14 @@ class Kubelet:
         return 0.1 if missing and time.monotonic() - since <= _PLUGIN_WAIT_S else None
 
     async def _admit(self, pod: core.Pod) -> bool:
-        """Give the pod its devices; a pod that cannot have them fails, as the real kubelet fails it."""
+        """Give the pod its devices; a pod that cannot have them fails, as the real kubelet fails it.
+
+        One whose claims cannot be prepared waits.
+        """
 
         async def record(container: str, choice: Choice) -> None:
             self._runtime.note_choice(pod, container, choice)
 
-        if pod.spec.resource_claims:
-            await self._reject(pod, _unprepared(pod), reason=CLAIMS_NOT_PREPARED)
-            return False
         try:
             await self._devices.allocate(pod, record)
         except errors.FairleadError as error:
@@ -327,6 +351,11 @@ class Kubelet:
                 await self._reject(pod, error)
             return False
         self._unanswered.pop(pod.metadata.uid, None)
+        if (block := await self._claims.prepare(pod)) is not None:
+            every = (*pod.spec.init_containers, *pod.spec.containers)
+            self._blocked.setdefault(pod.metadata.uid, {}).update({item.name: block for item in every})
+            self._queue.add(pod.metadata.uid)  # its status is to say so
+            return False
         telemetry.crash_point("kubelet.after-admit")
         # It may have been deleted while its plugin was asked: then nothing of it is to start.
         known = self._pods.get(pod.metadata.uid)
@@ -355,19 +384,23 @@ class Kubelet:
         """Return whether pods that are no longer in the store still hold devices."""
         return bool(self._devices.holders() - self._pods.keys())
 
-    async def _reject(self, pod: core.Pod, error: errors.FairleadError, *, reason: str = _NOT_ADMITTED) -> None:
+    async def _reject(self, pod: core.Pod, error: errors.FairleadError) -> None:
+        """Fail a pod. Raises: Unavailable: its claims cannot be given back, which its end waits for."""
         text = errors.sentence(error)
-        await self._runtime.record(pod, "kubelet", reason, text, is_warning=True, facts={"cause": error.reason})
+        await self._runtime.record(pod, "kubelet", _NOT_ADMITTED, text, is_warning=True, facts={"cause": error.reason})
         # While a process runs, its devices are freed when the failed pod is looked at again; otherwise right here.
         if all(state.phase is ContainerPhase.EXITED for state in self._containers.of(pod.metadata.uid)):
-            await self._release(pod)
-        status = podsync.fail(pod, reason, text)
+            block = await self._release(pod)
+            if block is not None:
+                raise errors.Unavailable(block.message, reason=block.reason)
+        status = podsync.fail(pod, _NOT_ADMITTED, text)
         await self._write(pod, status)
 
-    async def _release(self, pod: core.Pod) -> None:
-        """Take devices back and end the sandbox, before the store says that the pod is over.
+    async def _release(self, pod: core.Pod) -> podsync.Blocked | None:
+        """Take devices back, end the sandbox and have claims unprepared, before the store says that the pod is over.
 
         The sandbox is removed with the pod: ended containers, kept for their logs, still refer to its network.
+        Returns: why its claims cannot be unprepared.
         """
         for state in self._containers.sandboxes(pod.metadata.uid):
             if state.phase is not ContainerPhase.EXITED:
@@ -377,10 +410,18 @@ class Kubelet:
             await self._runtime.record(
                 pod, "kubelet", "DevicesFreed", "all devices of the pod are free again", facts={}
             )
+        return await self._claims.unprepare(pod)
+
+    async def _hold_up(self, pod: core.Pod, plan: podsync.Plan, block: podsync.Blocked) -> float:
+        """Say what keeps a pod from ending: its phase stays. Returns after how many seconds to try again."""
+        phase = pod.status.phase or "Pending"
+        status = msgspec.structs.replace(plan.status, phase=phase, reason=block.reason, message=block.message)
+        await self._report(pod, dataclasses.replace(plan, status=status, forget=False))
+        return max(0.05, block.retry_at - time.time())
 
     async def _report(self, pod: core.Pod, plan: podsync.Plan) -> None:
         held = None if plan.is_over else self._devices.held_by_container(pod.metadata.uid)
-        reported = podstate.with_devices(plan.status, pod.status, held)
+        reported = podstate.with_devices(plan.status, pod.status, held, self._claims.statuses(pod))
         addressed = podstate.with_addresses(reported, await self._addresses(pod, plan))
         status = self._faults.marked(pod.metadata.uid, addressed)
         if status != pod.status and not plan.forget:
@@ -493,14 +534,18 @@ class Kubelet:
                 core.Pod, pod.metadata.name, pod.metadata.namespace, grace_s=0, uid=pod.metadata.uid
             )
 
-    async def _remove_orphan(self, uid: str) -> None:
-        """Nothing in the store wants this pod: end its containers, then free its devices."""
+    async def _remove_orphan(self, uid: str) -> float | None:
+        """Nothing in the store wants this pod: end its containers, then free its devices and its claims.
+
+        Returns: after how many seconds to try again, because a driver is not there.
+        """
         for state in (*self._containers.of(uid), *self._containers.sandboxes(uid)):
             await self._runtime.remove(state.name)
             self._containers.discard(state.name)
         if await self._devices.free(uid):
             telemetry.log.info("devices of a vanished pod freed", pod=uid)
         await self._strike_out(uid)
+        return await self._claims.unprepare_orphan(uid)
 
     async def _strike_out(self, uid: str) -> None:
         """Keep nothing more of a pod whose containers are gone."""
@@ -508,6 +553,7 @@ class Kubelet:
         self._attachments.forget(uid)
         for kept in (self._blocked, self._unanswered, self._addressed):
             kept.pop(uid, None)
+        self._claims.forget(uid)
         self._faults.end(uid)
 
 
@@ -517,11 +563,9 @@ def _requested(pod: core.Pod) -> set[str]:
     return {name for item in every for name, _ in device_requests(item)}
 
 
-def _unprepared(pod: core.Pod) -> errors.Unavailable:
-    """Return why a pod with claims is refused: its containers would start without the devices that they claim."""
-    names = ", ".join(one.name for one in pod.spec.resource_claims)
-    message = f"the devices of claim {names} cannot be prepared: no DRA driver is registered with this kubelet"
-    return errors.Unavailable(message, reason=CLAIMS_NOT_PREPARED, hint="ask for GPUs by number: `fairlead run -g 1`")
+def _admitted(pod: core.Pod) -> type[podsync.Act] | UnionType:
+    """Return the acts before which a pod is admitted: with claims also the start of what was created before a kill."""
+    return podsync.Start | podsync.Resume if pod.spec.resource_claims else podsync.Start
 
 
 def _container(pod: core.Pod, name: str) -> core.Container:

@@ -1,4 +1,4 @@
-"""Serves `v1.PodResourcesLister` as the real kubelet does, from the device manager's checkpoint.
+"""Serves `v1.PodResourcesLister` as the real kubelet does, from the checkpoints of device manager and claims.
 
 Listed are the pods bound to this node that have not ended, each container and sidecar with the devices it holds;
 ordinary init containers are left out, as the real one leaves them out.
@@ -18,11 +18,18 @@ from fairlead.wire.kubelet import deviceplugin, podresources
 from fairlead.wire.kubernetes import core
 from fairlead.wire.proto import podresources_pb2 as pb
 
+Claimed = Callable[[core.Pod, core.Container], Iterable[podresources.DynamicResource]]
+
+
+def _nothing(_pod: core.Pod, _item: core.Container) -> Iterable[podresources.DynamicResource]:
+    return ()
+
 
 class _Servicer:
-    def __init__(self, devices: DeviceManager, pods: Callable[[], Iterable[core.Pod]]) -> None:
+    def __init__(self, devices: DeviceManager, pods: Callable[[], Iterable[core.Pod]], claimed: Claimed) -> None:
         self._devices = devices
         self._pods = pods
+        self._claimed = claimed
 
     async def list(self) -> pb.ListPodResourcesResponse:
         active = (pod for pod in self._pods() if pod.status.phase not in core.ENDED_PHASES)
@@ -44,6 +51,7 @@ class _Servicer:
                     for grant in held
                     if grant.container == item.name
                 ],
+                dynamic_resources=[podresources.emit_dynamic(one) for one in self._claimed(pod, item)],
             )
             for item in (*sidecars, *pod.spec.containers)
         ]
@@ -52,15 +60,15 @@ class _Servicer:
 
 @contextlib.asynccontextmanager
 async def serve_pod_resources(
-    devices: DeviceManager, pods: Callable[[], Iterable[core.Pod]], socket: Path
+    devices: DeviceManager, pods: Callable[[], Iterable[core.Pod]], socket: Path, *, claimed: Claimed = _nothing
 ) -> AsyncIterator[None]:
     """Serve while the block runs; the socket is gone afterwards.
 
-    Args:    pods: the pods bound to this node, now.
+    Args:    pods: the pods bound to this node, now.   claimed: what a container has by claims.
     """
     await asyncio.to_thread(_make_way, socket)
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers((podresources.handlers(_Servicer(devices, pods)),))
+    server.add_generic_rpc_handlers((podresources.handlers(_Servicer(devices, pods, claimed)),))
     server.add_insecure_port(deviceplugin.target(socket))
     await server.start()  # it ends itself where it is cancelled
     try:  # a server that is left without `stop` lets its next call write into freed memory (grpcio 1.85)

@@ -13,7 +13,7 @@ import functools
 import json
 import platform
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -82,16 +82,20 @@ class Runtime:
         engine: Engine,
         images: IdentifiedImages,
         devices: DeviceManager,
+        claimed: Callable[[core.Pod, core.Container], tuple[str, ...]],
         settings: RuntimeSettings,
         identity: spec.Identity,
     ) -> None:
-        """Take the ports and whose containers they are."""
+        """Take the ports and whose containers they are.
+
+        Args: claimed: the CDI names that a container has by claims.
+        """
         self._store = store
         self._engine = engine
         self._images = images
         folder = settings.registries_folder
         self._fetch = fetch.Fetch(images, Registries(folder), Fetched(folder))
-        self._devices = devices
+        self._devices, self._claimed = devices, claimed
         self._settings = settings
         self._node_folder = settings.run_folder / "device-nodes"
         self._exports = exports.Exports(settings.claims_folder)
@@ -244,7 +248,7 @@ class Runtime:
         owner = 0 if self._settings.engine.user_namespaces == "never" else ids
         make = functools.partial(volumes.ensure, is_exported=is_exported, secret_files=in_files)
         folders = await asyncio.to_thread(make, self._pod_folder(pod.metadata.uid), pod, claims, owner)
-        cdi_devices = await self._cdi_names(item, grants)
+        cdi_devices = await self._cdi_names(pod, item, grants)
         wanted = spec.container_spec(
             pod,
             item,
@@ -276,12 +280,16 @@ class Runtime:
         found = [await self._store.get(core.PersistentVolumeClaim, name, namespace) for name in names]
         return {one.metadata.name: volume.folder(self._settings.claims_folder, one) for one in found}
 
-    async def _cdi_names(self, item: core.Container, grants: tuple[Grant, ...]) -> tuple[str, ...]:
-        """Return the names the engine is asked for; specs are read where a plugin answered without any."""
+    async def _cdi_names(self, pod: core.Pod, item: core.Container, grants: tuple[Grant, ...]) -> tuple[str, ...]:
+        """Return the names the engine is asked for; specs are read where a plugin answered without any.
+
+        What DRA drivers named for the container's claims comes last, as they named it.
+        """
         node = self._settings.node
         is_needed = spec.is_word_asked(grants)
         defined = await asyncio.to_thread(edits.list_defined, node.cdi_folder) if is_needed else frozenset()
-        return spec.cdi_names(item, grants, has_variants=node.cdi_variants, defined=defined)
+        allocated = spec.cdi_names(item, grants, has_variants=node.cdi_variants, defined=defined)
+        return tuple(dict.fromkeys((*allocated, *self._claimed(pod, item))))
 
     async def _resolve(self, pod: core.Pod, item: core.Container, wanted: ContainerSpec) -> edits.Resolved:
         """Look the CDI names up ourselves first: an engine must never be able to ignore one silently."""
@@ -307,7 +315,7 @@ class Runtime:
         try:
             if state.pid is None:
                 return await self._remake(pod, item, state)
-            names = await self._cdi_names(item, grants)
+            names = await self._cdi_names(pod, item, grants)
             resolved = await asyncio.to_thread(edits.resolve, names, self._settings.node.cdi_folder)
             return await self._let_go(pod, item, state, resolved.beside(spec.device_paths(grants)))
         except errors.FairleadError as error:
@@ -445,7 +453,7 @@ class Runtime:
         if not mounts and (pod.spec.host_network or owner is None):
             return None
         every = (*pod.spec.init_containers, *pod.spec.containers)
-        names = [await self._cdi_names(one, self._grants(pod, one)) for one in every]
+        names = [await self._cdi_names(pod, one, self._grants(pod, one)) for one in every]
         found = [await asyncio.to_thread(edits.resolve, some, self._settings.node.cdi_folder) for some in names if some]
         setting = self._settings.engine.user_namespaces
         first, problem = userids.decide(owner, found, self._node_folder, setting=setting, has_mounts=mounts)

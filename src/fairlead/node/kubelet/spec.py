@@ -134,7 +134,7 @@ def container_spec(
 
     Args:    grants: what this container holds.   volumes: host path by volume name.
              network_of: engine name of the sandbox, None where the container owns its namespace.
-             cdi_devices: what `cdi_names` made of the grants.
+             cdi_devices: what `cdi_names` made of the grants, and what drivers named for its claims.
     """
     answer = merged_answer(grants)
     # The allocation alone decides about devices: what plugins say overrides what the pod's author wrote.
@@ -161,7 +161,7 @@ def container_spec(
         network_of=network_of,
         hostname=None if network_of else hostname(pod),
         ports=() if network_of else ports((item,)),
-        shm_bytes=_shared_memory(limits, has_devices=bool(grants)),
+        shm_bytes=_shared_memory(limits, has_devices=bool(grants or cdi_devices)),
         tty=item.tty,
         stdin=item.stdin,
     )

@@ -111,19 +111,25 @@ def granted_devices(pod: core.Pod) -> dict[str, tuple[str, ...]]:
 
 
 def container_devices(status: core.ContainerStatus) -> dict[str, tuple[str, ...]]:
-    """Return the device ids that one container was given, by resource."""
+    """Return the device ids that one container was given, by resource; those of claims are left out."""
     return {
-        one.name: tuple(device.resource_id for device in one.resources) for one in status.allocated_resources_status
+        one.name: tuple(device.resource_id for device in one.resources)
+        for one in status.allocated_resources_status
+        if not one.name.startswith(core.CLAIM)
     }
 
 
 def with_devices(
-    status: core.PodStatus, old: core.PodStatus, held: Mapping[str, Mapping[str, Sequence[str]]] | None
+    status: core.PodStatus,
+    old: core.PodStatus,
+    held: Mapping[str, Mapping[str, Sequence[str]]] | None,
+    claimed: Mapping[str, tuple[core.ResourceStatus, ...]] | None = None,
 ) -> core.PodStatus:
     """Return the status with what each container holds.
 
     Args:    old: the status as it stands.
              held: by container and resource; None: the pod is over, what it had at last stays written.
+             claimed: by container: the devices of its claims.
     """
     before = {one.name: one for one in (*old.init_container_statuses, *old.container_statuses)}
 
@@ -132,6 +138,7 @@ def with_devices(
             kept = before[one.name].allocated_resources_status if one.name in before else ()
         else:
             kept = tuple(_resource(name, ids) for name, ids in sorted(held.get(one.name, {}).items()) if ids)
+            kept += (claimed or {}).get(one.name, ())
         return msgspec.structs.replace(one, allocated_resources_status=kept)
 
     return msgspec.structs.replace(

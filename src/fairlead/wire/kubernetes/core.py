@@ -416,18 +416,26 @@ class ContainerStateUnion(Wire, frozen=True):
     terminated: ContainerStateTerminated | None = None
 
 
+CLAIM: Final = "claim:"
+"""What the name of a claim's devices begins with in a container's status: `claim:NAME` or `claim:NAME/REQUEST`."""
+
+
 class ResourceHealth(Wire, frozen=True):
     """One device of a resource."""
 
     resource_id: str = msgspec.field(name="resourceID")
-    """Id of the device, as its plugin advertises it."""
+    """Id of the device, as its plugin advertises it, or its CDI name."""
+    health: str = ""
+    """Of a claim's device: `Healthy`, `Unhealthy`, `Unknown`."""
+    message: str | None = None
+    """The driver's words about its health."""
 
 
 class ResourceStatus(Wire, frozen=True):
     """The devices of one resource that a container was given."""
 
     name: str
-    """The resource, `nvidia.com/gpu`."""
+    """The resource, `nvidia.com/gpu`, or a claim, `claim:gpus`."""
     resources: tuple[ResourceHealth, ...] = ()
 
 

@@ -85,6 +85,7 @@ class World:
             engine=self.engine,
             images=self.engine,
             devices=self.devices,
+            claimed=lambda *_: (),
             settings=runtime.RuntimeSettings.of(chosen),
             identity=_WHO,
         )

@@ -1015,19 +1015,6 @@ def test_a_port_that_is_taken_is_told_with_its_holder_and_not_to_tenants(
     assert (told.reason, told.hint) == ("PortTaken", "another port")
 
 
-async def test_a_pod_with_claims_never_starts_without_their_devices(world: World) -> None:
-    reference = core.PodResourceClaim(name="gpus", resource_claim_name="mine")
-    bound = _pod(_container(("true",)))
-    claiming = msgspec.structs.replace(bound, spec=msgspec.structs.replace(bound.spec, resource_claims=(reference,)))
-    async with world.kubelet():
-        pod = await world.run(claiming)
-        over = await world.until_phase("train", "Failed")
-        assert over.status.reason == "ClaimsNotPrepared"
-        assert "the devices of claim gpus cannot be prepared" in over.status.message
-        assert not await world.engine.list_containers({})
-        assert "ClaimsNotPrepared" in await world.reasons(pod)
-
-
 async def test_a_kubelet_keeps_the_claims_that_a_pods_status_names(world: World) -> None:
     pod = await world.run(_pod(_container(("true",))))
     made = core.PodResourceClaimStatus(name="gpus", resource_claim_name="train-gpus-x")
