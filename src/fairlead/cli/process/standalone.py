@@ -33,6 +33,8 @@ from fairlead.model.gpu import Inventory
 from fairlead.node import agent, leftovers
 from fairlead.node.isolation import ownfolder
 from fairlead.node.kubelet import nodestatus
+from fairlead.plan.dra import deviceclass
+from fairlead.plan.gpu import door as gpudoor
 from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.pod import machine as placing
 from fairlead.plan.pod import mountable
@@ -95,7 +97,7 @@ async def run_service(
     await asyncio.to_thread(_ready_folders, config)
     async with _opened(config) as (store, silicon), _public_door(config) as public:
         await _refuse_nothing(config, silicon)
-        await _prepare(store, node)
+        await _prepare(store, config, node)
         figures = machinepage.MachinePage(config, engine, store)
         watching, registered, serving = asyncio.Event(), asyncio.Event(), asyncio.Event()
         reports: list[agent.AgentReport] = []
@@ -240,9 +242,13 @@ async def _public_door(config: settings.Settings) -> AsyncIterator[TLSListener |
         yield found
 
 
-async def _prepare(store: sqlite.SQLiteStore, node: str) -> None:
+async def _prepare(store: sqlite.SQLiteStore, config: settings.Settings, node: str) -> None:
     """Bring the store to where controllers may read it."""
     await _ensure_namespace(store, "default")
+    if config.node.door == gpudoor.CLAIMS or config.plugin.config_file is not None:
+        for one in deviceclass.CLASSES:
+            with contextlib.suppress(errors.Conflict):  # it is there, as somebody may have changed it
+                await store.create(one)
     await nodestatus.forget_devices(store, node)
 
 
