@@ -305,7 +305,7 @@ def applied(cluster: home.Cluster) -> Iterator[tuple[dict[str, Any], ...]]:
     """Everything but what would run pods, in place and in force, with a tenant's namespace."""
     tools = Tools(cluster)
     spaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "acme", "labels": _TENANT}}]
-    found = _render(namespace={"create": True})
+    found = _render(namespace={"create": True}, dra={"enabled": True})
     at_rest = [item for item in found if item["kind"] not in {"DaemonSet", "Deployment"}]
     handler = {
         "apiVersion": "node.k8s.io/v1",
@@ -691,6 +691,33 @@ def _assert_own(cluster: home.Cluster, server: api.API, here: api.Object, there:
     taken = {"spec": {"nodeName": cluster.node}}
     assert own.said("PATCH", f"{devices}/other.gpu-0?dryRun=All", taken)[0] == 403
     assert own.said("DELETE", f"{devices}/other.gpu-0?dryRun=All")[0] == 403
+    _assert_own_slices(cluster, server, own)
+
+
+def _assert_own_slices(cluster: home.Cluster, server: api.API, own: Account) -> None:
+    """Nobody publishes devices of another node, or takes them away: claims would be bound to what is not there."""
+    slices = "/apis/resource.k8s.io/v1/resourceslices"
+    for where, expected in ((cluster.node, 201), ("other", 403)):
+        assert own.said("POST", f"{slices}?dryRun=All", _slice(where))[0] == expected
+    everywhere = _slice("other")
+    everywhere["spec"] |= {"nodeName": None, "allNodes": True}
+    assert own.said("POST", f"{slices}?dryRun=All", everywhere)[0] == 403
+    server.create(slices, _slice("other"))
+    try:
+        assert own.said("DELETE", f"{slices}/00000-other?dryRun=All")[0] == 403
+    finally:
+        server.delete(f"{slices}/00000-other")
+
+
+def _slice(where: str) -> dict[str, Any]:
+    pool = {"name": where, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.nvidia.com", "nodeName": where, "pool": pool}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"00000-{where}"},
+        "spec": spec,
+    }
 
 
 def _device(where: str) -> dict[str, Any]:
