@@ -10,6 +10,7 @@ server did not keep is planned otherwise and said in `published`.
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -31,6 +32,7 @@ from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
 from fairlead.workqueue import WorkQueue
 
 _ALL: Final = "slices"
+_VERSIONS_KEPT: Final = 1024
 _LEARNED_MOST: Final = len(slices.Dropped) + 2
 
 
@@ -103,7 +105,12 @@ class Publisher:
         self._server, self._server_version = slices.Server(), ""
         self._is_server_read = False
         self._own: dict[str, str] = {}
-        """Versions that this publisher wrote, or found right, by the slice's name."""
+        """The newest versions that this publisher wrote or found, by the slice's name."""
+        self._versions: collections.deque[tuple[str, str]] = collections.deque(maxlen=_VERSIONS_KEPT)
+        """Names and versions that it wrote or found lately: a watch may be behind."""
+        self._is_writing = False
+        self._unjudged: list[Change[ResourceSlice]] = []
+        """Changes that the watch saw during a round."""
         self._odd: dict[str, _Odd] = {}
         self._remembered: dict[str, Device] = {}
         self.published = latest.Latest(NOT_YET)
@@ -145,11 +152,19 @@ class Publisher:
             self._begin()
 
     def _see(self, change: Change[ResourceSlice]) -> None:
-        name, version = change.object.metadata.name, change.object.metadata.resource_version
-        is_known = name in self._own if change.kind is ChangeKind.DELETED else self._own.get(name) != version
-        if is_known and not self._is_disturbed:
+        """Look again after a change by somebody else. Whose it is, is known once no round that may have made it runs."""
+        if self._is_writing:
+            self._unjudged.append(change)
+        elif not self._is_own(change) and not self._is_disturbed:
             self._is_disturbed = True
-            self._queue.add(_ALL, after_s=self._disturbed_s())
+            wait_s = self._disturbed_s()
+            name = change.object.metadata.name
+            telemetry.log.warning("resource slice changed by somebody else", role=name, duration_s=wait_s)
+            self._queue.add(_ALL, after_s=wait_s)
+
+    def _is_own(self, change: Change[ResourceSlice]) -> bool:
+        name, version = change.object.metadata.name, change.object.metadata.resource_version
+        return name not in self._own if change.kind is ChangeKind.DELETED else (name, version) in self._versions
 
     def _disturbed_s(self) -> float:
         """Return how long to wait after a change by somebody else."""
@@ -164,11 +179,16 @@ class Publisher:
         node, devices = self._node.value, self._offered.value
         if node is None or devices is None:
             return None
+        self._is_writing = True
         try:
             return await self._publish(node, devices)
         except errors.FairleadError as error:
             self.published.set(dataclasses.replace(self.published.value, problem=errors.sentence(error)))
             raise
+        finally:
+            self._is_writing, unjudged, self._unjudged = False, self._unjudged, []
+            for change in unjudged:
+                self._see(change)
 
     async def _publish(self, node: core.Node, devices: tuple[OfferedDevice, ...]) -> float | None:
         await self._read_server()
@@ -203,6 +223,7 @@ class Publisher:
         found = (await self._store.list(ResourceSlice, Selector(fields=_fields(node)))).items
         self._remembered |= {device.name: device for one in found for device in one.spec.devices}
         self._own = {one.metadata.name: one.metadata.resource_version for one in found}
+        self._versions.extend(self._own.items())
         return found
 
     def _as_written(self, stored: ResourceSlice) -> ResourceSlice:
@@ -229,6 +250,7 @@ class Publisher:
     def _learn(self, written: ResourceSlice, stored: ResourceSlice) -> bool:
         name = stored.metadata.name
         self._own[name] = stored.metadata.resource_version
+        self._versions.append((name, stored.metadata.resource_version))
         self._remembered |= {device.name: device for device in stored.spec.devices}
         self._odd.pop(name, None)
         if slices.is_kept(written, stored):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from fairlead import errors
 from fairlead.node.dra import publisher
@@ -223,6 +225,28 @@ async def test_a_stable_pool_is_written_once() -> None:
         await world.until(lambda seen: len(seen) == 52)
         await asyncio.sleep(0.2)
         assert store.writes == 3
+
+
+async def test_its_own_writes_are_no_disturbance_and_others_are() -> None:
+    world = World(waits=publisher.Waits(together_s=0.0, wiped_s=0.0, unsettled_s=0.0, check_s=600.0))
+    with capture_logs() as logged:
+        async with world.running():
+            for count in (1, 2, 3, 4, 3, 2, 1):
+                world.offer(count, is_divided=True)
+                await world.until(functools.partial(_has, 26 * count))
+            world.taint(0)
+            await world.until(lambda seen: seen["gpu-0"] == ["79"])
+            await asyncio.sleep(0.05)
+            before = [one for one in logged if "somebody else" in one["event"]]
+            await world.store.delete(ResourceSlice, (await world.slices())[0].metadata.name)
+            await world.until(functools.partial(_has, 26))
+            await asyncio.sleep(0.05)
+    after = [one for one in logged if "somebody else" in one["event"]]
+    assert (len(before), len(after)) == (0, 1)
+
+
+def _has(count: int, seen: dict[str, list[str]]) -> bool:
+    return len(seen) == count
 
 
 async def test_a_new_life_of_the_agent_finds_its_slices_right(world: World) -> None:
