@@ -152,7 +152,7 @@ class Publisher:
             self._begin()
 
     def _see(self, change: Change[ResourceSlice]) -> None:
-        """Look again after a change by somebody else. Whose it is, is known once no round that may have made it runs."""
+        """Look again after a change by somebody else; during a round it is not known yet whose a change is."""
         if self._is_writing:
             self._unjudged.append(change)
         elif not self._is_own(change) and not self._is_disturbed:

@@ -181,6 +181,7 @@ class Claims:
         against = taints.Against(
             verdicts=snapshot.verdicts,
             device_verdicts=snapshot.device_verdicts,
+            standing=taints.find_standing(snapshot.known.values()),
             unverified={GPUUUID(key): row.state.value for key, row in rows.items() if row.state not in _SETTLED},
             other_doors={
                 GPUUUID(key): door.PLUGIN

@@ -18,6 +18,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.frozen import frozen
+from fairlead.model.gpu import GPU
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.plan.dra.offered import OfferedDevice
 from fairlead.plan.gpu import health, label
@@ -59,6 +60,8 @@ class Against:
 
     verdicts: Mapping[GPUUUID, health.Verdict] = field(default_factory=dict)
     device_verdicts: Mapping[MIGUUID, health.Verdict] = field(default_factory=dict)
+    standing: Mapping[tuple[GPUUUID, str, int], MIGUUID] = field(default_factory=dict)
+    """MIG devices that stand, by GPU, profile and first memory slice: of a partition that is made now."""
     unmonitored: Collection[GPUUUID] = frozenset()
     unverified: Mapping[GPUUUID, str] = field(default_factory=dict)
     """States of the ledger that are neither Free nor Held by a claim."""
@@ -104,8 +107,21 @@ def _of_device(device: OfferedDevice, against: Against, effects: Mapping[Key, st
 def _verdicts(device: OfferedDevice, against: Against) -> Iterator[health.Verdict]:
     if device.gpu in against.verdicts:
         yield against.verdicts[device.gpu]
-    if device.instance is not None and device.instance in against.device_verdicts:
-        yield against.device_verdicts[device.instance]
+    place = device.placement
+    made = against.standing.get((device.gpu, device.profile, place.start)) if place is not None else None
+    instance = device.instance or made
+    if instance is not None and instance in against.device_verdicts:
+        yield against.device_verdicts[instance]
+
+
+def find_standing(gpus: Iterable[GPU]) -> dict[tuple[GPUUUID, str, int], MIGUUID]:
+    """Return the MIG devices that stand, by the place that partitions are known by."""
+    return {
+        (gpu.uuid, mig.profile, mig.placement_start): mig.uuid
+        for gpu in gpus
+        for mig in gpu.mig_devices
+        if mig.placement_start is not None
+    }
 
 
 def _illness(verdict: health.Verdict) -> tuple[Key, str]:

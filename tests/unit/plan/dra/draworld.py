@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, Final
 
-from fairlead.model.gpu import GPU, Driver, Inventory, MIGEngines, Vendor
-from fairlead.model.ids import GPUUUID
+from fairlead.model.gpu import GPU, Driver, Inventory, MIGDevice, MIGEngines, Vendor
+from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.model.mig import MIGProfile, Partition
 from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.mig import table
@@ -81,4 +81,18 @@ def snapshot_of(*gpus: GPU, version: str = "580.126.20") -> Snapshot:
     driver = Driver(vendor=Vendor.NVIDIA, version=version, cuda_version=(13, 0))
     return Snapshot(
         inventory=Inventory(gpus=gpus, drivers=(driver,)), known={gpu.uuid: gpu for gpu in gpus}, is_scanned=True
+    )
+
+
+def mig(start: int = 4, profile: str = "1g.10gb", uuid: str = "MIG-1", size: int = 1) -> MIGDevice:
+    """Return a MIG device that stands."""
+    return MIGDevice(
+        uuid=MIGUUID(uuid),
+        index=0,
+        profile=profile,
+        gpu_instance=9,
+        compute_instance=0,
+        placement_start=start,
+        placement_size=size,
+        memory_bytes=9 << 30,
     )

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fairlead import errors
-from fairlead.model.gpu import GPU, MIGDevice, Vendor
+from fairlead.model.gpu import GPU, Vendor
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.plan.claim import gate
 from fairlead.plan.claim.validate import door
@@ -46,19 +46,6 @@ _SMALL = {
 }
 
 
-def _mig(start: int = 4, profile: str = "1g.10gb", uuid: str = "MIG-1", size: int = 1) -> MIGDevice:
-    return MIGDevice(
-        uuid=MIGUUID(uuid),
-        index=0,
-        profile=profile,
-        gpu_instance=9,
-        compute_instance=0,
-        placement_start=start,
-        placement_size=size,
-        memory_bytes=9 << 30,
-    )
-
-
 def _only(gpu: GPU, choice: Choice = offered.EVERY) -> Device:
     (device,) = plan_devices(draworld.snapshot_of(gpu), [draworld.partition_of(gpu)], choice)
     return device.device
@@ -73,7 +60,7 @@ def test_a_gpu_is_described_in_nvidias_words() -> None:
 
 
 def test_a_mig_device_that_exists_is_described_in_nvidias_words() -> None:
-    assert msgspec.to_builtins(_only(draworld.h100(mig_enabled=True, mig_devices=(_mig(),)))) == {
+    assert msgspec.to_builtins(_only(draworld.h100(mig_enabled=True, mig_devices=(draworld.mig(),)))) == {
         "name": "gpu-0-mig-1g10gb-19-4",
         "attributes": {
             "type": {"string": "mig"},
@@ -141,7 +128,7 @@ def test_names_with_endings_are_dns_labels() -> None:
 
 
 def test_a_mig_device_that_no_claim_made_keeps_its_room() -> None:
-    gpu = draworld.h100(mig_enabled=True, mig_devices=(_mig(start=4, profile="3g.40gb", size=4),))
+    gpu = draworld.h100(mig_enabled=True, mig_devices=(draworld.mig(start=4, profile="3g.40gb", size=4),))
     found = _partitioned(gpu)
     assert [one.name for one in found if one.kind is not Kind.PARTITION] == ["gpu-0-mig-3g40gb-9-4"]
     ends = {one.placement.start + one.placement.size for one in found if one.kind is Kind.PARTITION and one.placement}
@@ -149,7 +136,7 @@ def test_a_mig_device_that_no_claim_made_keeps_its_room() -> None:
 
 
 def test_a_mig_device_made_for_a_claim_changes_nothing_of_what_is_published() -> None:
-    gpu = draworld.h100(mig_enabled=True, mig_devices=(_mig(),))
+    gpu = draworld.h100(mig_enabled=True, mig_devices=(draworld.mig(),))
     assert _partitioned(gpu, made={MIGUUID("MIG-1")}) == _partitioned(draworld.h100())
 
 
@@ -175,8 +162,8 @@ def test_a_gpu_that_cannot_be_divided_is_offered_whole_and_said(changed: dict[st
 
 
 def test_mig_devices_that_have_no_name_of_their_own_are_said() -> None:
-    parts = tuple(_mig(uuid=f"MIG-{at}", profile="1c.3g.40gb") for at in range(2))
-    unplaced = dataclasses.replace(_mig(uuid="MIG-9"), placement_start=None)
+    parts = tuple(draworld.mig(uuid=f"MIG-{at}", profile="1c.3g.40gb") for at in range(2))
+    unplaced = dataclasses.replace(draworld.mig(uuid="MIG-9"), placement_start=None)
     gpu = draworld.h100(mig_enabled=True, mig_devices=(*parts, unplaced))
     found = plan_offer(draworld.snapshot_of(gpu), [draworld.partition_of(gpu)])
     assert found.devices == ()
@@ -300,7 +287,7 @@ def _slice(devices: list[Device], **changed: Any) -> ResourceSlice:
 @pytest.mark.parametrize("setting", ["", "unlimited", "memory", "7"])
 @pytest.mark.parametrize("mode", ["whole", "static", "partitions"])
 def test_everything_that_is_planned_is_admitted(setting: str, mode: str) -> None:
-    gpu = draworld.h100(mig_enabled=mode == "static", mig_devices=(_mig(),) if mode == "static" else ())
+    gpu = draworld.h100(mig_enabled=mode == "static", mig_devices=(draworld.mig(),) if mode == "static" else ())
     shares = share.parse_shares(setting)
     choice = Choice(
         partitioned={gpu.uuid} if mode == "partitions" else set(), shares={gpu.uuid: shares} if shares else {}

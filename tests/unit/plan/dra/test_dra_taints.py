@@ -75,6 +75,17 @@ def test_a_mig_device_is_tainted_for_itself_and_for_its_gpu() -> None:
     assert (set(own), set(of_gpu)) == ({"a"}, {"a", "b"})
 
 
+def test_a_partition_that_is_made_is_tainted_for_what_its_mig_device_has() -> None:
+    gpu = draworld.h100(mig_enabled=True, mig_devices=(draworld.mig(uuid="MIG-a", start=4),))
+    choice = offered.Choice(partitioned={gpu.uuid}, made={MIGUUID("MIG-a")})
+    devices = offered.plan_devices(draworld.snapshot_of(gpu), [draworld.partition_of(gpu)], choice)
+    against = Against(
+        device_verdicts={MIGUUID("MIG-a"): _ill("XID94")},
+        standing=taints.find_standing([gpu]),
+    )
+    assert set(taints.plan_taints(devices, against)) == {"gpu-0-mig-1g10gb-19-4"}
+
+
 def test_a_hostile_reason_is_a_label_value() -> None:
     ((_, value, _),) = _shown(Against(unverified={_GPU: "x\x00\n" + "y" * 400}))
     assert len(value) <= 63
