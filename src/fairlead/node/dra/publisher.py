@@ -109,8 +109,8 @@ class Publisher:
         self._versions: collections.deque[tuple[str, str]] = collections.deque(maxlen=_VERSIONS_KEPT)
         """Names and versions that it wrote or found lately: a watch may be behind."""
         self._is_writing = False
-        self._unjudged: list[Change[ResourceSlice]] = []
-        """Changes that the watch saw during a round."""
+        self._unjudged: dict[str, Change[ResourceSlice]] = {}
+        """The last change of each slice that the watch saw during a round."""
         self._odd: dict[str, _Odd] = {}
         self._remembered: dict[str, Device] = {}
         self.published = latest.Latest(NOT_YET)
@@ -154,7 +154,7 @@ class Publisher:
     def _see(self, change: Change[ResourceSlice]) -> None:
         """Look again after a change by somebody else; during a round it is not known yet whose a change is."""
         if self._is_writing:
-            self._unjudged.append(change)
+            self._unjudged[change.object.metadata.name] = change
         elif not self._is_own(change) and not self._is_disturbed:
             self._is_disturbed = True
             wait_s = self._disturbed_s()
@@ -186,8 +186,8 @@ class Publisher:
             self.published.set(dataclasses.replace(self.published.value, problem=errors.sentence(error)))
             raise
         finally:
-            self._is_writing, unjudged, self._unjudged = False, self._unjudged, []
-            for change in unjudged:
+            self._is_writing, unjudged, self._unjudged = False, self._unjudged, {}
+            for change in unjudged.values():
                 self._see(change)
 
     async def _publish(self, node: core.Node, devices: tuple[OfferedDevice, ...]) -> float | None:
