@@ -94,6 +94,8 @@ class ContainerClaim(Record, frozen=True, kw_only=True):
     """Its ResourceClaim; empty: it is not made yet."""
     template: str
     """What it is made from; empty: it was there."""
+    devices: tuple[str, ...] = ()
+    """Names of those that it was given here."""
 
 
 class ContainerList(Record, frozen=True, kw_only=True):
@@ -140,7 +142,7 @@ class ContainerView(Record, frozen=True, kw_only=True):
     exit_code: int | None
     """First exit code that is not 0, once all ended."""
     gpus: int
-    """Sum of `resources`: GPUs where those are of one kind."""
+    """Sum of `resources` and of devices by claims: GPUs where those are of one kind."""
     resources: Mapping[str, int]
     """Devices asked for, by resource."""
     devices: Mapping[str, tuple[str, ...]]
@@ -287,6 +289,8 @@ class GPU(Record, frozen=True, kw_only=True):
     compute_capability: tuple[int, int] | None = None
     brand: str | None = None
     numa_node: int | None = None
+    pcie_root: str = ""
+    addressing_mode: str | None = None
     nics: tuple[str, ...] = ()
     kernel_driver: str = ""
     mig_enabled: bool = False

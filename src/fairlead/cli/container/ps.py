@@ -20,8 +20,9 @@ from fairlead.serve.v1.containers.view import ContainerView
 
 
 def _gpus(item: ContainerView) -> str:
-    asked = podstate.say_devices(item.resources)
-    granted = podstate.say_devices({name: len(ids) for name, ids in item.devices.items()})
+    claimed = {f"claim {one.name}": len(one.devices) for one in item.claims}
+    asked = podstate.say_devices({**item.resources, **claimed})
+    granted = podstate.say_devices({**{name: len(ids) for name, ids in item.devices.items()}, **claimed})
     return asked if granted in {"0", asked} else f"{granted}/{asked}"
 
 

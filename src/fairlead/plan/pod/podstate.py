@@ -110,6 +110,17 @@ def granted_devices(pod: core.Pod) -> dict[str, tuple[str, ...]]:
     return {resource: tuple(ids) for resource, ids in found.items()}
 
 
+def claimed_devices(pod: core.Pod) -> dict[str, tuple[str, ...]]:
+    """Return the devices that the node's kubelet had prepared, by the pod's name for each claim."""
+    found: dict[str, dict[str, None]] = {}
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        for one in status.allocated_resources_status:
+            if one.name.startswith(core.CLAIM):
+                claim = one.name.removeprefix(core.CLAIM).partition("/")[0]
+                found.setdefault(claim, {}).update(dict.fromkeys(device.resource_id for device in one.resources))
+    return {claim: tuple(ids) for claim, ids in found.items()}
+
+
 def container_devices(status: core.ContainerStatus) -> dict[str, tuple[str, ...]]:
     """Return the device ids that one container was given, by resource; those of claims are left out."""
     return {

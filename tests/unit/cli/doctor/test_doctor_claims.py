@@ -60,7 +60,7 @@ def test_what_is_begun_unshown_or_unreadable_is_named(tmp_path: Path) -> None:
         ("warn", "claim uid-odd was prepared by another version of fairlead, whose note this one does not read"),
         ("warn", "preparing was begun and not finished: team/one"),
         ("fail", "the CDI file of prepared claims is gone: team/two"),
-        ("ok", "2 claims are prepared"),
+        ("ok", "claims prepared: 2"),
     ]
 
 

@@ -148,7 +148,7 @@ def check(seen: Facts) -> Iterator[Finding]:
         )
     yield from _check_sockets(seen)
     if seen.prepared:
-        yield Finding(check="claims", level="ok", what=f"{len(seen.prepared)} claims are prepared")
+        yield Finding(check="claims", level="ok", what=f"claims prepared: {len(seen.prepared)}")
 
 
 def _check_sockets(seen: Facts) -> Iterator[Finding]:

@@ -352,6 +352,11 @@ def _running(shown: ContainerView) -> str:
     if shown.state != "running":
         return ""
     held = [f"{len(ids)} {resource}" for resource, ids in shown.devices.items() if ids]
+    held += [
+        f"{len(one.devices)} device{'s' if len(one.devices) > 1 else ''} of claim {one.claim or one.name}"
+        for one in shown.claims
+        if one.devices
+    ]
     return f"on {shown.node}, with {' and '.join(held) if held else 'no devices'}"
 
 

@@ -44,6 +44,7 @@ class ContainerClaim(msgspec.Struct, frozen=True, kw_only=True):
     name: Annotated[str, msgspec.Meta(description="by which the container has it")]
     claim: Annotated[str, msgspec.Meta(description="its ResourceClaim; empty: it is not made yet")]
     template: Annotated[str, msgspec.Meta(description="what it is made from; empty: it was there")]
+    devices: Annotated[tuple[str, ...], msgspec.Meta(description="names of those that it was given here")] = ()
 
 
 class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +65,7 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: Annotated[int | None, msgspec.Meta(description="first exit code that is not 0, once all ended")]
     gpus: Annotated[
         int,
-        msgspec.Meta(description="sum of `resources`: GPUs where those are of one kind"),
+        msgspec.Meta(description="sum of `resources` and of devices by claims: GPUs where those are of one kind"),
     ]
     resources: Annotated[dict[str, int], msgspec.Meta(description="devices asked for, by resource")]
     devices: Annotated[dict[str, tuple[str, ...]], msgspec.Meta(description="ids granted, by resource")]
@@ -136,7 +137,7 @@ def container_view(pod: core.Pod) -> ContainerView:
     reason, message = podstate.why(pod)
     parts = tuple(_parts(pod))
     main = [part for part in parts if not part.is_init]
-    resources = podstate.asked_devices(pod)
+    resources, claims = podstate.asked_devices(pod), tuple(_claims(pod))
     return ContainerView(
         name=pod.metadata.name,
         namespace=pod.metadata.namespace,
@@ -146,7 +147,7 @@ def container_view(pod: core.Pod) -> ContainerView:
         reason=reason,
         message=message,
         exit_code=_exit_code(parts) if podstate.is_final(pod) else None,
-        gpus=sum(resources.values()),
+        gpus=sum(resources.values()) + len({device for one in claims for device in one.devices}),
         resources=resources,
         devices=podstate.granted_devices(pod),
         ports=tuple(_port(one) for item in pod.spec.containers for one in item.ports if one.host_port),
@@ -166,15 +167,16 @@ def container_view(pod: core.Pod) -> ContainerView:
         else None,
         containers=parts,
         addresses=tuple(one.ip for one in pod.status.pod_ips),
-        claims=tuple(_claims(pod)),
+        claims=claims,
     )
 
 
 def _claims(pod: core.Pod) -> Iterator[ContainerClaim]:
     made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
+    given = podstate.claimed_devices(pod)
     for one in pod.spec.resource_claims:
         claim, template = one.resource_claim_name or made.get(one.name), one.resource_claim_template_name
-        yield ContainerClaim(name=one.name, claim=claim or "", template=template or "")
+        yield ContainerClaim(name=one.name, claim=claim or "", template=template or "", devices=given.get(one.name, ()))
 
 
 def _port(one: core.ContainerPort) -> str:

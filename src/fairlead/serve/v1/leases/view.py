@@ -109,5 +109,7 @@ def view_of(row: Row) -> LeaseView:
 
 def holders(row: Row) -> tuple[str, ...]:
     """Return who has a GPU, each once."""
-    names = (f"{one.namespace}/{one.pod}/{one.container}" if one.is_seen else "?" for one in row.claims)
+    names = (
+        "/".join(filter(None, (one.namespace, one.pod, one.container))) if one.is_seen else "?" for one in row.claims
+    )
     return tuple(dict.fromkeys(names))
