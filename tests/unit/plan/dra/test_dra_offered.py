@@ -59,6 +59,38 @@ def test_a_gpu_is_described_in_nvidias_words() -> None:
     }
 
 
+def test_a_gpu_is_described_as_nvidias_driver_describes_it() -> None:
+    """What dra-driver-nvidia-gpu 0.4.1 published of a Tesla T4 on Azure, and nothing else but `index` and `minor`."""
+    gpu = draworld.h100(
+        name="Tesla T4",
+        compute_capability=(7, 5),
+        pci_bus_id="0001:00:00.0",
+        memory_bytes=16384 << 20,
+        numa_node=None,
+        pcie_root="",
+        mig_capable=False,
+    )
+    (found,) = plan_devices(draworld.snapshot_of(gpu, version="580.159.04"))
+    assert msgspec.to_builtins(found.device) == {
+        "name": "gpu-0",
+        "attributes": {
+            "type": {"string": "gpu"},
+            "uuid": {"string": _UUID},
+            "productName": {"string": "Tesla T4"},
+            "brand": {"string": "Nvidia"},
+            "architecture": {"string": "Turing"},
+            "cudaComputeCapability": {"version": "7.5.0"},
+            "driverVersion": {"version": "580.159.4"},
+            "cudaDriverVersion": {"version": "13.0.0"},
+            "addressingMode": {"string": "HMM"},
+            "resource.kubernetes.io/pciBusID": {"string": "0001:00:00.0"},
+            "index": {"int": 0},
+            "minor": {"int": 0},
+        },
+        "capacity": {"memory": {"value": "16Gi"}},
+    }
+
+
 def test_a_mig_device_that_exists_is_described_in_nvidias_words() -> None:
     assert msgspec.to_builtins(_only(draworld.h100(mig_enabled=True, mig_devices=(draworld.mig(),)))) == {
         "name": "gpu-0-mig-1g10gb-19-4",
