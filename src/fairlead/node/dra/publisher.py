@@ -198,8 +198,13 @@ class Publisher:
             listing = await self._list(node.metadata.name)
             place = slices.Place(node=node.metadata.name, node_uid=node.metadata.uid)
             changes = slices.plan_changes(place, wanted, map(self._as_written, listing), self._remembered)
-            if changes and not await self._write(changes, {one.metadata.name: one for one in listing}):
-                continue  # the server showed what it does not keep: plan again
+            try:
+                if changes and not await self._write(changes, {one.metadata.name: one for one in listing}):
+                    continue  # the server showed what it does not keep: plan again
+            except errors.Invalid:
+                if not self._place_counters_otherwise(wanted):
+                    raise
+                continue
             has_written = has_written or bool(changes)
             if not self._server.is_counting_proven and any(one.shared_counters for one in wanted):
                 self._server = dataclasses.replace(self._server, is_counting_proven=True)
@@ -246,6 +251,19 @@ class Publisher:
             if not self._learn(one, await self._store.create(one)):
                 return False
         return True
+
+    def _place_counters_otherwise(self, wanted: Sequence[slices.Content]) -> bool:
+        """Put counters into the slices of their devices, where a server of unknown version refused them apart.
+
+        Returns False where that is not the reason; a server that refused both is asked for the first again later.
+        """
+        if self._server_version or not any(one.shared_counters for one in wanted):
+            return False
+        was_split = self._server.has_split_counters
+        self._server = dataclasses.replace(
+            self._server, has_split_counters=not was_split, is_counting_proven=not was_split
+        )
+        return was_split
 
     def _learn(self, written: ResourceSlice, stored: ResourceSlice) -> bool:
         name = stored.metadata.name

@@ -289,6 +289,46 @@ async def test_before_1_35_devices_follow_their_counters() -> None:
     assert [len(one.spec.shared_counters) for one in await world.slices()] == [1, 1]
 
 
+class OldStore(memory.MemoryStore):
+    """A server before 1.35 with the gate on, and one that refuses counters anywhere."""
+
+    def __init__(self, *, refuses_all: bool = False) -> None:
+        super().__init__()
+        self._refuses_all = refuses_all
+
+    async def create(self, item: port.T) -> port.T:
+        return await super().create(self._judged(item))
+
+    async def patch(self, before: port.T, after: port.T, *, is_status: bool = False) -> port.T:
+        return await super().patch(before, self._judged(after), is_status=is_status)
+
+    def _judged(self, item: port.T) -> port.T:
+        if isinstance(item, ResourceSlice):
+            named = {one.name for one in item.spec.shared_counters}
+            used = {each.counter_set for one in item.spec.devices for each in one.consumes_counters}
+            if used - named or (self._refuses_all and named):
+                raise errors.Invalid("no such counter set", reason="ResourceSliceInvalid")
+        return item
+
+
+async def test_an_old_server_of_unknown_version_gets_counters_beside_their_devices() -> None:
+    world = World(OldStore(), version="")
+    async with world.running():
+        world.offer(2, is_divided=True)
+        await world.until(functools.partial(_has, 52))
+    assert [len(one.spec.shared_counters) for one in await world.slices()] == [1, 1]
+    assert world.publisher.published.value.problem == ""
+
+
+async def test_a_server_that_refuses_counters_everywhere_is_said_and_asked_again() -> None:
+    world = World(OldStore(refuses_all=True), version="")
+    async with world.running():
+        world.offer(1, is_divided=True)
+        await world.said(lambda one: "no such counter set" in one.problem)
+        world.offer(2)
+        await world.until(lambda seen: seen == {"gpu-0": [], "gpu-1": []})
+
+
 async def test_an_ill_gpu_is_left_out_where_taints_are_dropped() -> None:
     world = World(DroppingStore(keeps_taints=False))
     async with world.running():
