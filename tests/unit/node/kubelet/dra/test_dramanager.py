@@ -364,7 +364,7 @@ async def test_a_full_disk_prepares_nothing(node: Node, driver: ExampleDriver, m
     pod = claiming("cpus")
     await claimworld.add_claim(node.store, "cpus", pod)
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise errors.Unavailable("no space", reason="StateWriteFailed")
 
     async with running(node, driver):
