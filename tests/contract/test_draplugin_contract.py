@@ -1,7 +1,4 @@
-"""The DRA plugin's calls over real sockets: what one side says is what the other reads, in every version.
-
-The same messages are put to the real kubelet by `tests/cluster/test_dra_plugin_on_cluster.py`.
-"""
+"""The DRA plugin's calls over real sockets: what one side says is what the other reads, in every version."""
 
 from __future__ import annotations
 
