@@ -9,14 +9,6 @@ from home import Home
 
 pytestmark = pytest.mark.podman
 
-CLASS = """\
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: gpu.nvidia.com}
-spec:
-  selectors:
-  - cel: {expression: 'device.driver == "gpu.nvidia.com"'}
-"""
 SEEN = ("sh", "-c", "ls /dev | grep -E '^nvidia[0-9]+$'")
 
 
@@ -24,9 +16,6 @@ SEEN = ("sh", "-c", "ls /dev | grep -E '^nvidia[0-9]+$'")
 def claimed(home: Home) -> Home:
     """A service whose GPUs claims get."""
     home.up(FAIRLEAD_NODE_DOOR="claims", FAIRLEAD_LEASE_LEDGER="on")
-    file = home.folder / "class.yaml"
-    file.write_text(CLASS)
-    home.ok("run", "-d", "-f", str(file))
     return home
 
 
