@@ -21,7 +21,7 @@ from fairlead.model.mig import Partition
 from fairlead.node.dra import publisher
 from fairlead.node.inventory import latest
 from fairlead.plan.claim import consistency
-from fairlead.plan.dra import offered, taints
+from fairlead.plan.dra import offered, share, taints
 from fairlead.plan.gpu import health
 from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.silicon.sim import silicon as simulation
@@ -85,6 +85,10 @@ class Agent:
     def offer(self, partitions: tuple[Partition, ...]) -> None:
         choice = offered.Choice(partitioned=set(self.snapshot.known))
         self.offered.set(offered.plan_devices(self.snapshot, partitions, choice))
+
+    def share(self, count: int) -> None:
+        choice = offered.Choice(shares=dict.fromkeys(self.snapshot.known, share.Shares(count=count)))
+        self.offered.set(offered.plan_devices(self.snapshot, (), choice))
 
     def taint(self, *indexes: int) -> None:
         ill = {uuid: _ILL for uuid, gpu in self.snapshot.known.items() if gpu.index in indexes}
@@ -224,6 +228,24 @@ async def test_a_container_that_asks_for_the_extended_resource_gets_a_gpu_that_i
         (claim,) = (await agent.objects.list(ResourceClaim)).items
         assert claim.status.allocation is not None
         assert [one.device for one in claim.status.allocation.devices.results] == ["gpu-2"]
+
+
+async def test_claims_share_a_gpu_until_its_shares_are_taken(
+    ring: tuple[home.Cluster, api.API], tmp_path: Path
+) -> None:
+    cluster, connection = ring
+    names = ("first", "second", "third")
+    async with _agent(cluster, tmp_path) as agent:
+        agent.share(2)
+        await agent.until(lambda items: len(items) == 1 and len(_devices(items)) == 8)
+        with plane.kube_scheduler(cluster):
+            for name in names:
+                _ask(connection, name, _ASKS["one"])
+                await asyncio.to_thread(_until_bound, connection, name)
+        claims = {one.metadata.name: one.status.allocation for one in (await agent.objects.list(ResourceClaim)).items}
+        found = [one.devices.results[0] for name in names if (one := claims[name]) is not None]
+        assert [one.device for one in found] == ["gpu-0", "gpu-0", "gpu-1"]
+        assert found[0].consumed_capacity == {"memory": "0", "shares": "1"}
 
 
 def _end(connection: api.API, name: str) -> None:

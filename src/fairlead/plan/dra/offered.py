@@ -91,7 +91,7 @@ class Choice:
     made: Collection[MIGUUID] = frozenset()
     """MIG devices that were made for claims. Others stand on a partitioned GPU as they are, and keep their room."""
     shares: Mapping[GPUUUID, Shares] = field(default_factory=dict)
-    """GPUs whose devices are shared by claims."""
+    """GPUs whose devices are shared by claims, as far as they are not partitioned."""
 
 
 EVERY: Final = Choice()
@@ -232,6 +232,8 @@ def _offer_partitions(scene: _Scene, division: partition.Division) -> Iterator[O
         yield "it is not published as a whole: it leaves MIG mode only by a reset"
     else:
         yield _whole(scene, division)
+    if gpu.uuid in scene.choice.shares:
+        yield "its devices are for one claim each: a scheduler counts what a partition takes once for each claim"
 
 
 def _partition(scene: _Scene, division: partition.Division, profile: MIGProfile, start: int) -> OfferedDevice:
@@ -275,5 +277,10 @@ def _whole(scene: _Scene, division: partition.Division | None = None) -> Offered
 
 
 def _shared(scene: _Scene, device: Device) -> Device:
+    """Return a device as claims share it; one that consumes counters is for one claim.
+
+    A scheduler takes the counters for each claim, so that a second one would never find them: seen with kube-scheduler
+    1.37.
+    """
     shares = scene.choice.shares.get(scene.gpu.uuid)
-    return shared(device, shares) if shares is not None else device
+    return device if shares is None or device.consumes_counters else shared(device, shares)

@@ -165,7 +165,7 @@ def _said(one: OfferedDevice, held: tuple[DeviceTaint, ...], server: Server) -> 
     """Return a device as this server keeps it; None: it would be given away though a taint forbids it."""
     device = msgspec.structs.replace(one.device, taints=held)
     if Dropped.TAINTS in server.dropped:
-        if taints.keeps_off(device):
+        if taints.is_kept_off(held):
             return None
         device = msgspec.structs.replace(device, taints=())
     if Dropped.COUNTERS in server.dropped:
@@ -191,6 +191,9 @@ def explain(
     }
     off = [one for one in Dropped if one in server.dropped and needs[one]]
     found = [f"the API server drops what needs the feature gate {one.value}: {EXPLAINED[one]}" for one in off]
+    if Dropped.TAINTS in off:
+        left_out = [one.name for one in every if taints.is_kept_off(tainted.get(one.name, ()))]
+        found += [f"left out: {', '.join(left_out)}"] if left_out else []
     if not server.has_split_counters and Dropped.COUNTERS not in server.dropped:
         counted = [one.gpu for one in every if one.counters is not None]
         surplus = {gpu: counted.count(gpu) - DEVICES_MOST for gpu in dict.fromkeys(counted)}

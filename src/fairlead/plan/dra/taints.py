@@ -145,6 +145,6 @@ def with_times(wanted: Device, stored: Device | None) -> Device:
     return msgspec.structs.replace(wanted, taints=taints)
 
 
-def keeps_off(device: Device) -> bool:
-    """Return whether a taint keeps claims that tolerate nothing off a device."""
-    return any(one.effect in {NO_SCHEDULE, NO_EXECUTE} for one in device.taints)
+def is_kept_off(held: Iterable[DeviceTaint]) -> bool:
+    """Return whether taints keep claims that tolerate nothing off their device."""
+    return any(one.effect in {NO_SCHEDULE, NO_EXECUTE} for one in held)

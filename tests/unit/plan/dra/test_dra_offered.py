@@ -287,6 +287,14 @@ def _shared(setting: str, enforced_by: share.Enforcement = share.Enforcement.NOT
     return _only(gpu, Choice(shares={gpu.uuid: shares}))
 
 
+def test_devices_with_counters_are_not_shared_and_that_is_said() -> None:
+    gpu = draworld.h100()
+    choice = Choice(partitioned={gpu.uuid}, shares={gpu.uuid: share.Shares(count=2)})
+    found = plan_offer(draworld.snapshot_of(gpu), [draworld.partition_of(gpu)], choice)
+    assert found.devices == _partitioned(gpu)
+    assert "for one claim each" in found.unpublished[0]
+
+
 def test_a_number_of_shares_is_a_capacity_of_which_a_claim_takes_one() -> None:
     assert msgspec.to_builtins(_shared("3").capacity["shares"]) == {
         "value": "3",

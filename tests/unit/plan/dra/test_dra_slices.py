@@ -275,7 +275,8 @@ def _kept(content: Content, gates: gate.Gates) -> tuple[ResourceSlice, ResourceS
 )
 def test_what_a_server_drops_is_found(off: str, lost: Dropped) -> None:
     gpu = draworld.h100().uuid
-    contents = _contents(1, shares={gpu: share.Shares(takes_all=True)})
+    shared = lost is Dropped.SHARING
+    contents = _contents(1, is_divided=not shared, shares={gpu: share.Shares(takes_all=True)} if shared else {})
     gates = gate.chosen([f"{off}=false"])
     found = [slices.find_dropped(*_kept(one, gates)) for one in contents]
     assert {one for each in found for one in each} == {lost}
@@ -315,8 +316,10 @@ def test_devices_are_for_one_claim_where_sharing_is_dropped() -> None:
 
 def test_what_slices_do_not_say_is_said() -> None:
     server = Server(dropped=frozenset(Dropped))
-    found = slices.explain(_devices(1, shares={draworld.h100().uuid: share.Shares()}), {"gpu-0": (_TAINT,)}, server)
-    assert [one.value in text for one, text in zip(Dropped, found, strict=True)] == [True] * 3
+    shared = _devices(1, is_divided=False, shares={draworld.h100().uuid: share.Shares()})
+    found = slices.explain((*_devices(1)[:-1], *shared), {"gpu-0": (_TAINT,)}, server)
+    assert [one.value in text for one, text in zip(Dropped, found, strict=False)] == [True] * 3
+    assert found[3:] == ("left out: gpu-0",)
 
 
 def test_devices_beyond_a_slice_with_counters_are_said() -> None:
