@@ -58,12 +58,43 @@ def agent(cluster: home.Cluster, server: api.API) -> Iterator[node.Agent]:
         server.delete(path)
 
 
+@pytest.fixture
+def moving(cluster: home.Cluster, server: api.API) -> Iterator[tuple[node.Agent, Path]]:
+    """An agent, and the configuration file that says which GPUs claims get: none at first."""
+    node.define(cluster, "gpudevices", "gpuleases")
+    state = cluster.folder / "moving-state"
+    file = cluster.folder / "doors.yaml"
+    file.write_text("version: v1\n")
+    arguments = (
+        *node.PRODUCT,
+        f"--plugin-config-file={file}",
+        f"--cluster-kubeconfig={cluster.kubeconfig}",
+        f"--node-name={cluster.node}",
+        f"--state-folder={state}",
+        f"--state-run={state}/run",
+    )
+    spec = {"selectors": [{"cel": {"expression": _CLASSES["gpu.nvidia.com"]}}]}
+    server.create(f"{_RESOURCE}/deviceclasses", {"metadata": {"name": "gpu.nvidia.com"}, "spec": spec})
+    with node.running(node.Agent(cluster, arguments), server) as one:
+        yield one, file
+    for path in (_SLICES, f"{_RESOURCE}/deviceclasses", "/apis/fairlead.dev/v1alpha1/gpudevices"):
+        server.delete(path)
+
+
 def until_slices(server: api.API, count: int) -> list[api.Object]:
     def reached(items: list[api.Object]) -> list[api.Object] | None:
         ours = [one for one in items if one["spec"]["driver"] == "gpu.nvidia.com"]
         return ours if len(ours) == count else None
 
     return server.until(_SLICES, reached, what=f"{count} slices are published", timeout_s=60)
+
+
+def until_registered(agent: node.Agent, times: int) -> None:
+    """Wait until a kubelet has the driver: slices outlive an agent that is killed for as long as 30 s."""
+    deadline = time.monotonic() + 60
+    while agent.log().count("dra driver registered") < times:
+        assert time.monotonic() < deadline, agent.log()[-4000:]
+        time.sleep(0.1)
 
 
 def template(server: api.API, name: str, *requests: dict[str, Any], config: list[dict[str, Any]] | None = None) -> None:
@@ -188,8 +219,9 @@ def test_what_kubelet_and_agent_forget_by_force_is_found_again(
     kept, was = sight(space, "kept").nodes, pods.container(space.get("kept"))
     agent.stop(signal.SIGKILL)
     cluster.restart("kubelet")
+    registered = agent.log().count("dra driver registered")
     agent.start()
-    until_slices(server, 9)
+    until_registered(agent, registered + 1)
     start(space, "later", [{"name": "gpus"}], source={"resourceClaimTemplateName": "two"})
     assert not sight(space, "later").nodes & kept
     assert pods.container(space.get("kept")) == was
@@ -198,3 +230,49 @@ def test_what_kubelet_and_agent_forget_by_force_is_found_again(
     while any(cluster.cdi.glob("k8s.gpu.nvidia.com-claim_*.json")) and time.monotonic() < deadline:
         space.delete("later") if space.server.get(space.path)["items"] else time.sleep(0.5)
     assert not list(cluster.cdi.glob("k8s.gpu.nvidia.com-claim_*.json"))
+
+
+def published(server: api.API) -> set[str]:
+    return {
+        device["name"]
+        for one in server.get(_SLICES)["items"]
+        if one["spec"]["driver"] == "gpu.nvidia.com"
+        for device in one["spec"].get("devices", ())
+        if not device.get("taints")
+    }
+
+
+def until_published(server: api.API, count: int) -> set[str]:
+    deadline = time.monotonic() + 60
+    while len(found := published(server)) != count:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.2)
+    return found
+
+
+def test_a_node_moves_to_claims_and_back_under_running_pods(
+    moving: tuple[node.Agent, Path], cluster: home.Cluster, server: api.API, space: pods.Space
+) -> None:
+    _, file = moving
+    space.start_looking("by-plugin", gpus=2)
+    held = space.sight("by-plugin").nodes
+    time.sleep(2)  # so that the kubelet's list has named it: a pod that none has named is not known to have ended
+
+    file.write_text("version: v1\nfairlead: {claims: {devices: all}}\n")
+    assert until_published(server, 6) == {f"gpu-{number}" for number in pods.ALL - held}
+    node.until_allocatable(server, cluster.node, 2)  # what the pod has keeps its door
+    template(server, "six", request("gpus", count=6))
+    start(space, "by-claim", [{"name": "gpus"}], source={"resourceClaimTemplateName": "six"})
+    assert sight(space, "by-claim").nodes == pods.ALL - held
+
+    space.delete("by-plugin")
+    until_published(server, 8)
+    node.until_allocatable(server, cluster.node, 0)
+
+    file.write_text("version: v1\n")
+    node.until_allocatable(server, cluster.node, 2)
+    assert published(server) == set()  # nothing new is allocated from what is to leave
+    space.start_looking("by-plugin-again", gpus=2)
+    assert space.sight("by-plugin-again").nodes == held
+    space.delete("by-claim")
+    node.until_allocatable(server, cluster.node, 8)
