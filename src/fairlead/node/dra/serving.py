@@ -85,6 +85,7 @@ class Claims:
         self._offered: latest.Latest[Mapping[str, OfferedDevice]] = latest.Latest({})
         self._health: latest.Latest[Mapping[tuple[str, str], str]] = latest.Latest({})
         self._published: latest.Latest[tuple[OfferedDevice, ...] | None] = latest.Latest(None)
+        self._effects = taints.choose_effects(settings.health.device_taint)
         self._tainted: latest.Latest[Mapping[str, tuple[DeviceTaint, ...]]] = latest.Latest({})
         self._publisher = publisher.Publisher(
             store=around.store, node=around.node_object, offered=self._published, tainted=self._tainted
@@ -189,7 +190,7 @@ class Claims:
                 if row.state is State.HELD and not any(one.holder for one in row.claims)
             },
         )
-        self._tainted.set(taints.plan_taints(self._offered.value.values(), against))
+        self._tainted.set(taints.plan_taints(self._offered.value.values(), against, self._effects))
 
     def _problem(self, snapshot: Snapshot, device: OfferedDevice) -> str:
         """Return why a device is not well; "": it is."""
