@@ -117,6 +117,7 @@ PAGES_READ = {
     "how-to/scheduling.md": "",
     "how-to/claims.md": "",
     "how-to/claims-on-one-machine.md": "",
+    "how-to/migrate-to-claims.md": "",
 }
 
 
