@@ -32,6 +32,8 @@ class ExampleDriver:
         self.prepared: dict[str, tuple[draplugin.Device, ...]] = {}
         self.calls: list[tuple[str, tuple[str, ...]]] = []
         """Each call with the claims that it named."""
+        self.asked: Callable[..., None] = lambda *_: None
+        """Gets each call and the claims that it names."""
         self.refuse = ""
         """What it answers for every claim; empty: it does what it is asked."""
         self.bend: Callable[[Prepared], Prepared] = lambda answer: answer
@@ -56,6 +58,7 @@ class ExampleDriver:
 
     async def prepare(self, claims: tuple[draplugin.Claim, ...]) -> Prepared:
         self.calls.append(("prepare", tuple(one.name for one in claims)))
+        self.asked("prepare", *(one.name for one in claims))
         await self.gate.wait()
         return self.bend({one.uid: await self._prepare(one) for one in claims})
 
@@ -91,6 +94,7 @@ class ExampleDriver:
 
     async def unprepare(self, claims: tuple[draplugin.Claim, ...]) -> Mapping[str, str]:
         self.calls.append(("unprepare", tuple(one.name for one in claims)))
+        self.asked("unprepare", *(one.name for one in claims))
         await self.gate.wait()
         if not self.refuse:
             for one in claims:
