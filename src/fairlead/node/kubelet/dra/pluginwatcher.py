@@ -41,7 +41,7 @@ _SILENT: Final = 2
 """Questions in a row without an answer after which a plugin is not registered any more."""
 
 Identity = tuple[int, int]
-"""Inode and time of change: another one is another socket."""
+"""Inode and time of making: another one is another socket. A change of its mode is none."""
 
 
 def identify(path: Path) -> Identity | None:
@@ -50,7 +50,7 @@ def identify(path: Path) -> Identity | None:
         found = path.lstat()
     except OSError:
         return None
-    return (found.st_ino, found.st_ctime_ns) if stat.S_ISSOCK(found.st_mode) else None
+    return (found.st_ino, found.st_mtime_ns) if stat.S_ISSOCK(found.st_mode) else None
 
 
 def check_socket(path: Path) -> None:

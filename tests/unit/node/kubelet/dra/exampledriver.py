@@ -43,11 +43,13 @@ class ExampleDriver:
         self.registrations: list[str] = []
         """What it was told of its registration; empty: it is registered."""
         self.told = asyncio.Event()
-        self.reports: asyncio.Queue[tuple[drahealth.DeviceHealth, ...]] = asyncio.Queue()
+        self.reports: asyncio.Queue[tuple[drahealth.DeviceHealth, ...] | None] = asyncio.Queue()
+        """What it reports of its devices next; None ends the stream."""
         self.versions: tuple[str, ...] = (draplugin.V1, draplugin.V1BETA1, drahealth.V1)
         self.type = pluginregistration.DRA_PLUGIN
         self.endpoint: str | None = None
         """What it says its endpoint is, where that is a lie."""
+        self.serves_health = True
         self.is_silent = False
         """It answers no question about what it is."""
 
@@ -105,8 +107,8 @@ class ExampleDriver:
     # drahealth.Servicer, pluginregistration.Servicer
 
     async def watch(self) -> AsyncIterator[tuple[drahealth.DeviceHealth, ...]]:
-        while True:
-            yield await self.reports.get()
+        while (devices := await self.reports.get()) is not None:
+            yield devices
 
     async def info(self) -> pluginregistration.Info:
         if self.is_silent:
@@ -126,7 +128,8 @@ class ExampleDriver:
         registry.mkdir(parents=True, exist_ok=True, mode=0o750)
         self._socket = folder / f"dra{instance}.sock"
         registration = registry / f"{self.name}{instance}-reg.sock"
-        handlers = (*draplugin.handlers(self), *drahealth.handlers(self))
+        health = drahealth.handlers(self) if self.serves_health else ()
+        handlers = (*draplugin.handlers(self), *health)
         async with (
             _served(self._socket, *handlers),
             _served(registration, pluginregistration.handlers(self)),

@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fairlead import errors
-from fairlead.node.kubelet.dra import devicehealth, pluginwatcher, slicewipe
+from fairlead.node.kubelet.dra import devicehealth, drivers, pluginwatcher, slicewipe
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.port import EVERYTHING, Listing, Selector, T
 from fairlead.wire.kubelet import drahealth, draplugin, pluginregistration
@@ -283,6 +283,35 @@ async def test_a_driver_that_lists_no_health_service_has_no_stream(node: Node, d
     async with watching(node), driver.serve(node.registry):
         await driver.until_told()
         assert node.drivers.find(DRIVER).health_version is None
+
+
+async def test_a_driver_that_lists_a_health_service_and_has_none_is_asked_once(
+    node: Node, driver: ExampleDriver
+) -> None:
+    driver.serves_health = False
+    with capture_logs() as logs:
+        async with watching(node), driver.serve(node.registry):
+            await driver.until_told()
+            await node.until(lambda: any(one["event"] == "driver has no health stream" for one in logs))
+            assert is_registered(node)
+    assert not any(one["event"] == "health stream broken" for one in logs)
+
+
+async def test_a_health_stream_that_breaks_leaves_its_devices_unknown_and_is_opened_again(
+    node: Node, driver: ExampleDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drivers, "_HEALTH_AGAIN_S", 0.05)
+
+    def is_now(health: drahealth.Health) -> bool:
+        return node.health.find(DRIVER, "p", "d").health is health
+
+    async with watching(node), driver.serve(node.registry):
+        await driver.reports.put((report(drahealth.Health.HEALTHY),))
+        await node.until(lambda: is_now(drahealth.Health.HEALTHY))
+        await driver.reports.put(None)  # ends the stream
+        await node.until(lambda: is_now(drahealth.Health.UNKNOWN))
+        await driver.reports.put((report(drahealth.Health.UNHEALTHY),))
+        await node.until(lambda: is_now(drahealth.Health.UNHEALTHY))
 
 
 def test_the_info_of_a_plugin_without_an_endpoint_means_its_own_socket(folder: Path) -> None:
