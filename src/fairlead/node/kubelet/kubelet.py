@@ -148,7 +148,7 @@ class Kubelet:
         self._info = await asyncio.to_thread(nodestatus.describe, root, info)
         self._booted_at = await asyncio.to_thread(nodestatus.booted_at, root)
         await self._list_engine()
-        has_devices, has_claims = self._devices.load(), self._dra.manager.load()
+        has_devices, has_claims = self._devices.load(), self._dra.manager.load(self._info.boot_id)
         if has_devices and has_claims:
             return
         listing = await self._store.list(core.Pod, Selector(fields={"spec.nodeName": self._node}))

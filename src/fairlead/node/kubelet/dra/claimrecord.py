@@ -61,6 +61,8 @@ class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[str, ...] = ()
     """Uids of the pods that use it here."""
     phase: Phase = "Preparing"
+    boot: str = ""
+    """The machine's boot in which it was prepared: the next one finds no CDI files, and devices as they come up."""
 
     @property
     def named(self) -> draplugin.Claim:
@@ -102,12 +104,18 @@ def _skips(results: Iterable[DeviceRequestAllocationResult]) -> tuple[str, ...]:
     return tuple(call for call in (PREPARE, UNPREPARE) if all(call in some or _EVERY in some for some in said))
 
 
-def with_devices(record: ClaimRecord, devices: dict[str, tuple[DeviceRecord, ...]]) -> ClaimRecord:
+def with_devices(record: ClaimRecord, devices: dict[str, tuple[DeviceRecord, ...]], boot: str) -> ClaimRecord:
     """Return a prepared claim: what drivers answered takes the place of what they answered before."""
     drivers = tuple(
         msgspec.structs.replace(one, devices=devices.get(one.driver, one.devices)) for one in record.drivers
     )
-    return msgspec.structs.replace(record, drivers=drivers, phase=PREPARED)
+    return msgspec.structs.replace(record, drivers=drivers, phase=PREPARED, boot=boot)
+
+
+def since_boot(record: ClaimRecord, boot: str) -> ClaimRecord:
+    """Return a record as it counts in a boot: what was prepared in another one is to be prepared again."""
+    is_stale = record.phase == PREPARED and record.boot != boot
+    return msgspec.structs.replace(record, phase=PREPARING) if is_stale else record
 
 
 def matching(record: ClaimRecord, request: str) -> tuple[tuple[str, DeviceRecord], ...]:

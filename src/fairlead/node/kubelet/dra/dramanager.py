@@ -43,15 +43,19 @@ class DRAManager:
         self._store, self._drivers = store, drivers
         self._file = claimrecord.state_file(folder)
         self._records: Records = {}
+        self._boot = ""
         self._turns: weakref.WeakValueDictionary[Key, asyncio.Lock] = weakref.WeakValueDictionary()
         self._writing = asyncio.Lock()
 
     # what is kept
 
-    def load(self) -> bool:
-        """Read the checkpoint; returns False where it was damaged and the records must be rebuilt by `restore`."""
-        found = self._file.load()
-        self._records = {one.key: one for one in found or ()}
+    def load(self, boot: str) -> bool:
+        """Read the checkpoint; returns False where it was damaged and the records must be rebuilt by `restore`.
+
+        Args: boot: id of the machine's boot.
+        """
+        found, self._boot = self._file.load(), boot
+        self._records = {one.key: claimrecord.since_boot(one, boot) for one in found or ()}
         return found is not None
 
     async def restore(self, pods: Iterable[core.Pod]) -> None:
@@ -160,7 +164,7 @@ class DRAManager:
         telemetry.crash_point("dramanager.after-prepare")
         ready = {
             one.key: claimrecord.with_devices(
-                one, {driver: verdicts[driver].devices[one.uid] for driver in one.callers(PREPARE)}
+                one, {driver: verdicts[driver].devices[one.uid] for driver in one.callers(PREPARE)}, self._boot
             )
             for one in _done(claims, verdicts, PREPARE)
         }

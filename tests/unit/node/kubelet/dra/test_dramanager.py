@@ -37,9 +37,9 @@ def folder() -> Iterator[Path]:
 
 
 @contextlib.asynccontextmanager
-async def running(node: Node, *drivers: ExampleDriver) -> AsyncIterator[Node]:
+async def running(node: Node, *drivers: ExampleDriver, boot: str = "boot-1") -> AsyncIterator[Node]:
     """Run a node's part of the kubelet until the block ends; drivers are registered before it begins."""
-    node.manager.load()
+    node.manager.load(boot)
     async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
         task = tasks.create_task(node.watcher.run())
         for driver in drivers:
@@ -360,6 +360,23 @@ async def test_a_claim_of_a_template_is_its_pods_alone_and_is_waited_for(node: N
     assert not driver.calls
 
 
+async def test_after_a_reboot_a_claim_is_prepared_again_before_a_container_starts(
+    node: Node, driver: ExampleDriver
+) -> None:
+    pod = claiming("cpus")
+    await claimworld.add_claim(node.store, "cpus", pod)
+    async with running(node, driver):
+        await node.manager.prepare(pod)
+    async with running(Node(node.folder, node.store), driver) as again:
+        assert again.manager.is_prepared(pod)
+    async with running(Node(node.folder, node.store), driver, boot="boot-2") as rebooted:
+        assert not rebooted.manager.is_prepared(pod)
+        assert not rebooted.manager.cdi_devices(pod, pod.spec.containers[0])
+        await rebooted.manager.prepare(pod)
+        assert rebooted.manager.is_prepared(pod)
+    assert [call for call, _ in driver.calls] == ["prepare", "prepare"]
+
+
 async def test_a_full_disk_prepares_nothing(node: Node, driver: ExampleDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     pod = claiming("cpus")
     await claimworld.add_claim(node.store, "cpus", pod)
@@ -380,7 +397,7 @@ async def test_a_checkpoint_of_a_newer_version_is_left_alone(node: Node) -> None
     path = node.state / claimrecord.NAME
     path.write_text('{"version": 2, "checksum": "", "claims": []}')
     with pytest.raises(errors.Unavailable, match="has version 2"):
-        node.manager.load()
+        node.manager.load("boot-1")
     assert path.read_text().startswith('{"version": 2')
 
 
@@ -389,7 +406,7 @@ async def test_a_damaged_checkpoint_is_rebuilt_from_what_the_store_says(folder: 
     pod = claiming("cpus")
     await claimworld.add_claim(node.store, "cpus", pod)
     (node.state / claimrecord.NAME).write_bytes(b"\xff")
-    assert not node.manager.load()
+    assert not node.manager.load("boot-1")
     await node.manager.restore([pod, claiming("gone", name="other")])
     (record,) = node.manager.of_pod(pod.metadata.uid)
     assert (record.phase, [one.driver for one in record.drivers]) == ("Preparing", [DRIVER])
