@@ -77,9 +77,11 @@ def templated(pod: core.Pod) -> Iterator[tuple[core.PodResourceClaim, str | None
 
 
 def claim_names(pod: core.Pod) -> tuple[str, ...]:
-    """Return the claims of a pod that are known by name, each once."""
+    """Return the claims of a pod that are known by name, each once; that of its extended resources last."""
     named = [one.resource_claim_name for one in pod.spec.resource_claims]
-    return tuple(dict.fromkeys(name for name in (*named, *(made for _, made in templated(pod))) if name))
+    extended = pod.status.extended_resource_claim_status
+    more = (extended.resource_claim_name,) if extended is not None else ()
+    return tuple(dict.fromkeys(name for name in (*named, *(made for _, made in templated(pod)), *more) if name))
 
 
 def claim_name(pod: core.Pod, name: str, attempt: int = 0) -> str:

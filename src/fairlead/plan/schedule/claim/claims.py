@@ -155,8 +155,8 @@ class Claims:
 
     @staticmethod
     def concerns(pod: core.Pod) -> bool:
-        """See `Constraint.concerns`."""
-        return bool(pod.spec.resource_claims)
+        """See `Constraint.concerns`: a pod whose extended resources another scheduler met by a claim is one of them."""
+        return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
 
     def amounts(self, pod: core.Pod) -> Mapping[str, int]:
         """See `Constraint.amounts`: devices by class; of a class that stands for an extended resource, by that too."""

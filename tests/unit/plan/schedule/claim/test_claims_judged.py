@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from typing import Any
 
@@ -203,3 +204,22 @@ def test_a_pod_is_not_bound_to_devices_that_failed_and_that_another_pod_uses() -
     assert asked is not None
     with pytest.raises(errors.Conflict, match="do not meet their binding conditions"):
         known.reserve(a_pod(), asked, node(known, "a"))
+
+
+def test_a_claim_that_another_scheduler_made_for_extended_resources_is_free_once_its_pod_is_thought_away() -> None:
+    known = Claims(NoUsers())
+    for one in (published("a", devices(1)), a_class(), _allocated("theirs", "a"), a_claim()):
+        known.note(one)
+    made = core.PodExtendedResourceClaimStatus(resource_claim_name="theirs")
+    about = meta.ObjectMeta(name="o", namespace="d", uid="o")
+    other = core.Pod(metadata=about, status=core.PodStatus(extended_resource_claim_status=made))
+    assert known.concerns(other)
+    assert known.amounts(other) == {}, "its resources count by its requests"
+    held, asked = known.has(other), known.ask(a_pod())
+    assert held is not None
+    assert asked is not None
+    there = dataclasses.replace(node(known, "a"), is_imagined=True, taken_for={ask.NAME: held.takes})
+    why = asked.filters[0].check(asked, there)
+    assert why[0].endswith("wants 1 of 1 devices, and 0 fit: 1 held by other claims")
+    gone = dataclasses.replace(there, taken_for={})
+    assert asked.filters[0].check(asked, gone) == ()
