@@ -259,9 +259,8 @@ class Claims:
         about = claim.metadata
         if about.deletion_timestamp is not None:
             return Refusal(f'resourceclaim "{name}" is being deleted')
-        if reference.resource_claim_name is None and not any(
-            one.uid == pod.metadata.uid for one in about.owner_references
-        ):
+        owner = lifecycle.owning_pod(claim)
+        if reference.resource_claim_name is None and (owner is None or owner.uid != pod.metadata.uid):
             return Refusal(f'resourceclaim "{name}" was not created for pod "{pod.metadata.name}"')
         users = claim.status.reserved_for
         if claim.status.allocation is not None:

@@ -223,3 +223,20 @@ def test_a_claim_that_another_scheduler_made_for_extended_resources_is_free_once
     assert why[0].endswith("wants 1 of 1 devices, and 0 fit: 1 held by other claims")
     gone = dataclasses.replace(there, taken_for={})
     assert asked.filters[0].check(asked, gone) == ()
+
+
+@pytest.mark.parametrize("is_controller", [True, False])
+def test_a_template_claim_is_a_pods_where_the_pod_is_its_controller_and_no_mere_owner(*, is_controller: bool) -> None:
+    known = Claims(NoUsers())
+    owner = meta.OwnerReference(api_version="v1", kind="Pod", name="p", uid="p", controller=is_controller)
+    found = a_claim()
+    about = msgspec.structs.replace(found.metadata, owner_references=(owner,))
+    for one in (published("a", devices(1)), a_class(), msgspec.structs.replace(found, metadata=about)):
+        known.note(one)
+    entry = core.PodResourceClaim(name="gpus", resource_claim_template_name="t")
+    made = core.PodResourceClaimStatus(name="gpus", resource_claim_name="c")
+    status = core.PodStatus(resource_claim_statuses=(made,))
+    pod = core.Pod(metadata=a_pod().metadata, spec=core.PodSpec(resource_claims=(entry,)), status=status)
+    refused = known.refusal(pod)
+    assert (refused is None) is is_controller
+    assert is_controller or (refused is not None and 'was not created for pod "p"' in refused.why)
