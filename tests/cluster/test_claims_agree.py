@@ -18,6 +18,11 @@ from typing import Any
 import pytest
 
 from benchmarks import plane
+from fairlead.plan.claim import extended, lifecycle
+from fairlead.wire.kubernetes import core, manifest
+from fairlead.wire.kubernetes.resource import dialect
+from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
 from tests.cluster import paper, verb
 from tools.cluster import api, build, home
 
@@ -262,6 +267,77 @@ def test_a_claim_that_the_real_scheduler_refuses_is_refused_with_more_words(
     failed = {seed: theirs[seed] for seed in refused if _WORDS not in theirs[seed]}
     assert all("constraint would not be satisfied" in words for words in failed.values()), failed
     assert not {seed: ours[seed] for seed in refused if _WORDS not in ours[seed] or "request" not in ours[seed]}
+
+
+_EXTENDED, _IMPLICIT = "example.com/gpu", "deviceclass.resource.kubernetes.io/extended"
+
+
+def _drawn_pod(seed: int) -> dict[str, Any]:
+    """Return a pod with containers of all kinds that ask for extended resources, or do not."""
+    chance = random.Random(2000 + seed)
+
+    def container(name: str, **more: Any) -> dict[str, Any]:
+        amounts = {one: str(chance.randint(1, 3)) for one in (_EXTENDED, _IMPLICIT) if chance.random() < 0.6}
+        resources = {"limits": amounts, "requests": {**amounts, **({"cpu": "1m"} if chance.random() < 0.5 else {})}}
+        return {"name": name, "image": "registry.invalid/none:1", "resources": resources, **more}
+
+    init = [
+        container(f"init-{at}", **({"restartPolicy": "Always"} if chance.random() < 0.4 else {}))
+        for at in range(chance.randint(0, 4))
+    ]
+    containers = [container(f"main-{at}") for at in range(chance.randint(1, 3))]
+    containers[0]["resources"] = {"limits": {_EXTENDED: "1"}}
+    return {
+        "nodeSelector": {"kubernetes.io/hostname": "extended"},
+        "initContainers": init,
+        "containers": containers,
+        "terminationGracePeriodSeconds": 0,
+    }
+
+
+def test_the_claim_for_extended_resources_is_known_as_the_real_scheduler_makes_it(
+    server: tuple[home.Cluster, api.API],
+) -> None:
+    cluster, connection = server
+    driver, names = "extended.example.com", [f"e{seed}" for seed in range(8)]
+    paper.add_node(connection, "extended", gpus=0, labels={"kubernetes.io/hostname": "extended"})
+    pool = {"name": "extended", "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": f"gpu-{at}"} for at in range(128)]
+    spec: dict[str, Any] = {"driver": driver, "nodeName": "extended", "pool": pool, "devices": devices}
+    connection.create(f"{_RESOURCE}/resourceslices", {"metadata": {"name": "extended"}, "spec": spec})
+    spec = {"selectors": [{"cel": {"expression": f'device.driver == "{driver}"'}}], "extendedResourceName": _EXTENDED}
+    of_class = connection.create(f"{_RESOURCE}/deviceclasses", {"metadata": {"name": "extended"}, "spec": spec})
+    for seed, name in enumerate(names):
+        connection.create(_PODS, {"metadata": {"name": name}, "spec": _drawn_pod(seed)})
+
+    def bound(items: list[api.Object]) -> list[api.Object] | None:
+        found = [one for one in items if one["metadata"]["name"] in names and one["spec"].get("nodeName")]
+        return found if len(found) == len(names) else None
+
+    with plane.kube_scheduler(cluster):
+        pods = connection.until(_PODS, bound, what="pods are bound", timeout_s=60)
+    a_class = dialect.read({**of_class, "apiVersion": dialect.V1, "kind": "DeviceClass"}).item
+    assert isinstance(a_class, DeviceClass)
+    classes = extended.served([a_class])
+    several = 0
+    for item in pods:
+        pod = manifest.convert({**item, "apiVersion": "v1", "kind": "Pod"}, (core.Pod,)).item
+        assert isinstance(pod, core.Pod)
+        wanted = extended.requests(pod, extended.asked(pod, classes), classes)
+        told = pod.status.extended_resource_claim_status
+        assert told is not None
+        assert told.request_mappings == wanted.mappings, item["spec"]
+        stored = connection.get(f"{_CLAIMS}/{told.resource_claim_name}")
+        made = dialect.read({**stored, "apiVersion": dialect.V1, "kind": "ResourceClaim"}).item
+        assert isinstance(made, ResourceClaim)
+        ours = extended.claim(pod, wanted)
+        assert made.spec == ours.spec
+        assert made.metadata.name.startswith(f"{ours.metadata.name}-")
+        assert made.metadata.annotations == ours.metadata.annotations
+        assert lifecycle.owning_pod(made) is not None
+        several += len(wanted.requests) > 2
+    assert several > 2
+    _clear(connection)
 
 
 def test_a_claim_whose_parameters_have_blanks_is_allocated(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from fairlead import errors
 from fairlead.cli.layer.dra import note
 from fairlead.cli.layer.dra.read import Objects
-from fairlead.plan.claim import expression, held, pool, refusal, taintrule, wanted
+from fairlead.plan.claim import expression, extended, held, pool, refusal, taintrule, wanted
 from fairlead.plan.claim.allocate import allocate
 from fairlead.plan.claim.gate import Gates
 from fairlead.plan.claim.pool import Site
@@ -25,7 +25,11 @@ from fairlead.plan.pod import affinity
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
 from fairlead.wire.kubernetes.resource.devicetaintrule import DeviceTaintRule
-from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimTemplate
+from fairlead.wire.kubernetes.resource.resourceclaim import (
+    EXTENDED_RESOURCE_CLAIM,
+    ResourceClaim,
+    ResourceClaimTemplate,
+)
 from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
 
 _LONGEST_S: Final = 20.0
@@ -111,6 +115,10 @@ class _Subject:
     unmade: frozenset[str] = frozenset()
     pod: core.Pod | None = None
     problems: tuple[str, ...] = ()
+    resources: frozenset[str] = frozenset()
+    """Extended resources that the pod waits for, and that a class stands for."""
+    classes: Mapping[str, str] = field(default_factory=dict)
+    """By extended resource (`extended.served`)."""
 
     @property
     def item(self) -> str:
@@ -119,6 +127,12 @@ class _Subject:
     @property
     def waiting(self) -> tuple[ResourceClaim, ...]:
         return tuple(one for one in self.claims if one.status.allocation is None)
+
+    def extended(self, resources: Collection[str]) -> tuple[ResourceClaim, ...]:
+        """Return the claim that meets these extended resources of the pod; none: there are none."""
+        if self.pod is None or not resources:
+            return ()
+        return (extended.claim(self.pod, extended.requests(self.pod, resources, self.classes)),)
 
 
 def explain(
@@ -130,10 +144,9 @@ def explain(
     Raises:  NotFound; RequestError: the name is of several objects; Invalid: a claim has an amount that is none.
     """
     subject = _subject(found, name, namespace)
-    claims = tuple(_state(one, subject.unmade) for one in subject.claims)
-    waiting = subject.waiting
+    claims = tuple(_state(one, subject.unmade) for one in (*subject.claims, *subject.extended(subject.resources)))
     unread = note.unread(found)
-    if not waiting or subject.problems:
+    if not (subject.waiting or subject.resources) or subject.problems:
         return Explanation(
             item=errors.readable(subject.item),
             answer=errors.readable(_settled(subject, claims)),
@@ -143,17 +156,18 @@ def explain(
             left_out=unread,
         )
     sites, left_out = _sites(found, subject)
-    tried, untried = _try(found, waiting, sites, asked, clock)
+    wishes, offering = _wishes(found, subject, sites)
+    tried, untried = _try(found, wishes, asked, clock)
     tried.sort(key=lambda one: (not one.fits, one.node))
     shown = tried if asked.every else tried[:NODES]
     return Explanation(
         item=errors.readable(subject.item),
         answer=errors.readable(_answer(found, subject, tried)),
         waits=True,
-        fits=any(one.fits for one in tried),
+        fits=any(one.fits for one in tried) or len(wishes) < len(sites),
         claims=claims,
         nodes=tuple(shown),
-        left_out=(*left_out, *untried, *_hidden(tried[len(shown) :]), *unread),
+        left_out=(*left_out, *offering, *untried, *_hidden(tried[len(shown) :]), *unread),
     )
 
 
@@ -186,7 +200,13 @@ def _subject(found: Objects, name: str, namespace: str) -> _Subject:
         by_name = {(each.metadata.namespace, each.metadata.name): each for each in found.of(ResourceClaim)}
         templates = {(each.metadata.namespace, each.metadata.name): each for each in found.of(ResourceClaimTemplate)}
         of = wanted.of_pod(one, by_name, templates)
-        return _Subject(claims=of.claims, unmade=of.unmade, pod=one, problems=of.problems)
+        classes = extended.served(found.of(DeviceClass))
+        is_met = bool(one.spec.node_name) or one.status.extended_resource_claim_status is not None
+        resources = frozenset[str]() if is_met else extended.asked(one, classes)
+        problems = (*of.problems, *extended.problems(one, resources, classes))
+        return _Subject(
+            claims=of.claims, unmade=of.unmade, pod=one, problems=problems, resources=resources, classes=classes
+        )
     return _Subject(claims=(one,))
 
 
@@ -212,6 +232,11 @@ def _name(item: ResourceClaim | core.Pod) -> str:
 def _state(claim: ResourceClaim, unmade: frozenset[str]) -> ClaimState:
     allocation = claim.status.allocation
     name = errors.readable(_name(claim))
+    if allocation is None and EXTENDED_RESOURCE_CLAIM in claim.metadata.annotations and not claim.metadata.uid:
+        classes = {one.exactly.device_class_name for one in claim.spec.devices.requests or () if one.exactly}
+        shown = note.listed(sorted(classes), most=_NAMES)
+        state = f"is not made yet; it would meet extended resources by {shown}, on nodes that offer none themselves"
+        return ClaimState(claim=name, state=errors.readable(state))
     if allocation is None:
         state = "is not made yet, from its template" if claim.metadata.name in unmade else "waits"
         return ClaimState(claim=name, state=state)
@@ -285,8 +310,34 @@ def _selects(labels: Mapping[str, str], selector: core.NodeSelector | None, site
     return affinity.is_allowed(labels, wants, name=site.name, labels=site.labels)
 
 
+_Wish = tuple[Site, tuple[ResourceClaim, ...]]
+"""A node, and the claims that wait for devices of it."""
+
+
+def _wishes(found: Objects, subject: _Subject, sites: Sequence[Site]) -> tuple[list[_Wish], tuple[str, ...]]:
+    """Return what is to be tried on which node, and what is said of nodes that offer extended resources themselves."""
+    if not subject.resources:
+        return [(one, subject.waiting) for one in sites], ()
+    amounts = {one.metadata.name: one.status.allocatable for one in found.of(core.Node)}
+    lacking = [extended.lacking(subject.resources, amounts.get(one.name, {})) for one in sites]
+    by_lack = {one: subject.extended(one) for one in {*lacking}}
+    pairs = zip(sites, lacking, strict=True)
+    wishes = [(site, (*subject.waiting, *by_lack[lack])) for site, lack in pairs]
+    left = [_MAKERS] if any(lacking) else []
+    if offering := sum(one != subject.resources for one in lacking):
+        names = note.listed(sorted(subject.resources), most=_NAMES)
+        left.append(f"offered by {note.count(offering, 'node')} without a claim: {names}; there the amount decides")
+    return [one for one in wishes if one[1]], tuple(left)
+
+
+_MAKERS: Final = (
+    "a claim for extended resources is made by kube-scheduler (from 1.36), which then binds the pod; "
+    "fairlead's scheduler makes none yet, and goes by what nodes offer"
+)
+
+
 def _try(
-    found: Objects, waiting: Sequence[ResourceClaim], sites: Sequence[Site], asked: Asked, clock: Callable[[], float]
+    found: Objects, wishes: Sequence[_Wish], asked: Asked, clock: Callable[[], float]
 ) -> tuple[list[NodeAnswer], tuple[str, ...]]:
     """Return what each node says, until an error would end the pod's scheduling, or the time is over."""
     slices = taintrule.tainted(found.of(ResourceSlice), found.of(DeviceTaintRule))
@@ -296,9 +347,9 @@ def _try(
     matches = expression.matcher(asked.release)
     tried: list[NodeAnswer] = []
     refused, until = 0, clock() + _LONGEST_S
-    for at, site in enumerate(sites):
+    for at, (site, waiting) in enumerate(wishes):
         if clock() > until:
-            rest = note.count(len(sites) - at, "node")
+            rest = note.count(len(wishes) - at, "node")
             return tried, (f"not tried: {rest}, since {_LONGEST_S:.0f} s were over",)
         answer = allocate(waiting, classes, pools.on(site), others, matches=matches, gates=asked.gates)
         if not isinstance(answer, Refusal):
@@ -308,9 +359,9 @@ def _try(
         tried.append(_refusing(site, answer, asked, has_devices=asked.every or refused < NODES))
         refused += 1
         if answer.is_fatal:
-            rest = note.count(len(sites) - at - 1, "node")
+            rest = note.count(len(wishes) - at - 1, "node")
             left = f"not tried: {rest}, since this error ends the scheduling on every node"
-            return tried, (left,) if at + 1 < len(sites) else ()
+            return tried, (left,) if at + 1 < len(wishes) else ()
     return tried, ()
 
 
@@ -388,6 +439,8 @@ def _readable(one: DeviceAnswer) -> DeviceAnswer:
 def _answer(found: Objects, subject: _Subject, tried: Sequence[NodeAnswer]) -> str:
     """Return why it waits, in one line."""
     fits = [one.node for one in tried if one.fits]
+    if not tried and subject.resources and found.of(core.Node):
+        return f"{subject.item} waits, and for no claim: where it may be, nodes offer its extended resources themselves"
     if not tried:
         return f"{subject.item} waits, and there is no node to try"
     if fatal := next((one for one in tried if one.is_fatal), None):

@@ -270,3 +270,43 @@ def test_names_of_any_length_are_bounded() -> None:
     name = "g" * 1_000_000
     done = _explain("train", _slice("n1", {"name": name}), _claim("busy", has=(f"n1/{name}",)), _claim("train"))
     assert max(map(len, done.stdout.splitlines())) < 5000
+
+
+def _wanting(count: int = 1) -> dict[str, Any]:
+    made = _pod()
+    made["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": str(count)}}
+    return made
+
+
+def _offering(name: str, count: int) -> dict[str, Any]:
+    return {**_node(name), "status": {"allocatable": {"nvidia.com/gpu": str(count)}}}
+
+
+_SERVING = {**_CLASS, "metadata": {"name": "nvidia"}, "spec": {"extendedResourceName": "nvidia.com/gpu"}}
+
+
+def test_extended_resources_are_judged_as_the_claim_that_would_meet_them_where_a_node_offers_none() -> None:
+    slices = _slice("a", {"name": "gpu-0"}), _slice("b", {"name": "gpu-0"}, {"name": "gpu-1"})
+    nodes = _node("a"), _offering("b", 0), _offering("c", 8)
+    found = explain.explain(_objects(_SERVING, *slices, *nodes, _wanting(2)), "pod/web", "team", _ASKED)
+    assert found.answer.startswith("Pod team/web waits, and fits on 1 of 2 nodes (b)")
+    assert [(one.node, one.fits) for one in found.nodes] == [("b", True), ("a", False)]
+    assert [one.claim for one in found.claims] == ["team/web-extended-resources"]
+    assert "would meet extended resources by nvidia" in found.claims[0].state
+    told = " ".join(found.left_out)
+    assert "offered by 1 node without a claim: nvidia.com/gpu; there the amount decides" in told
+    assert "fairlead's scheduler makes none yet" in told
+
+
+def test_a_pod_whose_nodes_all_offer_its_extended_resources_waits_for_no_claim() -> None:
+    found = explain.explain(_objects(_SERVING, _offering("c", 8), _wanting()), "pod/web", "team", _ASKED)
+    assert "waits, and for no claim" in found.answer
+    assert found.fits
+    assert "makes none yet" not in " ".join(found.left_out)
+
+
+def test_a_pod_without_a_class_for_its_resources_or_with_a_node_has_no_claims() -> None:
+    assert "has no claims" in explain.explain(_objects(_node("a"), _wanting()), "pod/web", "team", _ASKED).answer
+    placed = _wanting()
+    placed["spec"]["nodeName"] = "a"
+    assert "has no claims" in explain.explain(_objects(_SERVING, _node("a"), placed), "pod/web", "team", _ASKED).answer
