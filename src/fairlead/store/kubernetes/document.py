@@ -48,13 +48,17 @@ async def served(client: http.Client, group: str) -> tuple[str, ...]:
         raise _unreadable(f"versions of {group}", error) from error
 
 
-async def documents(client: http.Client, kind: type[meta.Object], version: str) -> tuple[dict[str, Any], ...]:
-    """Return all objects of a kind in all namespaces, as a version has them; all of one moment.
+async def documents(
+    client: http.Client, kind: type[meta.Object], version: str, *, namespace: str = ""
+) -> tuple[dict[str, Any], ...]:
+    """Return all objects of a kind, as a version has them; all of one moment. Args: namespace: empty: in all.
 
-    Raises: NotFound: the version does not have the kind; Denied, Unavailable, ProtocolError.
+    Raises: NotFound: the version does not have the kind, or the namespace can be none; Denied, Unavailable,
+            ProtocolError.
     """
     root = "/api" if version == "v1" else "/apis"
-    where = f"{root}/{version}/{kind.PLURAL}"
+    inside = f"namespaces/{path.segment(namespace)}/" if namespace else ""
+    where = f"{root}/{version}/{inside}{kind.PLURAL}"
     for limit in (PAGE, PAGE, None):  # a list that history leaves behind is begun again, at last in one piece
         try:
             return await _pages(client, where, limit)

@@ -25,16 +25,17 @@ def collection(kind: type[meta.Object], namespace: str | None) -> str:
     if not namespace:
         message = f"{kind.KIND} is invalid: metadata.namespace: this kind lives in a namespace: name one"
         raise errors.Invalid(message, reason="NamespaceMissing")
-    return f"{root}/namespaces/{_segment(namespace)}/{kind.PLURAL}"
+    return f"{root}/namespaces/{segment(namespace)}/{kind.PLURAL}"
 
 
 def named(kind: type[meta.Object], namespace: str, name: str, part: str = "") -> str:
     """Return the path of one object, or of a part (subresource) of it. Raises: NotFound: it can have no such name."""
-    found = f"{collection(kind, namespace)}/{_segment(name)}"
+    found = f"{collection(kind, namespace)}/{segment(name)}"
     return f"{found}/{part}" if part else found
 
 
-def _segment(text: str) -> str:
+def segment(text: str) -> str:
+    """Return a name as a part of a path. Raises: NotFound: nothing can have it."""
     if text in {"", ".", ".."} or "/" in text or "%" in text:
         raise errors.NotFound(f'nothing can be named "{text}"', reason="NotFound")
     return urllib.parse.quote(text, safe="")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from typing import Any
 
@@ -28,9 +29,10 @@ async def _objects(access: credentials.Access, kinds: Kinds) -> Objects:
             message = f"the cluster at {access.cluster.server} does not serve {dialect.GROUP}"
             raise errors.NotFound(message, reason="GroupNotServed", hint="it takes Kubernetes 1.32 or newer")
         seen = Seen(access.cluster.server)
+        own = access.namespace if kinds.of_one_namespace else ""
         for kind in (*kinds.needed, *kinds.beside):
             try:
-                for found, version in await _list(one, kind, served):
+                for found, version in await _permitted(one, kind, served, own, seen):
                     seen.add(found, "", functools.partial(_read, kind=kind, version=version))
             except errors.NotFound:  # a cluster that does not serve a kind has no object of it
                 if kind in kinds.needed:
@@ -42,16 +44,39 @@ async def _objects(access: credentials.Access, kinds: Kinds) -> Objects:
         return seen.objects()
 
 
-async def _list(
-    one: client.Client, kind: type[meta.Object], served: tuple[str, ...]
-) -> list[tuple[dict[str, Any], str]]:
-    """Return the objects of a kind with the version that they came in. Raises: NotFound: no version has the kind."""
+_Found = list[tuple[dict[str, Any], str]]
+"""Objects, each with the version that it came in."""
+
+
+async def _permitted(
+    one: client.Client, kind: type[meta.Object], served: tuple[str, ...], own: str, seen: Seen
+) -> _Found:
+    """Return the objects of a kind; those of one namespace, which is said, where all may not be read.
+
+    Args:    own: that namespace; empty: none will do.
+    Raises:  NotFound: no version has the kind; Denied: why all may not be read.
+    """
+    try:
+        return await _list(one, kind, served)
+    except errors.Denied as error:
+        if not own or not kind.NAMESPACED:
+            raise
+        with contextlib.suppress(errors.Denied, errors.NotFound):
+            found = await _list(one, kind, served, namespace=own)
+            seen.miss_others(kind, own, error)
+            return found
+        raise
+
+
+async def _list(one: client.Client, kind: type[meta.Object], served: tuple[str, ...], *, namespace: str = "") -> _Found:
+    """Return the objects of a kind. Raises: NotFound: no version has the kind."""
+    read = functools.partial(document.documents, one, kind, namespace=namespace)
     if kind.API_VERSION.partition("/")[0] != dialect.GROUP:
-        return [(found, kind.API_VERSION) for found in await document.documents(one, kind, kind.API_VERSION)]
+        return [(found, kind.API_VERSION) for found in await read(kind.API_VERSION)]
     left = set(served)
     while (version := dialect.newest(left, kind)) is not None:
         try:
-            return [(found, version) for found in await document.documents(one, kind, version)]
+            return [(found, version) for found in await read(version)]
         except errors.NotFound:
             left.remove(version)
     message = f"{kind.KIND} is not served (served: {', '.join(served)})"

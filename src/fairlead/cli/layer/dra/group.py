@@ -25,11 +25,12 @@ _CHECKED: Final = read.Kinds(
     beside=(DeviceTaintRule, ResourcePoolStatusRequest),
 )
 _PUBLISHED: Final = read.Kinds(needed=(ResourceSlice,), beside=(DeviceTaintRule,))
-_FREE: Final = read.Kinds(needed=(ResourceSlice, ResourceClaim), beside=(DeviceTaintRule,))
-_GIVEN: Final = read.Kinds(needed=(ResourceClaim,))
+_FREE: Final = read.Kinds(needed=(ResourceSlice, ResourceClaim), beside=(DeviceTaintRule,), of_one_namespace=True)
+_GIVEN: Final = read.Kinds(needed=(ResourceClaim,), of_one_namespace=True)
 _EXPLAINED: Final = read.Kinds(
     needed=(ResourceSlice, ResourceClaim, DeviceClass),
     beside=(ResourceClaimTemplate, DeviceTaintRule, core.Node, core.Pod),
+    of_one_namespace=True,
 )
 _EVALUATED: Final = read.Kinds(needed=(ResourceSlice,))
 

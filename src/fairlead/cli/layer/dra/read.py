@@ -29,6 +29,8 @@ class Kinds:
     """A cluster that does not let them be read ends the verb."""
     beside: tuple[type[meta.Object], ...] = ()
     """What may not be read of these is said."""
+    of_one_namespace: bool = False
+    """The user's namespace will do where all may not be read."""
 
     @property
     def others(self) -> tuple[type[meta.Object], ...]:
@@ -71,6 +73,11 @@ class Seen:
     def miss(self, kind: type[meta.Object], error: errors.FairleadError) -> None:
         """Note that a kind cannot be read at all."""
         self._unread.append(errors.readable(f"{self.source}: no {kind.KIND} was read: {error.message}"))
+
+    def miss_others(self, kind: type[meta.Object], namespace: str, error: errors.FairleadError) -> None:
+        """Note that a kind can be read in one namespace alone."""
+        what = f"{kind.KIND} of namespaces other than {namespace}; what they have is not known"
+        self._unread.append(errors.readable(f"{self.source}: {what}: {error.message}"))
 
     def pass_over(self, kind: str) -> None:
         """Count an object of a kind that the verb does not look at."""

@@ -74,12 +74,12 @@ def _serving(cluster: _Cluster) -> Iterator[scriptedserver.Server]:
         loop.close()
 
 
-def _run(tmp_path: Path, cluster: _Cluster, *words: str) -> Any:
+def _run(tmp_path: Path, cluster: _Cluster, *words: str, namespace: str = "") -> Any:
     with _serving(cluster) as server:
         config = {
             "clusters": [{"name": "c", "cluster": {"server": server.url}}],
             "users": [{"name": "u", "user": {}}],
-            "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u"}}],
+            "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u", "namespace": namespace}}],
             "current-context": "one",
         }
         file = tmp_path / "kubeconfig"
@@ -170,3 +170,40 @@ def test_without_a_file_and_a_cluster_the_next_step_is_named(tmp_path: Path) -> 
     assert done.exit_code == 2
     assert "no -f FILE is given" in done.stderr
     assert "give -f FILE, or --kubeconfig FILE" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (("claims",), "team/train"),
+        (("free",), "d.example/n1"),
+        (("explain", "team/train"), "ResourceClaim team/train waits, and fits on 1 of 1 node"),
+    ],
+)
+def test_a_user_of_one_namespace_sees_it_and_that_the_others_are_not_known(
+    tmp_path: Path, words: tuple[str, ...], shown: str
+) -> None:
+    lists = {
+        "v1/resourceslices": [_SLICE],
+        "v1/resourceclaims": 403,
+        "v1/namespaces/team/resourceclaims": [_CLAIM],
+        "v1/deviceclasses": [{"metadata": {"name": "gpu"}}],
+        "v1/resourceclaimtemplates": 403,
+        "/api/v1/pods": 403,
+        "/api/v1/namespaces/team/pods": [],
+    }
+    done = _run(tmp_path, _Cluster(("v1",), lists), *words, namespace="team")
+    assert done.exit_code == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert shown in text
+    assert "ResourceClaim of namespaces other than team; what they have is not known" in text
+    if "explain" in words:
+        assert "Pod of namespaces other than team" in text
+        assert "no ResourceClaimTemplate was read" in text, "not even in its own"
+
+
+def test_a_namespace_that_can_be_none_is_asked_for_nothing(tmp_path: Path) -> None:
+    lists = {"v1/resourceslices": [_SLICE], "v1/resourceclaims": 403}
+    done = _run(tmp_path, _Cluster(("v1",), lists), "claims", namespace="../team")
+    assert done.exit_code == 3
+    assert "not for you" in done.stderr
