@@ -20,6 +20,7 @@ from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.output import Column
 from fairlead.cli.process import owner
 from fairlead.node.kubelet import checkpoint
+from fairlead.node.kubelet.dra import claimrecord
 from fairlead.store import repair as databases
 from fairlead.store.sqlite import database
 from fairlead.wire.kubernetes import names
@@ -105,12 +106,20 @@ def _grants(folder: Path) -> str | None:
     return f"containers with devices: {len({(grant.pod_uid, grant.container) for grant in grants})}"
 
 
+def _claims(folder: Path) -> str | None:
+    if not (folder / _CLAIMS).exists():
+        return None
+    return f"claims of containers: {len(claimrecord.state_file(folder / _KUBELET).peek())}"
+
+
 _IDENTITY: Final = f"{_KUBELET}/{checkpoint.HOME}"
 _CHECKPOINT: Final = f"{_KUBELET}/{checkpoint.NAME}"
+_CLAIMS: Final = f"{_KUBELET}/{claimrecord.NAME}"
 _FILES: Final[dict[str, Callable[[Path], str | None]]] = {
     _DATABASE: _database,
     _IDENTITY: _identity,
     _CHECKPOINT: _grants,
+    _CLAIMS: _claims,
 }
 
 
@@ -168,7 +177,7 @@ def _known_home(folder: Path) -> str | None:
 
 
 def _set_identity_aside(folder: Path) -> Iterator[Path]:
-    for name in (_IDENTITY, _CHECKPOINT):
+    for name in (_IDENTITY, _CHECKPOINT, _CLAIMS):
         path = folder / name
         if path.exists():
             yield files.set_aside(path, why="old")

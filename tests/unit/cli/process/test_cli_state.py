@@ -11,6 +11,7 @@ import pytest
 from fairlead import settings
 from fairlead.cli.process import owner
 from fairlead.node.kubelet import checkpoint
+from fairlead.node.kubelet.dra import claimrecord
 from fairlead.store.sqlite import store as sqlite
 from tests.unit.cli.conftest import fairlead
 
@@ -25,6 +26,8 @@ def folder(tmp_path: Path) -> Path:
     (folder / "kubelet" / "home-id").write_text(f"{HOME}\n")
     grant = checkpoint.Grant(pod_uid="u", container="c", resource="r", device_ids=("d",), response=b"")
     checkpoint.Checkpoint(folder / "kubelet").save({("u", "c", "r"): grant})
+    record = claimrecord.ClaimRecord(namespace="n", name="c", uid="u", allocation="", drivers=())
+    claimrecord.state_file(folder / "kubelet").save([record])
     sqlite.SQLiteStore(folder / "state.db").close()
     return folder
 
@@ -55,6 +58,7 @@ def test_a_whole_folder_is_told_file_by_file(folder: Path) -> None:
         ["state.db", "ok", "schema 2"],
         ["kubelet/home-id", "ok", HOME],
         ["kubelet/device-manager.json", "ok", "containers with devices: 1"],
+        ["kubelet/dra_manager_state", "ok", "claims of containers: 1"],
     ]
 
 
@@ -74,6 +78,7 @@ def test_every_file_that_cannot_be_used_has_its_reason(folder: Path) -> None:
     damage(folder)
     (folder / "kubelet" / "home-id").write_text("\x1b[2Jmine")
     (folder / "kubelet" / "device-manager.json").write_text("{")
+    (folder / "kubelet" / "dra_manager_state").write_text("[")
     before = content(folder)
     answer = fairlead("state", "check", "--state-folder", str(folder))
     assert answer.exit_code == 8
@@ -82,6 +87,7 @@ def test_every_file_that_cannot_be_used_has_its_reason(folder: Path) -> None:
         "state.db": "StateDamaged",
         "kubelet/home-id": "HomeIdDamaged",
         "kubelet/device-manager.json": "CheckpointUnreadable",
+        "kubelet/dra_manager_state": "CheckpointUnreadable",
     }
     assert content(folder) == before
 
@@ -103,6 +109,7 @@ def test_a_lost_database_takes_the_identity_with_it_so_that_containers_stay(fold
         "state.db.damaged-1": before["state.db"],
         "kubelet/home-id.old-1": before["kubelet/home-id"],
         "kubelet/device-manager.json.old-1": before["kubelet/device-manager.json"],
+        "kubelet/dra_manager_state.old-1": before["kubelet/dra_manager_state"],
     }
     assert set(states(folder).values()) == {"absent"}
 
@@ -111,7 +118,12 @@ def test_the_identity_stays_where_containers_are_to_go(folder: Path) -> None:
     damage(folder)
     answer = fairlead("state", "repair", "--remove-containers", "--state-folder", str(folder))
     assert answer.exit_code == 0
-    assert names(folder) == {"state.db.damaged-1", "kubelet/home-id", "kubelet/device-manager.json"}
+    assert names(folder) == {
+        "state.db.damaged-1",
+        "kubelet/home-id",
+        "kubelet/device-manager.json",
+        "kubelet/dra_manager_state",
+    }
 
 
 def test_a_second_repair_replaces_nothing_that_the_first_set_aside(folder: Path) -> None:
