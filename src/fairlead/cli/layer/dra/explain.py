@@ -203,7 +203,9 @@ def _subject(found: Objects, name: str, namespace: str) -> _Subject:
         classes = extended.served(found.of(DeviceClass))
         is_met = bool(one.spec.node_name) or one.status.extended_resource_claim_status is not None
         resources = frozenset[str]() if is_met else extended.asked(one, classes)
-        problems = (*of.problems, *extended.problems(one, resources, classes))
+        amounts = (node.status.allocatable for node in found.of(core.Node))
+        is_offered = any(not extended.lacking(resources, each) for each in amounts)
+        problems = (*of.problems, *(() if is_offered else extended.problems(one, resources, classes)))
         return _Subject(
             claims=of.claims, unmade=of.unmade, pod=one, problems=problems, resources=resources, classes=classes
         )

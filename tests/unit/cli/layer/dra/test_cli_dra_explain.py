@@ -310,3 +310,12 @@ def test_a_pod_without_a_class_for_its_resources_or_with_a_node_has_no_claims() 
     placed = _wanting()
     placed["spec"]["nodeName"] = "a"
     assert "has no claims" in explain.explain(_objects(_SERVING, _node("a"), placed), "pod/web", "team", _ASKED).answer
+
+
+def test_a_claim_of_too_many_requests_is_a_problem_where_no_node_offers_the_resource() -> None:
+    pod = _wanting()
+    pod["spec"]["containers"] = [{**pod["spec"]["containers"][0], "name": f"c{at}"} for at in range(33)]
+    found = explain.explain(_objects(_SERVING, _node("a"), pod), "pod/web", "team", _ASKED)
+    assert found.answer.endswith("need a claim of 33 requests, and a claim has 32 at most")
+    offered = explain.explain(_objects(_SERVING, _offering("a", 64), pod), "pod/web", "team", _ASKED)
+    assert "waits, and for no claim" in offered.answer
