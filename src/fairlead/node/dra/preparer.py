@@ -137,9 +137,10 @@ class Preparer:
             wanted = plans.plan(claim, ref.uid, node, at=self._around.clock())
             if known is not None and is_done and _is_same(known, wanted.preparation):
                 return _answer(known)
+            done = await self._carry_out_patiently(wanted.preparation, node.driver)
             for remark in wanted.remarks:
                 self._around.said(ref.words, "ClaimConfigUnused", remark)
-            return _answer(await self._carry_out_patiently(wanted.preparation, node.driver))
+            return _answer(done)
 
     async def unprepare(self, ref: ClaimRef) -> None:
         """Unprepare a claim; nothing where it is not prepared. Raises: FairleadError: try again."""

@@ -229,7 +229,11 @@ class Claims:
                 try:
                     found = await self._around.store.list(ResourceClaim)
                 except errors.FairleadError as error:
-                    telemetry.log.debug("claims not listed", reason=error.reason, error=error.message)
+                    telemetry.log.warning(
+                        "gpus stay with claims, which were not listed",
+                        reason=error.reason,
+                        error=errors.sentence(error),
+                    )
                 else:
                     self._around.set_allocated(self._allocated(found.items))
             else:

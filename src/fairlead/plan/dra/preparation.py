@@ -23,6 +23,7 @@ from fairlead.model.gpu import GPU
 from fairlead.model.ids import MIGUUID
 from fairlead.plan.dra.offered import Kind, OfferedDevice
 from fairlead.plan.lease import change, row
+from fairlead.wire.kubernetes import names
 from fairlead.wire.kubernetes.resource.resourceclaim import (
     POD_CLAIM_NAME,
     DeviceAllocationConfiguration,
@@ -176,7 +177,7 @@ def plan(claim: ResourceClaim, uid: str, node: Node, *, at: float) -> Plan:
         devices=devices,
         boot_id=node.boot_id,
         at=at,
-        pod_claim=claim.metadata.annotations.get(POD_CLAIM_NAME, ""),
+        pod_claim=_pod_claim(claim),
         pods=tuple(PodName(name=one.name, uid=one.uid) for one in claim.status.reserved_for if one.resource == "pods"),
     )
     remarks = tuple(
@@ -268,11 +269,20 @@ def _results(claim: ResourceClaim, uid: str, node: Node, words: str) -> Sequence
         message = f"claim {words} has no device of driver {node.driver}"
         raise errors.Conflict(message, reason="ClaimOfOthers", hint="its allocation names the drivers that it has")
     for one in found:
+        if not names.is_dns_label(one.request.partition("/")[0]):
+            message = f"claim {words} has a device for request {one.request[:80]!r}, which is no name"
+            raise errors.Invalid(message, reason="ClaimInvalid", hint="an API server lets none through; look at yours")
         if one.pool != node.pool:
             message = f"device {one.device} of claim {words} is in pool {one.pool}, and this node's is {node.pool}"
             hint = "the pod runs on another node than its devices: no scheduler places it so"
             raise errors.Conflict(message, reason="DeviceElsewhere", hint=hint)
     return found
+
+
+def _pod_claim(claim: ResourceClaim) -> str:
+    """Return the pod's own name for a claim; what a user wrote there instead, and is no name, would become a path."""
+    name = claim.metadata.annotations.get(POD_CLAIM_NAME, "")
+    return name if names.is_dns_label(name) else ""
 
 
 def _device(
@@ -333,9 +343,9 @@ def _config_for(
     request: str, offered: OfferedDevice, entries: Sequence[_Entry], used: set[str], words: str
 ) -> GPUConfig | MIGConfig | None:
     wanted = MIGConfig if offered.kind is not Kind.GPU else GPUConfig
-    names = {request, request.partition("/")[0]}
+    spellings = {request, request.partition("/")[0]}
     for one in reversed(entries):
-        if one.requests and not names & one.requests:
+        if one.requests and not spellings & one.requests:
             continue
         if isinstance(one.config, wanted):
             used.add(one.path)
@@ -371,8 +381,8 @@ def _share(config: GPUConfig | MIGConfig, offered: OfferedDevice, words: str) ->
 
 
 def _memory_mib(sharing: MPSSharing, offered: OfferedDevice) -> int | None:
-    names = (str(offered.gpu), "0")
-    named = next((sharing.memory_by_gpu[name] for name in names if name in sharing.memory_by_gpu), None)
+    keys = (str(offered.gpu), "0")
+    named = next((sharing.memory_by_gpu[key] for key in keys if key in sharing.memory_by_gpu), None)
     limit = sharing.memory_bytes if named is None else named
     return None if limit is None else limit >> 20
 

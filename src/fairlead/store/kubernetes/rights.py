@@ -75,7 +75,7 @@ TAINTING_DEVICES: Final = (
 """With which an agent taints the devices of a DRA driver, where `health.device_taint` asks for that."""
 CLAIMS: Final = (
     *_verbs("list watch create patch delete", "resourceslices", group=_DEVICES),
-    *_verbs("get", "resourceclaims", group=_DEVICES),
+    *_verbs("get list", "resourceclaims", group=_DEVICES),
 )
 """With which an agent publishes GPUs for claims and prepares them."""
 DRAINING: Final = _verbs("create", "pods", part="eviction")

@@ -95,6 +95,19 @@ async def test_a_container_reads_what_its_request_got(node: ClaimNode) -> None:
     assert not list((node.folder / "plugin").rglob("*.json"))
 
 
+async def test_an_annotation_that_is_no_name_becomes_no_path(node: ClaimNode) -> None:
+    made = claim("mine", result("gpu-1"))
+    forged = {"resource.kubernetes.io/pod-claim-name": "../../../../../etc"}
+    made = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations=forged))
+    await node.prepare(made)
+    spec = node.spec(made)
+    assert spec is not None
+    (mount,) = spec.devices[1].edits.mounts
+    assert mount.container_path == (
+        "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/mine/gpus/gpu.nvidia.com-metadata.json"
+    )
+
+
 async def test_a_partition_is_made_for_a_claim_and_ended_with_it(node: ClaimNode) -> None:
     small, large = claim("small", result(ONE_G)), claim("large", result("gpu-0-mig-3g40gb-9-4"))
     await node.prepare(small)
@@ -155,6 +168,7 @@ async def test_a_foreign_instance_is_named_and_never_destroyed(node: ClaimNode) 
         ({"pods": ()}, "ClaimNotReserved"),
         ({"results": (result("gpu-99"),)}, "DeviceUnknown"),
         ({"results": (result("gpu-0"), result("gpu-0"))}, "ClaimOverlaps"),
+        ({"results": (result("gpu-0", request="../../etc"),)}, "ClaimInvalid"),
         ({"configs": [config("GpuConfig", sharin={})]}, "ClaimConfigInvalid"),
         ({"configs": [config("MigDeviceConfig", ["gpus"])]}, "ClaimConfigInvalid"),
         ({"configs": [config("VfioDeviceConfig", ["gpus"])]}, "ClaimConfigInvalid"),
