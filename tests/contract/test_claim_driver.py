@@ -220,6 +220,14 @@ async def test_without_a_gpu_for_claims_no_driver_stands_beside_another(home: Cl
         assert home.sockets() == []
 
 
+async def test_claims_without_an_api_server_are_refused_at_the_start(home: ClaimHome) -> None:
+    home.has_store = False
+    with pytest.raises(BaseExceptionGroup) as refused:
+        async with home.agent():
+            pass
+    assert refused.group_contains(errors.Invalid, match=r"node\.door=claims")
+
+
 async def test_claims_without_a_ledger_are_refused_at_the_start(home: ClaimHome) -> None:
     home.settings = dataclasses.replace(home.settings, lease=settings.LeaseSettings(ledger="off"))
     with pytest.raises(BaseExceptionGroup) as refused:

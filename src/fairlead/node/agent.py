@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -86,6 +87,9 @@ async def run_agent(
              around: None: the defaults.   parts: what it is made of; None: `PARTS`.
     Raises:  whatever ended a core part; an error here is a bug or a broken machine, never a missing GPU or kubelet.
     """
+    if settings.node.door == door.CLAIMS and store is None:
+        message = "node.door=claims, and the agent reaches no API server, which has the claims"
+        raise errors.Invalid(message, reason="SettingInvalid", hint="give it a kubeconfig, or leave node.door out")
     part.PartThreads.install()
     async with contextlib.AsyncExitStack() as ending, asyncio.TaskGroup() as tasks:
         agent = _Agent(settings, silicon, store, meter, tasks, ready, around=around or Surroundings())
@@ -416,6 +420,9 @@ class _Agent:
         config, snapshot, before = self.config.config.value, self.watch.snapshots.value, self.supply.value
         if config is None:
             return
+        if self.dra is None and config.claims != door.PLUGIN:
+            telemetry.log.warning("no gpu goes to claims", error="the agent reaches no API server")
+            config = dataclasses.replace(config, claims=door.PLUGIN)
         resource = self.settings.node.resource
         found = supplies.plan(snapshot, config, self._facts(snapshot), before, resource=resource)
         if self.mps is not None:
