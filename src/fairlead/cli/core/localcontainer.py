@@ -21,6 +21,7 @@ from fairlead.kernel import ocistate, readback
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.isolation import attach, audit, entitlement
 from fairlead.node.kubelet import checkpoint
+from fairlead.node.kubelet.dra import claimrecord
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.settings import Settings
 from fairlead.wire.kubernetes import names
@@ -53,9 +54,12 @@ def read_checkpoint(folder: Path) -> entitlement.KubeletCheckpoint:
     Args: folder: the kubelet's, in the folder of this machine's state.
     """
     home, problem, grants = "", "", tuple[checkpoint.Grant, ...]()
+    claims = tuple[claimrecord.ClaimRecord, ...]()
     try:
         home = checkpoint.read_home(folder)
         grants = checkpoint.Checkpoint(folder).peek()
+        if (folder / claimrecord.NAME).exists():  # there is none until a container has claims
+            claims = claimrecord.state_file(folder).peek()
     except errors.FairleadError as error:
         problem = str(error)
     except OSError as error:
@@ -63,7 +67,11 @@ def read_checkpoint(folder: Path) -> entitlement.KubeletCheckpoint:
     held: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
     for grant in grants:
         held.setdefault((grant.pod_uid, grant.container), {})[grant.resource] = grant.device_ids
-    return entitlement.KubeletCheckpoint(home=home, held=held, problem=problem)
+    claimed: dict[str, tuple[str, ...]] = {}
+    for claim in claims:
+        given = tuple(name for one in claim.drivers for device in one.devices for name in device.cdi_devices)
+        claimed |= {pod: (*claimed.get(pod, ()), *given) for pod in claim.pods}
+    return entitlement.KubeletCheckpoint(home=home, held=held, claimed=claimed, problem=problem)
 
 
 async def find(config: Settings, wanted: Sequence[str], pids: Sequence[int]) -> list[Target]:

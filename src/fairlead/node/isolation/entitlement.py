@@ -65,6 +65,8 @@ class KubeletCheckpoint:
     """Id of the state folder whose containers it lists."""
     held: Mapping[tuple[str, str], Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     """By pod uid and container: device ids by resource."""
+    claimed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By pod uid: CDI names that drivers gave for the pod's claims; which of its containers has which is not said."""
     problem: str = ""
     """Why it says nothing."""
 
@@ -140,7 +142,8 @@ def _written(subject: Subject, sources: AllocationSources) -> tuple[str, list[st
     place = (_mark(subject, names.POD_UID) or "", _mark(subject, names.CONTAINER_NAME) or "")
     if not all(place):
         return f"{doubt}, and nothing says which entry of the checkpoint is its own", None
-    return CHECKPOINT, cdi_names(sources.written.held.get(place, {}), sources.registry)
+    claimed = {"claims": sources.written.claimed.get(place[0], ())}
+    return CHECKPOINT, cdi_names({**sources.written.held.get(place, {}), **claimed}, sources.registry)
 
 
 def _mark(subject: Subject, key: str) -> str | None:
@@ -178,13 +181,17 @@ def cdi_names(devices: Mapping[str, Iterable[str]], registry: directory.Registry
     """Return the CDI names of device ids by resource.
 
     The agent's own specs go first, since that is what it answers; then the kind that is called like the resource, as
-    other plugins have it; then the one spec that has the id.
+    other plugins have it; then the one spec that has the id. What a DRA driver gave stands under CDI names among the
+    ids, and these alone count.
 
     Raises: NotFound (`DeviceUnknown`): no spec on this machine has one of them.
     """
     found: list[str] = []
     for resource, ids in devices.items():
-        for one in ids:
+        listed = tuple(ids)
+        qualified = [one for one in listed if one in registry.devices and "=" in one]
+        found += qualified
+        for one in listed if not qualified else ():
             name = replica.origin(one)
             usual = [cdikind.qualified(kind, name) for kind in (*cdikind.ALLOCATED.values(), resource)]
             own = next((known for known in usual if known in registry.devices), None)

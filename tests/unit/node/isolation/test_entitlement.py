@@ -93,6 +93,33 @@ def test_the_kubelets_checkpoint_goes_before_label_and_runtime_spec(sources: All
     assert found.entitlement.base.access("c", 10, 229) == "rwm"
 
 
+CLAIM = "k8s.gpu.nvidia.com/claim"
+
+
+@pytest.fixture
+def claimed(tmp_path: Path, sources: AllocationSources) -> AllocationSources:
+    """The same machine, where a DRA driver has prepared a claim with the second GPU."""
+    node = {"path": "/dev/nvidia1", "hostPath": str(tmp_path / "n1"), "permissions": "rw"}
+    device = {"name": "u1-gpu-1", "containerEdits": {"deviceNodes": [node]}}
+    spec = {"cdiVersion": "0.5.0", "kind": CLAIM, "devices": [device]}
+    (tmp_path / "cdi/claim.json").write_text(json.dumps(spec))
+    return dataclasses.replace(sources, registry=attach.scan([tmp_path / "cdi"]))
+
+
+def test_the_devices_of_a_claim_are_an_entitlement(claimed: AllocationSources) -> None:
+    given = holding("main", "gpu-1", f"{CLAIM}=u1-gpu-1", resource="gpu.nvidia.com")
+    asked = AllocationSources(registry=claimed.registry, holdings=(given,), written=WRITTEN)
+    found = entitlement.find(Subject(labels=OURS), asked)
+    assert (found.source, found.names) == ("kubelet", (f"{CLAIM}=u1-gpu-1",))
+    assert "/dev/nvidia1" in {node.path for node in found.entitlement.granted}
+
+
+def test_a_kubelet_that_is_away_has_written_down_the_claims_of_a_pod(claimed: AllocationSources) -> None:
+    written = KubeletCheckpoint(home="home-1", claimed={"uid-1": (f"{CLAIM}=u1-gpu-1",)})
+    found = entitlement.find(Subject(labels=OURS), dataclasses.replace(claimed, written=written))
+    assert (found.source, found.names) == (entitlement.CHECKPOINT, (f"{CLAIM}=u1-gpu-1",))
+
+
 def test_a_kubelet_that_says_nothing_of_it_means_none(sources: AllocationSources) -> None:
     found = entitlement.find(Subject(config=CONFIG_OF_CRIO, id="c1"), with_holdings(sources))
     assert (found.source, found.names, found.entitlement.granted) == ("kubelet", (), ())
