@@ -64,26 +64,32 @@ class Hardware:
         self._daemons = {daemon.gpu: daemon for one in prepared for daemon in _daemons(one)}
         self._parts.set_daemons(self._daemons)
 
-    async def check(self, wanted: Preparation) -> None:
-        """Refuse a claim whose places are taken, before anything is noted of it. Raises: Conflict (`PlaceTaken`)."""
+    async def check(self, wanted: Preparation) -> Mapping[str, Partition]:
+        """Refuse a claim whose places are taken, before anything is noted of it; returns what was read, by GPU.
+
+        Raises: Conflict (`PlaceTaken`).
+        """
         parts = [one for one in wanted.devices if one.kind is Kind.PARTITION and not one.is_admin]
         if not parts:
-            return
+            return {}
         standing = {str(one.gpu): one for one in await self._needs_partitioner(parts[0]).list_partitions()}
         for device in parts:
             self._assert_free(_answering(standing.get(device.gpu), device), _slot(device))
+        return standing
 
-    async def make(self, wanted: Preparation) -> Mapping[str, str]:
+    async def make(self, wanted: Preparation, read: Mapping[str, Partition] | None = None) -> Mapping[str, str]:
         """Set up the GPUs of a claim; returns the UUIDs of the MIG devices made, by device.
 
+        Args:   read: MIG of its GPUs, as `check` has just read it.
         Raises: FairleadError: some of it may be done; `undo` takes it back.
         """
-        made: dict[str, str] = {}
+        made, fresh = dict[str, str](), dict(read or {})
         for device in wanted.devices:
             if device.is_admin:
                 continue
             if device.kind is Kind.PARTITION:
-                made[device.device] = await self._make_partition(device)
+                # What was read of a GPU is true until its first change.
+                made[device.device] = await self._make_partition(device, fresh.pop(device.gpu, None))
             elif device.kind is Kind.GPU:
                 await self._leave_mig(device)
             if device.share.time_slice is not None:
@@ -106,10 +112,9 @@ class Hardware:
             if device.kind is Kind.PARTITION:
                 await self._end_partition(device)
 
-    async def _make_partition(self, device: PreparedDevice) -> str:
-        partitioner = self._needs_partitioner(device)
-        slot = _slot(device)
-        now = await self._read(partitioner, device)
+    async def _make_partition(self, device: PreparedDevice, now: Partition | None) -> str:
+        partitioner, slot = self._needs_partitioner(device), _slot(device)
+        now = now or await self._read(partitioner, device)
         profile = now.find_profile(device.profile)
         if profile is None:
             message = f"GPU {device.gpu} has no MIG profile {device.profile}"

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from fairlead import errors, telemetry
+from fairlead.model.mig import Partition
 from fairlead.node.dra import claimfile, hardware, journal
 from fairlead.plan.dra import metadata
 from fairlead.plan.dra import preparation as plans
@@ -222,20 +223,20 @@ class Preparer:
     async def _carry_out(self, wanted: Preparation, driver: str) -> Preparation:
         if (conflict := plans.find_conflict(wanted, self._journal.all())) is not None:
             raise conflict
-        await self._hardware.check(wanted)
+        read = await self._hardware.check(wanted)
         telemetry.crash_point("dra.before-hold")
         await self._possession.hold_for_claim(wanted.uid, journal.emit(wanted), plans.asks(wanted, driver))
         telemetry.crash_point("dra.after-hold")
         try:
-            done = await self._set_up(wanted)
+            done = await self._set_up(wanted, read)
         except BaseException:
             await asyncio.shield(self._give_up(wanted))
             raise
         telemetry.log.info("claim prepared", claim=done.words, gpu=[one.gpu for one in done.devices])
         return done
 
-    async def _set_up(self, wanted: Preparation) -> Preparation:
-        made = await self._hardware.make(wanted)
+    async def _set_up(self, wanted: Preparation, read: Mapping[str, Partition] | None = None) -> Preparation:
+        made = await self._hardware.make(wanted, read)
         telemetry.crash_point("dra.after-hardware")
         done = plans.done(wanted, made)
         await self._files.write(done, self._attributes(done))
