@@ -10,13 +10,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from fairlead.node.kubelet import statefile
-from fairlead.wire.kubelet import draplugin
 from fairlead.wire.kubernetes.resource.resourceclaim import DeviceRequestAllocationResult, ResourceClaim
+
+if TYPE_CHECKING:
+    from fairlead.wire.kubelet import draplugin
 
 NAME: Final = "dra_manager_state"
 VERSION: Final = 1
@@ -67,6 +69,8 @@ class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def named(self) -> draplugin.Claim:
         """The claim as drivers are told it."""
+        from fairlead.wire.kubelet import draplugin  # it speaks gRPC, which readers of the file do without
+
         return draplugin.Claim(namespace=self.namespace, name=self.name, uid=self.uid)
 
     @property

@@ -14,6 +14,8 @@ _PROFILE_V2: Final = 0x2000098
 _MAX_DEVICES: Final = 7
 _FIRST_WITHOUT_RESET: Final = (9, 0)
 """Compute capability from which a mode counts without a reset. Source: NVIDIA MIG User Guide, "Enable MIG Mode"."""
+_WHOLE: Final = 7
+"""Compute slices of a profile that takes the whole GPU."""
 
 
 def nvmlDeviceGetMigMode(host: machine.Machine, device: Any, current: Any, pending: Any) -> None:
@@ -56,7 +58,25 @@ def _row(gpu: machine.GPUState, *, enum: int | None = None, row_id: int | None =
     raise abi.RefusedError(abi.NOT_SUPPORTED)
 
 
-def _fill_profile(info: Any, row: profile.MIGRow) -> None:
+def _engines(row: profile.MIGRow, part: profile.Part) -> dict[str, int]:
+    """Return how many engines a GPU instance has.
+
+    Source: for Hopper what an H100 said (tests/data/gpu); for Ampere NVIDIA MIG User Guide, "Supported MIG Profiles".
+    """
+    if part.compute_capability < _FIRST_WITHOUT_RESET:
+        media = int(row.takes_media)
+        decoders = row.size // 2 if row.size > 1 else media
+        return {"copyEngineCount": row.slices, "decoderCount": decoders, "jpegCount": media, "ofaCount": media}
+    is_whole = row.slices == _WHOLE
+    return {
+        "copyEngineCount": row.slices + is_whole,
+        "decoderCount": row.slices,
+        "jpegCount": row.slices,
+        "ofaCount": int(is_whole or row.takes_media),
+    }
+
+
+def _fill_profile(info: Any, row: profile.MIGRow, part: profile.Part) -> None:
     abi.fill(
         info,
         id=row.id,
@@ -64,32 +84,32 @@ def _fill_profile(info: Any, row: profile.MIGRow) -> None:
         sliceCount=row.slices,
         instanceCount=row.limit,
         multiprocessorCount=row.multiprocessors,
-        copyEngineCount=row.slices,
-        decoderCount=row.size // 2 if row.size > 1 else int(row.takes_media),
         encoderCount=0,
-        jpegCount=int(row.takes_media),
-        ofaCount=int(row.takes_media),
+        **_engines(row, part),
         memorySizeMB=row.memory_mib,
     )
 
 
 def nvmlDeviceGetGpuInstanceProfileInfo(host: machine.Machine, device: Any, kind: Any, info: Any) -> None:
-    _fill_profile(info, _row(scope.whole_gpu_of(host, device), enum=abi.number(kind)))
+    gpu = scope.whole_gpu_of(host, device)
+    _fill_profile(info, _row(gpu, enum=abi.number(kind)), gpu.board.part)
 
 
-def _fill_profile_v2(info: Any, row: profile.MIGRow) -> None:
+def _fill_profile_v2(info: Any, row: profile.MIGRow, part: profile.Part) -> None:
     if abi.target(info).version != _PROFILE_V2:
         raise abi.RefusedError(abi.ARGUMENT_VERSION_MISMATCH)
-    _fill_profile(info, row)
+    _fill_profile(info, row, part)
     abi.fill(info, name=f"MIG {row.name}".encode())
 
 
 def nvmlDeviceGetGpuInstanceProfileInfoV(host: machine.Machine, device: Any, kind: Any, info: Any) -> None:
-    _fill_profile_v2(info, _row(scope.whole_gpu_of(host, device), enum=abi.number(kind)))
+    gpu = scope.whole_gpu_of(host, device)
+    _fill_profile_v2(info, _row(gpu, enum=abi.number(kind)), gpu.board.part)
 
 
 def nvmlDeviceGetGpuInstanceProfileInfoByIdV(host: machine.Machine, device: Any, row_id: Any, info: Any) -> None:
-    _fill_profile_v2(info, _row(scope.whole_gpu_of(host, device), row_id=abi.number(row_id)))
+    gpu = scope.whole_gpu_of(host, device)
+    _fill_profile_v2(info, _row(gpu, row_id=abi.number(row_id)), gpu.board.part)
 
 
 def nvmlDeviceGetGpuInstanceRemainingCapacity(host: machine.Machine, device: Any, row_id: Any, count: Any) -> None:
