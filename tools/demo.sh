@@ -8,11 +8,14 @@ cd "$(dirname "$0")/.."
 PATH="$PWD/.venv/bin:$PATH"
 manifest=examples/articles/gpu-pod.yaml
 image=docker.io/nvidia/cuda:11.8.0-base-ubuntu22.04
+claim=examples/articles/dra-workload-corrected.yaml
+claim_image=docker.io/pytorch/pytorch:latest
 
 unset "${!FAIRLEAD_@}"
 folder=$(mktemp -d /tmp/fairlead-demo.XXXXXX)
 export FAIRLEAD_STATE_FOLDER=$folder/state FAIRLEAD_STATE_RUN=$folder/run FAIRLEAD_LOG_LEVEL=warning
-made_image=
+made_images=()
+has_claims=
 service=
 guest=
 bold='' plain=''
@@ -28,7 +31,9 @@ finish() {
     wait "$service" 2>/dev/null || true
   fi
   [ -z "$guest" ] || fairlead rm gpu-pod >/dev/null 2>&1 || true
-  [ -z "$made_image" ] || fairlead image rm "$image" >/dev/null 2>&1 || podman rmi -f "$image" >/dev/null 2>&1 || true
+  for made in "${made_images[@]}"; do
+    fairlead image rm "$made" >/dev/null 2>&1 || podman rmi -f "$made" >/dev/null 2>&1 || true
+  done
   [ $status -eq 0 ] || cat "$folder/up.log" >&2 || true
   rm -rf "$folder"
   exit $status
@@ -53,8 +58,11 @@ start() {
 
 simulate() {
   echo "$1 This demo runs on SIMULATED silicon: 8 x H100, no work is done on them."
-  echo; say "fairlead up --simulate h100x8 &"
-  start --simulate h100x8
+  echo "The device plugin gives six of them away, ResourceClaims the last two:"
+  printf 'version: v1\nfairlead: {claims: {devices: [6, 7]}}\n' | tee "$folder/doors.yaml" | sed 's/^/    /'
+  echo; say "fairlead up --simulate h100x8 --plugin-config-file doors.yaml &"
+  start --simulate h100x8 --plugin-config-file "$folder/doors.yaml"
+  has_claims=yes
 }
 
 beside() { # the address of the other service, as the refusal names it
@@ -82,15 +90,23 @@ if [ "$code" -ne 0 ]; then
   fi
 fi
 
-if ! podman image exists "$image" >/dev/null 2>&1; then
-  # No registry is needed: a stand-in of some two megabytes under the name the article uses, removed at the end.
-  echo "(image $image is not here: a local stand-in is imported under its name)"
-  fairlead image demo "$image" >/dev/null
-  made_image=yes
-fi
+stand_in() { # no registry is needed: some two megabytes under the name that the article uses, removed at the end
+  ! podman image exists "$1" >/dev/null 2>&1 || return 0
+  echo "(image $1 is not here: a local stand-in is imported under its name)"
+  fairlead image demo "$1" >/dev/null
+  made_images+=("$1")
+}
+
+stand_in "$image"
 
 show fairlead gpus
 echo; echo "The articles' pod ($manifest):"; sed -n '/^apiVersion/,$p' "$manifest" | sed 's/^/    /'
 show fairlead run -f "$manifest"
 show fairlead trace gpu-pod
+if [ -n "$has_claims" ]; then
+  stand_in "$claim_image"
+  echo; echo "The article's claim, in the version that is served ($claim):"; sed -n '/^apiVersion/,$p' "$claim" | sed 's/^/    /'
+  show fairlead run -f "$claim"
+  show fairlead trace dra-workload
+fi
 [ -n "$guest" ] || show fairlead down

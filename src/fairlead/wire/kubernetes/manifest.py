@@ -237,6 +237,18 @@ def _parse_one(document: Any, place: str, kinds: tuple[type[meta.Object], ...]) 
     return Manifest(item=item, document=document, ignored=tuple(path for path, _ in found), wrong=wrong)
 
 
+_CLAIMS_NOW: Final = (
+    "no server has it in that version since Kubernetes 1.32: write resource.k8s.io/v1, where deviceClassName, selectors, count and the rest of a "
+    "request stand below `exactly`"
+)
+_ENDED: Final = {
+    (f"resource.k8s.io/{version}", kind): _CLAIMS_NOW
+    for version in ("v1alpha1", "v1alpha2", "v1alpha3")
+    for kind in ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceClass")
+}
+"""What took the place of kinds in versions that articles show still."""
+
+
 def _kind(document: Any, place: str, kinds: tuple[type[meta.Object], ...]) -> type[meta.Object]:
     if not isinstance(document, dict):
         raise _unreadable(f"{place}it is {_kind_of(document)}, not a map with apiVersion and kind")
@@ -249,7 +261,7 @@ def _kind(document: Any, place: str, kinds: tuple[type[meta.Object], ...]) -> ty
             return kind
     known = ", ".join(f"{kind.API_VERSION} {kind.KIND}" for kind in kinds)
     message = f"{place}no kind {wanted[1]!r} in version {wanted[0]!r} is known here"
-    raise errors.RequestError(message, reason="KindUnknown", hint=f"known: {known}")
+    raise errors.RequestError(message, reason="KindUnknown", hint=_ENDED.get(wanted, f"known: {known}"))
 
 
 def _translated(

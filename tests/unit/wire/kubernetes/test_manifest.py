@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,6 +140,7 @@ def test_values_in_the_wrong_place_are_named_by_path(text: str, said: str) -> No
         ("", "holds no object"),
         ("---\n---\n", "holds no object"),
         ("apiVersion: apps/v1\nkind: Deployment", "no kind 'Deployment' in version 'apps/v1'"),
+        ("apiVersion: resource.k8s.io/v1alpha3\nkind: ResourceClaim", "no kind 'ResourceClaim' in version"),
         ("just text", "it is a string, not a map"),
         ("[1]", "it is a list, not a map"),
         ("apiVersion: v1\nkind: List\nitems: [5]", "items[0]: it is a whole number"),
@@ -157,6 +159,14 @@ def test_what_is_no_manifest_is_refused_with_its_place(text: str | bytes, said: 
     with pytest.raises(errors.RequestError) as refused:
         manifest.parse(text)
     assert said in refused.value.message
+
+
+def test_a_version_that_articles_show_still_is_answered_with_what_took_its_place() -> None:
+    shown = Path(__file__).parents[4] / "examples/articles/dra-workload.yaml"
+    with pytest.raises(errors.RequestError) as refused:
+        manifest.parse(shown.read_text())
+    assert "write resource.k8s.io/v1" in (refused.value.hint or "")
+    assert "below `exactly`" in (refused.value.hint or "")
 
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- ", '{"a":'])

@@ -188,7 +188,9 @@ def _names(records: Iterable[ClaimRecord]) -> str:
 def _said(records: tuple[ClaimRecord, ...]) -> str:
     drivers = sorted({driver.driver for one in records for driver in one.drivers})
     count = sum(len(driver.devices) for one in records for driver in one.drivers)
-    return f"{', '.join(drivers) or 'no driver'} prepared {count} devices of {_names(records)}"
+    return (
+        f"{', '.join(drivers) or 'no driver'} prepared {count} device{'s' if count != 1 else ''} of {_names(records)}"
+    )
 
 
 def _facts(records: Iterable[ClaimRecord]) -> dict[str, object]:

@@ -282,7 +282,9 @@ def _taken(pod: core.Pod, error: errors.Conflict) -> errors.Conflict:
 
 def _accepted(pod: core.Pod, *, at: float, duration_s: float) -> TraceStep:
     devices = podstate.asked_devices(pod)
-    asked = ", ".join(f"{count} x {name}" for name, count in devices.items()) or "no devices"
+    numbers = [f"{count} x {name}" for name, count in devices.items()]
+    claims = [f"the devices of claim {one.resource_claim_name or one.name}" for one in pod.spec.resource_claims]
+    asked = ", ".join((*numbers, *claims)) or "no devices"
     facts = {
         "images": [item.image for item in pod.spec.containers],
         "resources": devices,
