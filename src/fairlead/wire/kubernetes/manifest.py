@@ -238,8 +238,8 @@ def _parse_one(document: Any, place: str, kinds: tuple[type[meta.Object], ...]) 
 
 
 _CLAIMS_NOW: Final = (
-    "no server has it in that version since Kubernetes 1.32: write resource.k8s.io/v1, where deviceClassName, selectors, count and the rest of a "
-    "request stand below `exactly`"
+    "no server has it in that version since Kubernetes 1.32: write resource.k8s.io/v1, where deviceClassName, "
+    "selectors, count and the rest of a request stand below `exactly`"
 )
 _ENDED: Final = {
     (f"resource.k8s.io/{version}", kind): _CLAIMS_NOW
