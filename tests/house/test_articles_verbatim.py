@@ -9,6 +9,7 @@ from tests import articles
 
 _DIGESTS: Final = {
     "cuda-mem-test": "b8949a163e6f350e",
+    "dra-workload": "9eef06130b042961",
     "gpu-debug": "2175035b9af1adbd",
     "gpu-node-1": "0be86e403fd25255",
     "gpu-pod": "cdda210c54ce78d3",

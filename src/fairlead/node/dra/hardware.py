@@ -149,7 +149,8 @@ class Hardware:
         )
         end = Step(act=Act.DESTROY_INSTANCE, instance=standing.id)
         await apply.apply_changes(partitioner, (Change(gpu=now, steps=(*computes, end)),))
-        self._parts.ask_scan()
+        # What stands there next is told from this one by the inventory, which must have seen this one go.
+        await self._await(lambda snapshot: _without(snapshot, device), f"GPU {device.gpu} without {_slot(device)}")
 
     async def _leave_mig(self, device: PreparedDevice) -> None:
         """Switch MIG off on a GPU that a claim has as a whole. Raises: Conflict: an instance stands on it."""
@@ -242,6 +243,10 @@ def find_instance(snapshot: Snapshot, gpu: str, slot: Slot) -> MIGDevice | None:
     """Return the MIG device at a place of a GPU; None: none stands there."""
     devices = (one for found in snapshot.inventory.gpus if str(found.uuid) == gpu for one in found.mig_devices)
     return next((one for one in devices if one.placement_start == slot.start and one.profile == slot.profile), None)
+
+
+def _without(snapshot: Snapshot, device: PreparedDevice) -> Snapshot | None:
+    return snapshot if find_instance(snapshot, device.gpu, _slot(device)) is None else None
 
 
 def _whole(snapshot: Snapshot, gpu: str) -> GPU | None:
