@@ -108,7 +108,7 @@ class Hardware:
             if device.is_admin:
                 continue
             if device.share.time_slice is not None:
-                await self._set_time_slice(device, 0)
+                await self._reset_time_slice(device)
             if device.kind is Kind.PARTITION:
                 await self._end_partition(device)
 
@@ -172,6 +172,13 @@ class Hardware:
             hint = "install the driver's utilities, or leave timeSlicingConfig out of the claim"
             raise errors.Unavailable(message, reason="SharingUnsupported", hint=hint)
         await self._parts.time_slices.set_time_slice(GPUUUID(device.gpu), interval)
+
+    async def _reset_time_slice(self, device: PreparedDevice) -> None:
+        """Set the default; where that is refused, as it was when the claim asked for another, the GPU is free of it."""
+        try:
+            await self._set_time_slice(device, 0)
+        except errors.FairleadError as error:
+            telemetry.log.warning("time slice not reset", gpu=device.gpu, reason=error.reason, error=error.message)
 
     async def _start_daemons(self, wanted: Preparation) -> None:
         daemons = _daemons(wanted)

@@ -14,10 +14,13 @@ import pytest
 import pytest_asyncio
 
 from fairlead import errors
+from fairlead.model.ids import GPUUUID
 from fairlead.model.mig import Slot
 from fairlead.node.dra.preparer import ClaimRef
 from fairlead.plan.dra.preparation import Stage
 from fairlead.plan.lease.row import State
+from fairlead.silicon import port
+from fairlead.silicon.sim import silicon as simulation
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import ObjectMeta
 from tests.unit.node.dra.claimnode import ClaimNode, claim, config, result
@@ -231,6 +234,31 @@ async def test_a_claim_of_two_pods_stays_under_the_one_that_runs(node: ClaimNode
 def _pod(name: str, phase: str) -> core.Pod:
     metadata = ObjectMeta(namespace="team", name=name, uid=f"uid-{name}")
     return core.Pod(metadata=metadata, status=core.PodStatus(phase=phase))
+
+
+class RefusingSlices:
+    """Time slices of a GPU that takes none, as one before Volta."""
+
+    async def set_time_slice(self, gpu: GPUUUID, interval: int) -> None:
+        raise errors.Unavailable(f"GPU {gpu} has no time slices", reason="TimeSliceRefused")
+
+
+@pytest.mark.parametrize("slices", [None, RefusingSlices()], ids=["no-program", "refused"])
+async def test_a_time_slice_that_cannot_be_set_leaves_no_gpu_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slices: port.TimeSlices | None
+) -> None:
+    monkeypatch.setattr(simulation.SimulatedSilicon, "time_slices", lambda _: slices)
+    node = ClaimNode(tmp_path)
+    sliced = config("GpuConfig", sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}})
+    try:
+        async with node.running():
+            with pytest.raises(errors.Unavailable):
+                await node.prepare(claim("one", result("gpu-2"), configs=(sliced,)))
+            assert not node.journal.uids()
+            await until(node, 2, State.FREE)
+            await node.prepare(claim("next", result("gpu-2")))
+    finally:
+        await node.close()
 
 
 async def test_time_slices_are_set_for_a_claim_and_reset_after_it(node: ClaimNode) -> None:
