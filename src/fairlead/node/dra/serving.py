@@ -126,7 +126,6 @@ class Claims:
             tasks.create_task(self._around.supply.follow(lambda _: self._offer()), name="dra: supply")
             tasks.create_task(self._sockets.run(served, served), name="dra: sockets")
             tasks.create_task(self._publish(meter), name="dra: slices")
-            tasks.create_task(self._publisher.published.follow(_tell_published), name="dra: published")
             tasks.create_task(self._around.gate.rows.follow(lambda _: self._judge()), name="dra: ledger")
             tasks.create_task(self._reap(), name="dra: reaper")
             tasks.create_task(self._watch_leaving(), name="dra: leaving")
@@ -250,10 +249,3 @@ class Claims:
             if one.driver == DRIVER and one.pool == self._around.node
         }
         return frozenset(device.gpu for name, device in self._offered.value.items() if name in named)
-
-
-def _tell_published(found: publisher.Published) -> None:
-    for text in found.notes:
-        telemetry.log.warning("slices do not say all", error=text)
-    if found.problem:
-        telemetry.log.warning("slices not published", error=found.problem)
