@@ -38,6 +38,7 @@ from fairlead.node import (
 from fairlead.node.cdi import specfiles, specguard
 from fairlead.node.config import source
 from fairlead.node.deviceplugin import pluginset, podresources
+from fairlead.node.dra.around import Around
 from fairlead.node.engines import charlinks
 from fairlead.node.inventory import foldermonitor, healthmemory, latest, monitor
 from fairlead.node.metrics import exporter
@@ -221,7 +222,7 @@ class _Agent:
     def _compose_claims(self, silicon: object, store: PatchingStore | None, boot_id: str) -> draparts.DRAPart | None:
         if store is None or self.of_store is None or self.lease.gate is None:
             return None
-        around = draparts.Around(
+        around = Around(
             node=self.node,
             store=store,
             silicon=silicon,

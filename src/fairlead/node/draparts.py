@@ -8,49 +8,18 @@ would stand beside another driver of its name.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from fairlead import telemetry
 from fairlead.model.ids import GPUUUID
-from fairlead.node.inventory import latest, monitor, pods
-from fairlead.plan import supply as supplies
+from fairlead.node.dra.around import Around
 from fairlead.plan.gpu import door
 from fairlead.plan.lease.row import Row, State
 from fairlead.plan.sharing import mps
 from fairlead.settings import Settings
-from fairlead.store.port import PatchingStore
-from fairlead.wire.kubernetes import core
-
-if TYPE_CHECKING:
-    from fairlead.node.lease import gate
 
 _HAD: Final = frozenset({State.HELD, State.RELEASING})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
-    """What the part stands on."""
-
-    node: str
-    store: PatchingStore
-    silicon: object
-    boot_id: str
-    watch: monitor.InventoryMonitor
-    supply: latest.Latest[supplies.Supply]
-    gate: gate.Gate
-    pods: pods.Pods
-    node_object: latest.Latest[core.Node | None]
-    """None: the store has not listed it."""
-    daemons: latest.Latest[Mapping[GPUUUID, mps.DaemonState]] | None
-    """Control daemons of MPS; None: no GPU can be shared by it."""
-    daemon_folders: Callable[[Iterable[GPUUUID]], Mapping[str, tuple[str, str]]]
-    """Of each GPU: the folder of its daemon's pipes, and what is /dev/shm for its clients."""
-    changed: Callable[[], None]
-    """Called whenever other GPUs can be given away, or other daemons are wanted, than before."""
-    said: Callable[[str, str, str], None]
-    """Called with a claim, a reason and what a person should know."""
 
 
 class DRAPart:
@@ -87,23 +56,10 @@ class DRAPart:
             await supply.wait(supply.version)
         from fairlead.node.dra import serving
 
-        found = serving.Around(
-            node=around.node,
-            store=around.store,
-            silicon=around.silicon,
-            boot_id=around.boot_id,
-            watch=around.watch,
-            supply=supply,
-            gate=around.gate,
-            pods=around.pods,
-            node_object=around.node_object,
-            daemons=around.daemons,
-            daemon_folders=around.daemon_folders,
-            set_daemons=self._set_daemons,
-            set_allocated=self._set_allocated,
-            said=around.said,
+        served = serving.Claims(
+            self._settings, around, set_daemons=self._set_daemons, set_allocated=self._set_allocated
         )
-        await serving.Claims(self._settings, found).run(meter)
+        await served.run(meter)
 
     def _set_daemons(self, wanted: Mapping[GPUUUID, mps.Daemon]) -> None:
         self.daemons = dict(wanted)

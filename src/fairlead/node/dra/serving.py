@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,20 +17,16 @@ from fairlead.model.ids import GPUUUID
 from fairlead.model.mig import Partition
 from fairlead.node.cdi import specfile
 from fairlead.node.dra import claimfile, driver, hardware, journal, preparer, publisher, sockets
-from fairlead.node.inventory import latest, monitor, pods
-from fairlead.node.lease import gate
-from fairlead.plan import supply as supplies
+from fairlead.node.dra.around import Around
+from fairlead.node.inventory import latest, monitor
 from fairlead.plan.dra import offered, preparation, share, taints
 from fairlead.plan.dra.offered import DRIVER, OfferedDevice
 from fairlead.plan.dra.preparation import Node
 from fairlead.plan.gpu import door
 from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.lease.row import State
-from fairlead.plan.sharing import mps
 from fairlead.settings import Settings
 from fairlead.silicon.port import Partitionable, TimeSliced
-from fairlead.store.port import PatchingStore
-from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.resource.device import DeviceTaint
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
 
@@ -44,38 +39,24 @@ LEAVING_S: Final = 5.0
 """How often the API server is asked for allocated claims while a GPU is to leave them for the device plugin."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
-    """What the part stands on."""
-
-    node: str
-    store: PatchingStore
-    silicon: object
-    boot_id: str
-    watch: monitor.InventoryMonitor
-    supply: latest.Latest[supplies.Supply]
-    gate: gate.Gate
-    pods: pods.Pods
-    node_object: latest.Latest[core.Node | None]
-    """None: the store has not listed it."""
-    daemons: latest.Latest[Mapping[GPUUUID, mps.DaemonState]] | None
-    """Control daemons of MPS; None: no GPU can be shared by it."""
-    daemon_folders: Callable[[Iterable[GPUUUID]], Mapping[str, tuple[str, str]]]
-    """Of each GPU: the folder of its daemon's pipes, and what is /dev/shm for its clients."""
-    set_daemons: hardware.SetDaemons
-    """Has the control daemons that claims need kept."""
-    set_allocated: Callable[[frozenset[GPUUUID] | None], None]
-    """Called with the GPUs that the API server has allocated, as long as one is to leave; None: it has not said."""
-    said: Callable[[str, str, str], None]
-    """Called with a claim, a reason and what a person should know."""
-
-
 class Claims:
     """Gives GPUs away by ResourceClaims."""
 
-    def __init__(self, settings: Settings, around: Around) -> None:
-        """Compose; nothing runs yet."""
+    def __init__(
+        self,
+        settings: Settings,
+        around: Around,
+        *,
+        set_daemons: hardware.SetDaemons,
+        set_allocated: Callable[[frozenset[GPUUUID] | None], None],
+    ) -> None:
+        """Compose; nothing runs yet.
+
+        Args: set_daemons: has the control daemons that claims need kept.   set_allocated: called with the GPUs that
+              the API server has allocated, as long as one is to leave; None: it has not said.
+        """
         self._settings, self._around = settings, around
+        self._set_daemons, self._set_allocated = set_daemons, set_allocated
         silicon = around.silicon
         self._partitioner = silicon.partitioner() if isinstance(silicon, Partitionable) else None
         self._partitions: tuple[Partition, ...] = ()
@@ -207,7 +188,7 @@ class Claims:
             partitioner=self._partitioner,
             time_slices=silicon.time_slices() if isinstance(silicon, TimeSliced) else None,
             daemon_states=self._around.daemons,
-            set_daemons=self._around.set_daemons,
+            set_daemons=self._set_daemons,
         )
 
     def _daemon_folders(self) -> Mapping[str, tuple[str, str]]:
@@ -234,9 +215,9 @@ class Claims:
                         error=errors.sentence(error),
                     )
                 else:
-                    self._around.set_allocated(self._allocated(found.items))
+                    self._set_allocated(self._allocated(found.items))
             else:
-                self._around.set_allocated(None)
+                self._set_allocated(None)
             await asyncio.sleep(LEAVING_S)
 
     def _allocated(self, claims: Iterable[ResourceClaim]) -> frozenset[GPUUUID]:
