@@ -32,12 +32,8 @@ def find_program(root: Path, driver_root: Path) -> port.MPSProgram | None:
 
     It needs the libraries of its own root: where that is another than ours it is run there.
     """
-    for base in dict.fromkeys((library.base_of(root, driver_root), root)):
-        path = base / _PROGRAM
-        if path.is_file():
-            inside = path.relative_to(root) if path.is_relative_to(root) else path
-            return port.MPSProgram(argv=(f"/{inside}" if root != Path("/") else str(path),), root=str(root))
-    return None
+    found = library.find_program(root, driver_root, _PROGRAM)
+    return None if found is None else port.MPSProgram(argv=(found,), root=str(root))
 
 
 class NVMLComputeModes:

@@ -22,12 +22,10 @@ _LARGEST: Final = 1 << 16
 
 def find_program(root: Path, driver_root: Path) -> tuple[str, ...] | None:
     """Return how nvidia-smi is called; None: it is not installed. In another root than ours it runs there."""
-    for base in dict.fromkeys((library.base_of(root, driver_root), root)):
-        path = base / _PROGRAM
-        if path.is_file():
-            inside = path.relative_to(root) if path.is_relative_to(root) else path
-            return (str(path),) if root == Path("/") else ("chroot", str(root), f"/{inside}")
-    return None
+    found = library.find_program(root, driver_root, _PROGRAM)
+    if found is None:
+        return None
+    return (found,) if root == Path("/") else ("chroot", str(root), found)
 
 
 class SMITimeSlices:

@@ -66,6 +66,15 @@ def base_of(root: Path, driver_root: Path) -> Path:
     return root / PurePosixPath(driver_root).relative_to("/")
 
 
+def find_program(root: Path, driver_root: Path, program: str) -> str | None:
+    """Return a program of the driver, as `/usr/bin/nvidia-smi` below `root`; None: it is not there.
+
+    Args: program: its path below the driver's root, where it is looked for first, or below `root`.
+    """
+    places = dict.fromkeys((base_of(root, driver_root), root))
+    return next((inside(root, base / program) for base in places if (base / program).is_file()), None)
+
+
 def list_folders(base: Path, more: Iterable[Path] = ()) -> list[Path]:
     """Return the folders that may hold libraries, each real folder once, all inside `base`.
 
