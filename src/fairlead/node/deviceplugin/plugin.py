@@ -335,6 +335,25 @@ def identify(path: Path) -> Identity | None:
     return facts.st_dev, facts.st_ino, facts.st_mtime_ns  # not ctime: a chmod makes no new socket
 
 
+def assert_path_fits(path: Path) -> None:
+    """Return if a socket can have this path. Raises: Unavailable (`SocketPathTooLong`)."""
+    if (size := len(bytes(path))) > LONGEST_SOCKET_PATH:
+        message = f"socket path {path} has {size} bytes, {LONGEST_SOCKET_PATH} are allowed"
+        hint = "set --node-kubelet-folder or --state-run to a shorter path"
+        raise errors.Unavailable(message, reason="SocketPathTooLong", hint=hint, path=str(path))
+
+
+async def answers(path: Path) -> bool:
+    """Return whether a process accepts on a socket, in time; one that a process left behind has none."""
+    try:
+        async with asyncio.timeout(DIAL_TIMEOUT_S):
+            _, writer = await asyncio.open_unix_connection(path)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
 class Endpoint:
     """The plugin's socket in the kubelet's folder."""
 
@@ -350,15 +369,7 @@ class Endpoint:
 
     async def is_taken(self) -> bool:
         """Return whether another process answers at the path; a socket that one left behind does not."""
-        if self.is_present():
-            return False
-        try:
-            async with asyncio.timeout(DIAL_TIMEOUT_S):
-                _, writer = await asyncio.open_unix_connection(self.path)
-        except (OSError, TimeoutError):
-            return False
-        writer.close()
-        return True
+        return not self.is_present() and await answers(self.path)
 
     async def start(self) -> None:
         """Serve on a fresh socket and dial it; an earlier server is stopped first.
@@ -366,7 +377,7 @@ class Endpoint:
         Raises: Unavailable: the folder refuses a socket (for ever: `FOLDER_GONE`), or the socket does not answer.
         """
         await self.stop()
-        self._assert_path_fits()
+        assert_path_fits(self.path)
         await asyncio.to_thread(self._assert_folder_lives)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers([wire.device_plugin_handlers(self.plugin)])
@@ -403,12 +414,6 @@ class Endpoint:
             message = f"{self.path.parent} was deleted on the node; this process's mount still shows the deleted folder"
             hint = "the agent ends, so that its container is started again with the folder that is there now"
             raise errors.Unavailable(message, reason=FOLDER_GONE, hint=hint, path=str(self.path.parent))
-
-    def _assert_path_fits(self) -> None:
-        if (size := len(bytes(self.path))) > LONGEST_SOCKET_PATH:
-            message = f"socket path {self.path} has {size} bytes, {LONGEST_SOCKET_PATH} are allowed"
-            hint = "set --node-kubelet-folder or --state-run to a shorter path"
-            raise errors.Unavailable(message, reason="SocketPathTooLong", hint=hint, path=str(self.path))
 
     async def stop(self) -> None:
         """End all streams and remove the socket if it is ours; idempotent."""

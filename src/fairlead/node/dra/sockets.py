@@ -26,7 +26,6 @@ from fairlead.wire.kubelet import pluginregistration as registration
 
 CHECK_S: Final = 2.0
 """How often the sockets are looked at."""
-DIAL_S: Final = 5.0
 _ROOTS: Final = 0o600
 _STOP_S: Final = 5.0
 """How long calls that run have to end before their server does."""
@@ -81,13 +80,12 @@ class Sockets:
         await asyncio.to_thread(self._prepare_folders)
         await self._sweep()
         await self._serve(self.service, [*draplugin.handlers(claims), *drahealth.handlers(health)])
-        await self._dial(self.service)
+        if not await plugin.answers(self.service):
+            raise errors.Unavailable(f"nobody accepts on {self.service}", reason="PluginSocketFailed")
         await self._serve(self.registration, [registration.handlers(self)])
 
     async def _serve(self, path: Path, handlers: list[grpc.GenericRpcHandler]) -> None:
-        if (size := len(bytes(path))) > plugin.LONGEST_SOCKET_PATH:
-            message = f"socket path {path} has {size} bytes, {plugin.LONGEST_SOCKET_PATH} are allowed"
-            raise errors.Unavailable(message, reason="SocketPathTooLong", hint="set a shorter kubelet folder")
+        plugin.assert_path_fits(path)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers(handlers)
         fresh = path.with_name(f".{path.name}")  # kubelets look at no name with a dot
@@ -118,24 +116,9 @@ class Sockets:
         for path in stale:
             if path in {self.service, self.registration} or not path.is_socket():
                 continue
-            try:
-                await self._dial(path)
-            except (OSError, errors.Unavailable):
+            if not await plugin.answers(path):
                 path.unlink(missing_ok=True)
                 telemetry.log.info("stale dra socket removed", path=str(path))
-
-    @staticmethod
-    async def _dial(path: Path) -> None:
-        """Return where somebody accepts. Raises: OSError; Unavailable: nobody does in time."""
-        try:
-            async with asyncio.timeout(DIAL_S):
-                _, writer = await asyncio.open_unix_connection(path)
-        except TimeoutError as error:
-            message = f"nobody accepts on {path} within {DIAL_S:g} s"
-            raise errors.Unavailable(message, reason="PluginSocketFailed") from error
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
 
     async def _until_gone(self) -> None:
         while self._are_present():  # noqa: ASYNC110 (the file system tells nobody)
