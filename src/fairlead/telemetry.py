@@ -116,12 +116,6 @@ CLAIM_SECONDS = Metric(
     labels=("verb", "outcome"),
     buckets_s=_SLOW_S,
 )
-CLAIM_STEP_SECONDS = Metric(
-    name="fairlead_claim_step_duration_seconds",
-    text="time of one step of preparing a ResourceClaim: hold (ledger), hardware, file (CDI), note (ledger)",
-    labels=("step",),
-    buckets_s=_SLOW_S,
-)
 REGISTRATIONS = Metric(
     name="fairlead_registrations_total", text="registrations a kubelet accepted", labels=("resource",)
 )
@@ -196,7 +190,6 @@ METRICS: Final = (
     UNHEALTHY_DEVICES,
     ALLOCATE,
     CLAIM_SECONDS,
-    CLAIM_STEP_SECONDS,
     REGISTRATIONS,
     PART_FAILURES,
     DECISIONS,
