@@ -30,6 +30,7 @@ from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Vendor
 from fairlead.node.engines import judge, records
 from fairlead.node.isolation import ownfolder
+from fairlead.plan.gpu import door
 from fairlead.plan.lease.row import State
 from fairlead.serve.backend import vgpus
 from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView
@@ -441,7 +442,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
 
 
 def _claims(config: Settings, ledger_folder: Path, kubelet_root: Path) -> claims.Facts:
-    is_wanted = config.node.door == "claims"
+    is_wanted = config.node.door == door.CLAIMS
     return claims.collect(ledger_folder, kubelet_root, config.node.cdi_folder, is_wanted=is_wanted)
 
 

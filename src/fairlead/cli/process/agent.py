@@ -15,6 +15,7 @@ from fairlead.cli.core import cluster, lazygroup, stopping
 from fairlead.cli.process import gpumetrics, pluginflags
 from fairlead.node import agent as node_agent
 from fairlead.node.isolation import ownfolder
+from fairlead.plan.gpu import door
 from fairlead.serve import probes
 from fairlead.silicon import machine
 from fairlead.silicon.sim.silicon import SimulatedSilicon
@@ -124,10 +125,10 @@ async def _serve_faults(silicon: SimulatedSilicon, config: settings.Settings) ->
     from fairlead.serve import plainserver
     from fairlead.serve.v1.gpus import faultsocket
 
-    door = faultsocket.create_app(silicon, node_agent.node_name(config))
+    faults = faultsocket.create_app(silicon, node_agent.node_name(config))
     while True:
         try:
-            await plainserver.serve_unix(door, config.fault_socket)
+            await plainserver.serve_unix(faults, config.fault_socket)
         except errors.FairleadError as error:
             telemetry.log.warning(
                 "no faults can be simulated through this agent", reason=error.reason, error=error.message
@@ -158,7 +159,7 @@ def _needed(config: settings.Settings) -> tuple[rights.Right, ...]:
     status = rights.AGENT if config.health.node_condition else tuple(r for r in rights.AGENT if r.full != _NODE_STATUS)
     draining = rights.DRAINING if config.node.mig_drain != "never" else ()
     leasing = rights.LEASING if config.lease.ledger == "on" else ()
-    claims = rights.CLAIMS if config.node.door == "claims" else ()
+    claims = rights.CLAIMS if config.node.door == door.CLAIMS else ()
     return (*status, *tainting, *draining, *leasing, *claims)
 
 

@@ -108,21 +108,21 @@ class Driver:
         except errors.FairleadError as error:
             outcome = error.reason
             telemetry.log.warning(
-                "claim refused", claim=ref_words(claim), state=verb, reason=error.reason, error=error.message
+                "claim refused", claim=_words(claim), state=verb, reason=error.reason, error=error.message
             )
             return errors.sentence(error)
         except TimeoutError:
             outcome = "Slow"
-            return f"claim {ref_words(claim)} was not {verb}d within {CALL_S:g} s; the kubelet tries again"
+            return f"claim {_words(claim)} was not {verb}d within {CALL_S:g} s; the kubelet tries again"
         except Exception as error:  # noqa: BLE001  (one claim's bug must not fail the others of the call)
             outcome = type(error).__name__
-            telemetry.log.exception("claim's call failed", claim=ref_words(claim), state=verb)
-            return f"claim {ref_words(claim)} was not {verb}d: {outcome}, a defect of fairlead; its log has more"
+            telemetry.log.exception("claim's call failed", claim=_words(claim), state=verb)
+            return f"claim {_words(claim)} was not {verb}d: {outcome}, a defect of fairlead; its log has more"
         finally:
             self._meter.observe(telemetry.CLAIM_SECONDS, time.monotonic() - began, verb, outcome)
 
 
-def ref_words(claim: draplugin.Claim) -> str:
+def _words(claim: draplugin.Claim) -> str:
     """Name a claim for messages, whatever its names are made of."""
     return errors.readable(f"{claim.namespace}/{claim.name}")[:200]
 

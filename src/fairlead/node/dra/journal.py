@@ -17,7 +17,8 @@ from fairlead import errors, files, telemetry
 from fairlead.plan.dra.preparation import VERSION, Preparation
 from fairlead.wire.text import typedjson
 
-_ASIDE: Final = "claims-damaged"
+ASIDE: Final = "claims-damaged"
+"""Folder beside the ledger in which damaged notes are kept."""
 _MODE: Final = 0o600
 
 
@@ -94,7 +95,7 @@ class Journal:
         if uid in self._aside:
             return
         name = "".join(letter if letter.isalnum() or letter == "-" else "_" for letter in uid)[:64]
-        path = self._folder / _ASIDE / f"{name}.json"
+        path = self._folder / ASIDE / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         files.write_atomic(path, document.encode(), mode=_MODE)
         self._aside.add(uid)

@@ -16,6 +16,7 @@ import msgspec
 
 from fairlead import errors, files
 from fairlead.cli.doctor.finding import Finding
+from fairlead.node.dra import journal
 from fairlead.node.lease import ledgerfile
 from fairlead.plan.dra import claimspec
 from fairlead.plan.dra.offered import DRIVER
@@ -23,7 +24,6 @@ from fairlead.plan.dra.preparation import Preparation, Stage
 from fairlead.wire.kubelet import pluginregistration as registration
 from fairlead.wire.text import typedjson
 
-_ASIDE: Final = "claims-damaged"
 _LARGEST: Final = 16 << 20
 _DIAL_S: Final = 2.0
 _MANY: Final = 5
@@ -76,7 +76,7 @@ def collect(ledger_folder: Path, kubelet_root: Path, cdi_folder: Path, *, is_wan
             for one in prepared
             if one.stage is Stage.DONE and not (cdi_folder / claimspec.file_name(one.uid)).exists()
         ),
-        damaged=tuple(sorted((ledger_folder / _ASIDE).glob("*.json"))),
+        damaged=tuple(sorted((ledger_folder / journal.ASIDE).glob("*.json"))),
         sockets=tuple((one, _answers(one)) for one in named),
         foreign=_foreign_claims(checkpoint),
         foreign_path=str(checkpoint) if checkpoint.exists() else "",
