@@ -112,12 +112,13 @@ class Preparer:
 
     async def start(self) -> None:
         """Take up what an earlier process left: keep the daemons, sweep files. Raises: Unavailable: no ledger."""
-        self._hardware.keep(tuple(one for one in self._journal.all() if one.stage is Stage.DONE))
+        done = tuple(one for one in self._journal.all() if one.stage is Stage.DONE)
+        self._hardware.keep(done)
         for path in await self._files.sweep(self._journal.uids()):
             telemetry.log.warning("cdi file of no prepared claim removed", path=str(path))
         boot_id = self._around.node().boot_id
-        for one in self._journal.all():
-            if one.stage is Stage.DONE and not await self._is_done(one, boot_id):
+        for one in done:
+            if not await self._is_done(one, boot_id):
                 await self._restore(one, boot_id)
 
     async def prepare(self, ref: ClaimRef) -> tuple[tuple[PreparedDevice, tuple[str, ...]], ...]:
@@ -166,8 +167,7 @@ class Preparer:
         for one in self._journal.all():
             ref = ClaimRef(namespace=one.namespace, name=one.name, uid=one.uid)
             try:
-                claim = await self._store.get(ResourceClaim, one.name, one.namespace)
-                is_gone = claim.metadata.uid != one.uid
+                is_gone = (await self._fetch(ref)).metadata.uid != one.uid
             except errors.NotFound:
                 is_gone = True
             except errors.FairleadError as error:
