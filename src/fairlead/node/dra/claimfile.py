@@ -24,7 +24,7 @@ from fairlead.plan.cdi import generate, hostpath
 from fairlead.plan.dra import claimspec, metadata
 from fairlead.plan.dra.preparation import CDI_KIND, Preparation
 from fairlead.plan.gpu.snapshot import Snapshot
-from fairlead.wire.cdi import stamp
+from fairlead.wire.cdi import stamp, translate
 from fairlead_cdi import emit
 
 _PREFIX: Final = emit.file_name(CDI_KIND, suffix="_")
@@ -115,6 +115,7 @@ class ClaimFiles:
             found[request] = (str(path), metadata.container_path(preparation, request, self._place.driver))
         return found
 
+    @translate.cdi_errors
     def _write(self, preparation: Preparation, attributes: metadata.Attributes) -> None:
         place, (shown, mark) = self._place, self._shown()
         try:
@@ -125,6 +126,7 @@ class ClaimFiles:
         spec = claimspec.build(preparation, shown, self._mps_folders(), described)
         if place.stamping == "annotations":
             spec = stamp.annotate(spec, mark)
+        # As `emit.emit_json`, by an encoder that holds up a pod's start less.
         data = msgspec.json.format(msgspec.json.encode(emit.emit_document(spec)), indent=2) + b"\n"
         try:
             place.folder.mkdir(parents=True, exist_ok=True)
