@@ -22,6 +22,8 @@ from tests.unit.control.scheduler.simulated import Counts, Simulated
 T = TypeVar("T")
 _TEAMS = st.sampled_from(["default", "red", "blue"])
 _NUMBERS = st.integers(0, 7)
+_WINDOWS = 8
+"""Back-offs waited out at most: the scheduler itself ends pods for others, and what that helps has a back-off again."""
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -52,6 +54,9 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def _pods(self) -> list[core.Pod]:
         return list(self._do(self.plane.store.list(core.Pod)).items)
+
+    def _placed(self) -> set[tuple[str, str]]:
+        return {(pod.metadata.uid, pod.spec.node_name) for pod in self._pods()}
 
     # events
 
@@ -138,8 +143,12 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @invariant()
     def none_waits_beside_room(self) -> None:
-        """After the longest back-off, and without the watchdog's help."""
-        self._do(self.plane.run(queue.LAST_WAIT_S + 0.1))
+        """After the longest back-off, counted from the last change, and without the watchdog's help."""
+        for _ in range(_WINDOWS):
+            before = self._placed()
+            self._do(self.plane.run(queue.LAST_WAIT_S + 0.1))
+            if self._placed() == before:
+                break
         works, waits = self.plane.scheduler._workloads, self.plane.scheduler._queue
         named = {pod.metadata.name: pod.metadata.uid for pod in self._pods()}
         for name in self._do(self.plane.beside_room()):
@@ -152,3 +161,33 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 TestSchedulerStates = SchedulerMachine.TestCase
 TestSchedulerStates.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+
+
+def test_room_that_the_scheduler_makes_late_is_found_within_a_back_off() -> None:
+    """A pod that waits beside one whose victim has just ended is judged after its group's back-off, not the watchdog's.
+
+    The drawn case of which it was once said that the scheduler forgot a pod: it was looked at 0.1 s too early.
+    """
+    machine = SchedulerMachine()
+    steps: list[tuple[str, dict[str, Any]]] = [
+        ("change_queue", {"limit": 6, "team": "blue"}),
+        ("add_gang", {"count": 4, "gpus": 1, "there": 0}),
+        ("fail_bindings", {"count": 3, "kind": errors.Conflict}),
+        ("label_pod", {"number": 6}),
+        ("add_pods", {"gpus": 3, "limit": False, "priority": 0, "team": "default"}),
+        ("change_node", {"cordoned": True, "gpus": 6, "number": 0}),
+        ("end_pod", {"number": 2}),
+        ("label_pod", {"number": 4}),
+        ("restart", {}),
+        ("add_pods", {"gpus": 2, "limit": True, "priority": 0, "team": "blue"}),
+        ("fail_bindings", {"count": 1, "kind": errors.Conflict}),
+        ("restart", {}),
+        ("add_gang", {"count": 4, "gpus": 1, "there": 0}),
+        ("restart", {}),
+        ("change_node", {"cordoned": True, "gpus": 4, "number": 0}),
+    ]
+    for name, arguments in steps:
+        getattr(machine, name)(**arguments)
+        machine.each_pod_that_waits_is_in_one_place()
+        machine.none_waits_beside_room()
+    machine.teardown()
