@@ -18,11 +18,11 @@ import socket
 import threading
 import urllib.parse
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fairlead import errors
 from fairlead.client import contexts, transport
@@ -38,7 +38,13 @@ _UPGRADE_S: Final = 30.0
 _PIECE: Final = 1 << 16
 _LARGEST: Final = 256 << 20
 """Most bytes of an answer that is read whole, so that a service cannot fill this process's memory."""
-_LARGEST_FRAME: Final = 16 << 20
+_SESSION: Final[Mapping[str, Any]] = {
+    "open_timeout": _UPGRADE_S,
+    "close_timeout": 1.0,  # the answer to our close stands behind frames that nobody reads any more
+    "max_size": 16 << 20,
+    "ping_timeout": None,  # the pong queues behind the frames that we send
+}
+"""How each WebSocket is opened and closed."""
 _START_HINT: Final = "start one with `fairlead up`; --url chooses another one, --kubeconfig a Kubernetes cluster"
 
 
@@ -201,42 +207,30 @@ class HTTPTransport:
                     _break((connection.socket,))
 
     def _upgraded(self, target: str) -> ClientConnection:
-        """Open a WebSocket. Its pings have no timeout, since the pong queues behind the frames that we send."""
+        """Open a WebSocket."""
         from websockets.sync import client as websocket
 
         path = f"{self._url.path.rstrip('/')}{target}"
+        found: ClientConnection
         if self._socket is not None:
-            return websocket.unix_connect(
-                str(self._socket),
-                f"ws://fairlead{path}",
-                open_timeout=_UPGRADE_S,
-                max_size=_LARGEST_FRAME,
-                ping_timeout=None,
-            )
+            found = websocket.unix_connect(str(self._socket), f"ws://fairlead{path}", **_SESSION)
+            return found
         if self._url.scheme == "http":
-            return websocket.connect(
-                f"ws://{self._url.netloc}{path}",
-                open_timeout=_UPGRADE_S,
-                max_size=_LARGEST_FRAME,
-                ping_timeout=None,
-            )
+            found = websocket.connect(f"ws://{self._url.netloc}{path}", **_SESSION)
+            return found
         # Opened and checked here, since the upgrade carries the key; the library gets the connected socket.
         opened, _ = self._connection()
         try:
             self._open(opened)
             opened.sock.settimeout(None)  # the library leaves it as it is: a session may be silent for hours
-            return websocket.connect(
-                f"ws://{self._host}{path}",
-                sock=opened.sock,
-                proxy=None,
-                additional_headers=self._authorization(),
-                open_timeout=_UPGRADE_S,
-                max_size=_LARGEST_FRAME,
-                ping_timeout=None,
+            head = self._authorization()
+            found = websocket.connect(
+                f"ws://{self._host}{path}", sock=opened.sock, proxy=None, additional_headers=head, **_SESSION
             )
         except BaseException:
             opened.close()
             raise
+        return found
 
     def _unreachable(self, error: Exception) -> errors.Unavailable:
         message, hint = f"the service at {self._address} does not answer: {error}", "`fairlead doctor` says more"

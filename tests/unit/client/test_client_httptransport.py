@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.sync import server as websocket
 
@@ -232,3 +234,21 @@ def test_an_upgrade_that_came_too_late_is_sent_once_more() -> None:
             there.shutdown()
             serving.join(10)
     assert asked == ["/v1/x", "/v1/x"]
+
+
+def test_a_session_is_left_at_once_where_frames_are_unread() -> None:
+    """The answer to our close stands behind the frames: who detaches from a container that prints waits for none."""
+
+    def print_without_end(one: websocket.ServerConnection) -> None:
+        with contextlib.suppress(ConnectionClosed):
+            while True:
+                one.send(b"x" * 65536)
+
+    with websocket.serve(print_without_end, "127.0.0.1", 0) as there:
+        threading.Thread(target=there.serve_forever, daemon=True).start()
+        port = there.socket.getsockname()[1]
+        begun_at = time.monotonic()
+        with httptransport.HTTPTransport(f"http://127.0.0.1:{port}").connect("/x") as session:
+            next(session.frames())
+        assert time.monotonic() - begun_at < 5
+        there.shutdown()
