@@ -7,6 +7,7 @@ from typing import Final
 
 from fairlead.frozen import frozen
 from fairlead.model.gpu import Vendor
+from fairlead.model.ids import GPUUUID
 
 SHARED_NODES: Final[Mapping[Vendor, tuple[str, ...]]] = {
     Vendor.NVIDIA: ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"),
@@ -97,6 +98,35 @@ class VGPULender:
 
 
 @frozen
+class PassthroughGPU:
+    """One GPU that is bound to a VFIO driver and given to tenants' machines whole, as it is now."""
+
+    key: GPUUUID
+    """Who it is, by serial number or place and never by its address: the ledger's key."""
+    vendor: Vendor
+    address: str
+    """PCI address now; it may be another after a firmware update."""
+    model: str = ""
+    """`GH100 [H100 SXM5 80GB]`, from the list of PCI ids; empty: not in it."""
+    module: int | None = None
+    """Its place on the baseboard, by which NVLink's partitions name it; None: it is no module, or it cannot be read."""
+    group: str = ""
+    """Number of its IOMMU group."""
+    members: tuple[str, ...] = ()
+    """Addresses of the other functions that go with it."""
+    nodes: tuple[DeviceNode, ...] = ()
+    """Its own: the group's, or the device's where the kernel has no groups."""
+    shared_nodes: tuple[DeviceNode, ...] = ()
+    """What every user of such nodes needs: `/dev/vfio/vfio`, or `/dev/iommu`."""
+    numa_node: int | None = None
+    """One that has processors; None: sysfs names none."""
+    driver: str = ""
+    """`vfio-pci`, or a variant of it."""
+    problem: str = ""
+    """Why it cannot be handed out, and what mends it; empty: it can."""
+
+
+@frozen
 class DriverFiles:
     """Everything of one vendor's driver that lies on disk."""
 
@@ -116,6 +146,8 @@ class DriverFiles:
     """GPUs that can lend some."""
     vfio_nodes: tuple[DeviceNode, ...] = ()
     """What every user of a vGPU needs beside its own nodes; empty where none is lent."""
+    passthrough: tuple[PassthroughGPU, ...] = ()
+    """GPUs that have no driver of their vendor here; the silicon's inventory has none of them."""
     companions: tuple[tuple[str, ModeFiles], ...] = ()
     """What containers may get beside their GPUs, by CDI mode: gdrcopy, gds, mofed, imex. Those that are there."""
     problems: tuple[str, ...] = ()
