@@ -12,7 +12,7 @@ from fairlead.model.ids import GPUUUID, MIGUUID, DeviceID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One allocatable device of one resource: a GPU, a MIG device, a vGPU, or a replica.
+    """One allocatable device of one resource: a GPU, a MIG device, a vGPU, a slot of GPUs, or a replica.
 
     Which device it is, which GPU it lives on and what it is a part or a replica of are fields of their own. A value
     whose fields contradict each other cannot be made, so a MIG device is never answered as its GPU.
@@ -28,6 +28,8 @@ class Device:
     """The MIG device it is, or is a replica of; None: it is the whole GPU."""
     vgpu: str = ""
     """The vGPU that it is, by UUID or PCI address; empty: it is none."""
+    slot: str = ""
+    """The GPU that is passed through whole, by the slot's id in its resource; empty: it is none."""
     replica_of: DeviceID | None = None
     """The device it is a replica of; None: it is the device itself."""
     is_healthy: bool = True
@@ -41,13 +43,14 @@ class Device:
 
     def __post_init__(self) -> None:
         """Refuse what would hand out another device than the id says. Raises: ValueError: a bug of the caller."""
-        own = self.part or self.gpu
+        own = self.slot or self.part or self.gpu
         stands_for = replica.origin(self.id)
         is_consistent = (
             stands_for == own == cdikind.device_of(self.cdi_name)
             and self.replica_of == (stands_for if stands_for != self.id else None)
             and own != (self.gpu if self.part else None)
-            and not (self.mig and self.vgpu)
+            and sum(map(bool, (self.mig, self.vgpu, self.slot))) <= 1
+            and not (self.slot and self.replica_of)
         )
         if not is_consistent:
             raise ValueError(f"device {self!r} is not one device")
@@ -59,8 +62,8 @@ class Device:
 
     @property
     def name(self) -> str:
-        """What a container gets with it: the GPU's or MIG device's UUID, or the vGPU's name."""
-        return self.part or self.gpu
+        """What a container gets with it: the GPU's or MIG device's UUID, or the vGPU's or slot's name."""
+        return self.slot or self.part or self.gpu
 
 
 def gpus_by_device(gpus: Iterable[GPU]) -> dict[str, GPUUUID]:

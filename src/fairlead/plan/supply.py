@@ -1,9 +1,9 @@
 """Plans what a node gives away: the devices of each resource, and why others are withheld. Pure.
 
 `plan` makes one `Supply` of a snapshot of the inventory, the configuration and what the agent's parts report (`Facts`),
-in fixed stages: devices by resource, sharing, vGPUs, holders under another name, reasons to withhold. Device plugins
-serve it; objects, conditions and traces show it. A device that is withheld stays listed, unhealthy with its reason, so
-that the kubelet keeps its capacity.
+in fixed stages: devices by resource, sharing, vGPUs, slots, holders under another name, reasons to withhold. Device
+plugins serve it; objects, conditions and traces show it. A device that is withheld stays listed, unhealthy with its
+reason, so that the kubelet keeps its capacity.
 
 It stands above `sharing` and `cdi`, whose rules it applies, and so is no module of `gpu`.
 """
@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fairlead.model.device import Device
-from fairlead.model.gpu import GPU
 from fairlead.model.ids import GPUUUID
 from fairlead.plan.cdi import conflict
 from fairlead.plan.gpu import clash, deviceids, door
@@ -27,6 +26,8 @@ from fairlead.plan.gpu.offer import advertise, migoffer, vgpuoffer
 from fairlead.plan.gpu.offer.advertise import Advertisement
 from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.sharing import amounts, mps
+from fairlead.plan.vfio import slot as slots
+from fairlead.plan.vfio import slotoffer
 from fairlead.wire.kubernetes import core
 
 SPEC_MISSING: Final = "CDISpecMissing"
@@ -109,11 +110,20 @@ class Supply:
 NOTHING: Final = Supply()
 
 
-def plan(snapshot: Snapshot, config: NodeConfig, facts: Facts, before: Supply = NOTHING, *, resource: str) -> Supply:
+def plan(
+    snapshot: Snapshot,
+    config: NodeConfig,
+    facts: Facts,
+    before: Supply = NOTHING,
+    *,
+    resource: str,
+    naming: slots.Naming | None = None,
+) -> Supply:
     """Return what a node gives away.
 
     Args: before: the supply that this one replaces: its resources end with an empty list, and its clashes stand as long
           as their pods live.   resource: name of NVIDIA's whole GPUs.
+          naming: of the GPUs that are passed through; None: none is given away.
     """
     doors = door.plan_doors(snapshot.known.values(), config.claims, facts.doors, before.doors.claimed)
     whole = _without(_plan_whole(snapshot, config, resource), doors.claimed)
@@ -123,11 +133,21 @@ def plan(snapshot: Snapshot, config: NodeConfig, facts: Facts, before: Supply = 
         offered = mps.plan_clients(offered, snapshot.known, facts.mps.folders)
         daemons = mps.plan_daemons(offered)
     offered = _with_vgpus(offered, snapshot, resource)
-    clashes = _find_clashes(offered, snapshot.known.values(), facts.holders, before.clashes)
+    found = naming.slots(snapshot.passthrough) if naming is not None else ()
+    passed, unnamed = slotoffer.plan_resources(found, snapshot.verdicts, {ad.resource for ad in offered})
+    offered = (*offered, *passed)
+    table = {**deviceids.make_table(snapshot.known.values()), **slotoffer.words(found)}
+    clashes = _find_clashes(offered, table, facts.holders, before.clashes)
     resources, withheld = _withhold(offered, facts, clashes)
     named = {ad.resource for ad in resources}
     ended = (dataclasses.replace(ad, devices=()) for ad in before.resources if ad.resource not in named)
-    return Supply(doors=doors, resources=(*resources, *ended), withheld=withheld, clashes=clashes, daemons=daemons)
+    return Supply(
+        doors=doors,
+        resources=(*resources, *ended),
+        withheld={**unnamed, **withheld},
+        clashes=clashes,
+        daemons=daemons,
+    )
 
 
 def without_ended(found: Supply) -> Supply:
@@ -172,10 +192,13 @@ def _with_vgpus(offered: tuple[Advertisement, ...], snapshot: Snapshot, resource
 
 
 def _find_clashes(
-    offered: Iterable[Advertisement], gpus: Iterable[GPU], holders: Holders, before: Mapping[clash.Key, clash.Clash]
+    offered: Iterable[Advertisement],
+    table: deviceids.Table,
+    holders: Holders,
+    before: Mapping[clash.Key, clash.Clash],
 ) -> Mapping[clash.Key, clash.Clash]:
     listed = holders.listed if holders.pods is None else clash.without_ended(holders.listed, holders.pods)
-    found = clash.find_clashes(offered, listed, deviceids.make_table(gpus), holders.pods or ())
+    found = clash.find_clashes(offered, listed, table, holders.pods or ())
     return clash.plan_kept(found, before, holders.pods)
 
 

@@ -35,6 +35,10 @@ def seen_by_host(driver: DriverFiles, mount: Path) -> DriverFiles:
         companions=tuple((name, mode(one)) for name, one in driver.companions),
         vfio_nodes=nodes(driver.vfio_nodes),
         vgpus=tuple(dataclasses.replace(one, nodes=nodes(one.nodes)) for one in driver.vgpus),
+        passthrough=tuple(
+            dataclasses.replace(gpu, nodes=nodes(gpu.nodes), shared_nodes=nodes(gpu.shared_nodes))
+            for gpu in driver.passthrough
+        ),
         files=files(driver.files),
     )
 

@@ -86,12 +86,18 @@ def find_parts(resource: str, device_id: str, table: Table) -> tuple[Part, ...]:
     return next((table[word] for word in _words(resource, device_id) if word in table), ())
 
 
+def slot_word(resource: str, device_id: str) -> str:
+    """Return the word for a device whose id means something in its own resource alone."""
+    return f"{resource.lower()}={device_id.lower()}"
+
+
 def _words(resource: str, device_id: str) -> Iterator[str]:
     """Yield what an id may mean, most certain first."""
     kind, is_cdi, name = device_id.partition("=")
     if not is_cdi:
         kind, name = resource, device_id
     name = replica.origin(name.lower())
+    yield slot_word(kind, name)
     yield name
     yield from (found.group() for found in _UUID.finditer(name))
     yield from (f"pci {found.group(1)}" for found in _PCI.finditer(name))

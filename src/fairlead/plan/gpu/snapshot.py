@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fairlead.model.driver import DeviceNode, DriverFiles
+from fairlead.model.driver import DeviceNode, DriverFiles, PassthroughGPU
 from fairlead.model.gpu import GPU, Inventory
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.plan.gpu import health as rules
@@ -27,11 +27,17 @@ class Snapshot:
     problem: str = ""
     """Why the driver does not answer; empty while it does."""
 
+    @property
+    def passthrough(self) -> tuple[PassthroughGPU, ...]:
+        """Return the GPUs that have no driver here and are given to tenants' machines whole."""
+        return tuple(gpu for driver in self.drivers for gpu in driver.passthrough)
+
 
 def list_nodes(drivers: Iterable[DriverFiles]) -> list[DeviceNode]:
     """Return every device node that an answer to Allocate may name."""
     found: list[DeviceNode] = []
     for driver in drivers:
         found += (*driver.nodes, *driver.vfio_nodes, *(node for vgpu in driver.vgpus for node in vgpu.nodes))
+        found += (node for gpu in driver.passthrough for node in (*gpu.shared_nodes, *gpu.nodes))
         found += (node for _, files in driver.companions for device in files.devices for node in device.nodes)
     return found

@@ -129,9 +129,11 @@ def plan_answer(
     ids = [_id(device, options) for device in distinct]
     names = [_cdi_name(device, options) for device in distinct]
     strategies = options.strategies
-    lent = [device.vgpu for device in distinct if device.vgpu]
+    lent = [device for device in distinct if device.vgpu or device.slot]
     if lent:
-        answer.envs.update(vgpuoffer.variables(resource, lent))
+        # Of slots those that are named as KubeVirt's launcher looks for them: by PCI address.
+        named = [device.vgpu or device.slot for device in lent if device.vgpu or ":" in device.slot]
+        answer.envs.update(vgpuoffer.variables(resource, named))
     is_nvidias = vendor is Vendor.NVIDIA and not lent
     beside = companion.choose(options.beside, nodes) if is_nvidias else companion.Given()
     names += beside.names

@@ -8,8 +8,10 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 
 from fairlead import errors
+from fairlead.model.device import Device
 from fairlead.model.driver import DeviceNode
 from fairlead.model.gpu import Vendor
+from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.plan.gpu.allocation import answer, companion
 from fairlead.plan.gpu.allocation.answer import Strategy
 from fairlead.plan.shim import request
@@ -209,3 +211,25 @@ def test_a_channel_that_is_required_and_absent_is_refused_by_its_number() -> Non
     way = answer.AllocateOptions(beside=wanted)
     with pytest.raises(errors.Unavailable, match="IMEX channel 1 is required and not on this node"):
         answer.plan_answer(TWO, resource="r", vendor=Vendor.NVIDIA, options=way, nodes=BESIDE)
+
+
+def _slot(name: str) -> Device:
+    nodes = ("/dev/vfio/vfio", "/dev/vfio/12")
+    return Device(id=DeviceID(name), cdi_name=f"nvidia.com/pgpu={name}", gpu=GPUUUID("pcie-1"), slot=name, nodes=nodes)
+
+
+def test_a_slot_is_named_by_resource_and_id_whatever_the_strategy() -> None:
+    options = answer.AllocateOptions(strategies=frozenset({Strategy.ENVVAR}), ids="index")
+    given = answer.plan_answer(
+        [_slot("x1-5")], resource="nvidia.com/pgpu", vendor=Vendor.NVIDIA, options=options, nodes={}
+    )
+    assert [one.name for one in given.cdi_devices] == ["nvidia.com/pgpu=x1-5"]
+    assert dict(given.envs) == {}
+
+
+def test_a_slot_that_is_named_by_its_address_is_told_to_kubevirts_launcher() -> None:
+    resource = "nvidia.com/GH100_H100_SXM5_80GB"
+    made = answer.plan_answer(
+        [_slot("0000:0f:00.0")], resource=resource, vendor=Vendor.NVIDIA, options=answer.DEFAULT, nodes={}
+    )
+    assert dict(made.envs) == {"PCI_RESOURCE_NVIDIA_COM_GH100_H100_SXM5_80GB": "0000:0f:00.0"}

@@ -1,0 +1,145 @@
+"""Slots and their names in each scheme, and the devices and specs made of them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead import errors
+from fairlead.model.driver import DeviceNode, PassthroughGPU
+from fairlead.model.gpu import Vendor
+from fairlead.model.ids import GPUUUID
+from fairlead.plan.cdi import driverprofile
+from fairlead.plan.gpu import deviceids, health
+from fairlead.plan.vfio import slot, slotoffer
+from fairlead_cdi import emit, names
+
+MODEL = "GH100 [H100 SXM5 80GB]"
+_ADDRESSES = ("0000:0f:00.0", "0000:10:00.0", "0000:b8:00.0", "10000:01:00.0")
+_MODULES = (5, 7, 2, None)
+CONTAINER = DeviceNode(path="/dev/vfio/vfio", host_path="/dev/vfio/vfio", major=10, minor=196, mode=0o666)
+
+
+def gpu(at: int, **more: object) -> PassthroughGPU:
+    path = f"/dev/vfio/{at + 100}"
+    found = PassthroughGPU(
+        key=GPUUUID(f"pcie-00000000000000{at}"),
+        vendor=Vendor.NVIDIA,
+        address=_ADDRESSES[at],
+        model=MODEL,
+        module=_MODULES[at],
+        nodes=(DeviceNode(path=path, host_path=path, major=240, minor=at, mode=0o600),),
+        shared_nodes=(CONTAINER,),
+        numa_node=at % 2,
+    )
+    return dataclasses.replace(found, **more)  # type: ignore[arg-type]  # fields of PassthroughGPU
+
+
+ALL = tuple(gpu(at) for at in (3, 1, 0, 2))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "resource", "ids"),
+    [
+        ("slots", "nvidia.com/h100-sxm5-80gb-x1", ["x1-5", "x1-7", "x1-2", "x1-pcie-000000000000003"]),
+        ("index", "nvidia.com/gpu", ["0", "1", "2", "3"]),
+        ("kata", "nvidia.com/pgpu", ["x1-5", "x1-7", "x1-2", "x1-pcie-000000000000003"]),
+        ("kubevirt", "nvidia.com/GH100_H100_SXM5_80GB", list(_ADDRESSES)),
+    ],
+)
+def test_each_scheme_names_slots_in_the_order_of_pci(scheme: str, resource: str, ids: list[str]) -> None:
+    found = slot.Naming(scheme=slot.Scheme(scheme)).slots(ALL)
+    assert [(one.resource, one.id) for one in found] == [(resource, one) for one in ids]
+
+
+def test_ids_stay_where_addresses_groups_and_order_change() -> None:
+    moved = [dataclasses.replace(gpu(at), address=f"0000:{9 - at:02x}:00.0") for at in range(3)]
+    before = {one.gpus[0].key: one.id for one in slot.Naming().slots([gpu(at) for at in range(3)])}
+    assert {one.gpus[0].key: one.id for one in slot.Naming().slots(moved)} == before
+
+
+def test_two_gpus_of_one_module_are_both_kept_back_under_ids_of_their_own() -> None:
+    found = slot.Naming().slots([gpu(0), gpu(1, module=5)])
+    assert {one.id for one in found} == {"x1-pcie-000000000000000", "x1-pcie-000000000000001"}
+    assert all("module 5" in one.problem for one in found)
+
+
+def test_two_gpus_that_say_to_be_one_are_both_kept_back() -> None:
+    found = slot.Naming().slots([gpu(0), gpu(1, key=gpu(0).key)])
+    assert all("so does another GPU" in one.problem for one in found)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (MODEL, "GH100_H100_SXM5_80GB"),
+        ("AD102GL [RTX 6000 Ada / L40.S]", "AD102GL_RTX_6000_ADA___L40_S"),
+        ("", ""),
+        ("…\x1b[31m\0/../etc", "GPU_31M____ETC"),
+    ],
+)
+def test_a_model_is_written_as_nvidias_kubevirt_plugin_does(model: str, name: str) -> None:
+    assert slot.kubevirt_name(model) == name
+
+
+@given(model=st.text(max_size=200), scheme=st.sampled_from(list(slot.Scheme)))
+def test_whatever_a_board_calls_itself_its_spec_is_legal(model: str, scheme: slot.Scheme) -> None:
+    found = slot.Naming(scheme=scheme).slots([gpu(0, model=model)])
+    (spec,) = slotoffer.plan_specs(found, driverprofile.TENANT)
+    emit.emit_json(spec)
+    assert names.split_kind(spec.kind) == tuple(found[0].resource.split("/"))
+    assert len(found[0].resource.partition("/")[2]) <= 63
+
+
+def test_a_device_names_every_node_its_user_needs_and_its_kind_is_the_resource() -> None:
+    found = slot.Naming().slots([gpu(0)])
+    (spec,) = slotoffer.plan_specs(found, driverprofile.TENANT)
+    (device,) = spec.devices
+    assert (spec.kind, device.name) == ("nvidia.com/h100-sxm5-80gb-x1", "x1-5")
+    assert [node.path for node in device.edits.device_nodes] == ["/dev/vfio/vfio", "/dev/vfio/100"]
+
+
+def test_the_published_daemonsets_names_bring_the_groups_node_alone() -> None:
+    (spec,) = slotoffer.plan_specs(slot.Naming(scheme=slot.Scheme.INDEX).slots([gpu(0)]), driverprofile.TENANT)
+    assert [node.path for node in spec.devices[0].edits.device_nodes] == ["/dev/vfio/100"]
+
+
+def test_a_gpu_that_cannot_be_handed_out_stays_listed_and_is_in_no_spec() -> None:
+    found = slot.Naming().slots([gpu(0, problem="0000:0f:00.1 is bound to snd_hda_intel"), gpu(1)])
+    (ad,), _ = slotoffer.plan_resources(found, {}, ())
+    assert [(one.id, one.reason) for one in ad.devices] == [("x1-5", slotoffer.UNUSABLE), ("x1-7", "")]
+    (spec,) = slotoffer.plan_specs(found, driverprofile.TENANT)
+    assert [one.name for one in spec.devices] == ["x1-7"]
+
+
+def test_slots_whose_resource_is_taken_are_left_out_with_the_reason() -> None:
+    found = slot.Naming(scheme=slot.Scheme.INDEX).slots([gpu(0)])
+    offered, left_out = slotoffer.plan_resources(found, {}, {"nvidia.com/gpu"})
+    assert offered == ()
+    assert left_out[gpu(0).key].reason == slotoffer.NAME_TAKEN
+    assert left_out[gpu(0).key].state is health.State.FAULTY
+
+
+@pytest.mark.parametrize("scheme", list(slot.Scheme))
+def test_what_pods_have_by_any_schemes_ids_is_known_after_the_scheme_changed(scheme: slot.Scheme) -> None:
+    table = slotoffer.words(slot.Naming(scheme=scheme).slots(ALL))
+    now = slot.Naming(scheme=scheme).slots(ALL)
+    own = {one.gpus[0].key: deviceids.find_parts(one.resource, one.id, table) for one in now}
+    assert all(parts == (deviceids.Part(gpu=key),) for key, parts in own.items())
+    for former in (slot.Scheme.SLOTS, slot.Scheme.KATA):
+        for one in slot.Naming(scheme=former).slots(ALL):
+            assert deviceids.find_parts(one.resource, one.id, table) == (deviceids.Part(gpu=one.gpus[0].key),)
+
+
+@pytest.mark.parametrize("alias", ["a/b", "-x", "0gpu", "a" * 64, "a\n", "--help", "ü"])
+def test_an_alias_that_can_be_no_resources_name_is_refused(alias: str) -> None:
+    with pytest.raises(errors.Invalid, match="vfio_alias"):
+        slot.naming_of("bound", "kata", alias)
+
+
+def test_a_number_of_another_resource_is_no_slot() -> None:
+    table = slotoffer.words(slot.Naming(scheme=slot.Scheme.INDEX).slots(ALL))
+    assert deviceids.find_parts("squat.ai/fuse", "0", table) == ()
