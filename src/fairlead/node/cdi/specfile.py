@@ -142,7 +142,7 @@ def read_stamp(path: Path) -> stamp.Stamp | None:
 
 
 def devices_of_boot(path: Path, boot_id: str) -> tuple[str, ...]:
-    """Return the names of a spec's devices; none where it is not ours, or its stamp is of no boot or of another one."""
+    """Return the qualified names of a spec's devices; none where it is not ours, or its stamp is of another boot."""
     try:
         is_other = is_replaced(path)
     except OSError:
@@ -150,7 +150,7 @@ def devices_of_boot(path: Path, boot_id: str) -> tuple[str, ...]:
     spec, mark = (None, None) if is_other else _read_stamped(path)
     if spec is None or mark is None or not boot_id or mark.boot_id != boot_id:
         return ()
-    return tuple(device.name for device in spec.devices)
+    return tuple(cdikind.qualified(spec.kind, device.name) for device in spec.devices)
 
 
 def _read_stamped(path: Path) -> tuple[cdi.Spec | None, stamp.Stamp | None]:

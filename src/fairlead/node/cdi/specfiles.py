@@ -21,12 +21,15 @@ from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Vendor
 from fairlead.node.cdi import specfile
 from fairlead.plan.cdi import companion, generate, hostpath, source
+from fairlead.plan.vfio import slot, slotoffer
 from fairlead.wire.cdi import stamp
 from fairlead_cdi import emit
 from fairlead_cdi import spec as cdi
 
 PREFIX = "fairlead-"
 """Sets our files of the vendors' own kinds apart from those that a vendor's toolkit writes."""
+SLOTS = f"{PREFIX}slots-"
+"""Begins the names of the files of GPUs that are passed through, whose kinds are the names of resources."""
 
 
 _COMPANIONS = tuple(cdikind.COMPANIONS.values())
@@ -44,12 +47,14 @@ class SpecFiles:
         boot_id: str = "",
         stamping: str = "file",
         host_mount: Path = Path("/"),
+        naming: slot.Naming | None = None,
     ) -> None:
         """Touch nothing yet.
 
         Args:    recipe: None: the default one.   kinds: whose files are removed when there are no devices of them;
                  None: those of every vendor's GPUs, their variants, and vGPUs.   boot_id: of the running kernel.
                  stamping: one of `stamp.PLACES`.   host_mount: where this process sees the node's root.
+                 naming: of GPUs that are passed through; None: there are no files of any.
         """
         self.folder = folder
         self.recipe = recipe or generate.Recipe()
@@ -67,7 +72,8 @@ class SpecFiles:
             )
         )
         self._boot_id, self._stamping = boot_id, stamping
-        self._host_mount = host_mount
+        self._host_mount, self._naming = host_mount, naming
+        self._slot_kinds: frozenset[str] = frozenset()
         self._problems: tuple[str, ...] | None = None
         self._wanted: dict[str, tuple[cdi.Spec, stamp.Stamp]] | None = None
         """What the files are to say, by kind; None: nothing was said yet, or the files were removed."""
@@ -86,11 +92,14 @@ class SpecFiles:
             boot_id=boot_id,
             stamping=chosen.cdi_stamp,
             host_mount=chosen.host_mount,
+            naming=slot.naming_of(chosen.vfio, chosen.vfio_names, chosen.vfio_alias),
         )
 
     def path(self, kind: str) -> Path:
         """Return where the spec of a kind is kept."""
         name = emit.file_name(kind)
+        if kind in self._slot_kinds:
+            return self.folder / f"{SLOTS}{name}"
         return self.folder / (name if kind.startswith((*self._own, *_COMPANIONS)) else f"{PREFIX}{name}")
 
     async def ensure(self, inventory: Inventory, drivers: Sequence[DriverFiles]) -> frozenset[str]:
@@ -106,9 +115,21 @@ class SpecFiles:
         seen = [hostpath.seen_by_host(driver, self._host_mount) for driver in drivers]
         made = generate.generate(inventory, seen, recipe=self.recipe)
         lent = source.lent_spec(seen, self.recipe)
-        more = (*([] if lent is None else [lent]), *companion.specs(seen, self.recipe))
+        more = (*([] if lent is None else [lent]), *companion.specs(seen, self.recipe), *self._slot_specs(seen))
         made = dataclasses.replace(made, specs=(*made.specs, *more)) if more else made
         self._keep(made, specfile.stamps_of(inventory, specfile.versions_of(drivers)))
+
+    def _slot_specs(self, drivers: Iterable[DriverFiles]) -> tuple[cdi.Spec, ...]:
+        if self._naming is None:
+            return ()
+        found = self._naming.slots(gpu for driver in drivers for gpu in driver.passthrough)
+        specs = slotoffer.plan_specs(found, self.recipe.profile)
+        self._slot_kinds = frozenset(spec.kind for spec in specs)
+        return specs
+
+    def _slot_files(self) -> Iterator[Path]:
+        """Yield the files of slots in the folder, an earlier agent's too: their kinds depend on its settings."""
+        yield from self.folder.glob(f"{SLOTS}*.json")
 
     async def keep(self, made: generate.Generation, stamps: Mapping[Vendor, stamp.Stamp]) -> frozenset[str]:
         """Make the files say what was generated; see `ensure`. Args: stamps: as `stamps_of` gives them."""
@@ -121,11 +142,8 @@ class SpecFiles:
         Until it is first called, those stay that our files of this boot show: pods held them when the last agent ended,
         however it did, and a container that is started meanwhile needs its spec.
         """
-        self._shown = frozenset(
-            cdikind.qualified(kind, name)
-            for kind in self._own
-            for name in specfile.devices_of_boot(self.path(kind), self._boot_id)
-        )
+        places = (*map(self.path, self._own), *self._slot_files())
+        self._shown = frozenset(name for place in places for name in specfile.devices_of_boot(place, self._boot_id))
 
     async def show(self, names: frozenset[str]) -> None:
         """Make the files show these devices, by qualified name, and no others; a kind without any has no file.
@@ -157,7 +175,8 @@ class SpecFiles:
 
     def stale(self, boot_id: str, versions: Mapping[str, str]) -> tuple[str, ...]:
         """Return which of our files on disk are of another boot or driver, one line each."""
-        found = ((path, specfile.read_stamp(path)) for path in map(self.path, self._kinds))
+        places = (*map(self.path, self._kinds), *self._slot_files())
+        found = ((path, specfile.read_stamp(path)) for path in places)
         return tuple(
             f"{path} {why}" for path, mark in found if mark is not None for why in mark.staleness(boot_id, versions)
         )
@@ -188,10 +207,11 @@ class SpecFiles:
         with self._writing, self._told_as_unavailable():
             for path in self._write(wanted):
                 telemetry.log.info("cdi spec written", path=path)
-            for kind in self._kinds:
-                if kind not in wanted and specfile.remove(self.path(kind)):
+            kept = set(map(self.path, wanted))
+            for place in (*map(self.path, self._kinds), *self._slot_files()):
+                if place not in kept and specfile.remove(place):
                     self.written += 1
-                    telemetry.log.info("cdi spec removed", path=str(self.path(kind)))
+                    telemetry.log.info("cdi spec removed", path=str(place))
             self._wanted = wanted
             self.names = frozenset(self.devices())
         self._tell(made.problems if made.specs else (*made.problems, "no devices: no CDI spec is written"))
@@ -236,8 +256,8 @@ class SpecFiles:
     def _remove(self) -> None:
         with self._writing:
             self._wanted, self.names = None, frozenset()
-            for kind in self._kinds:
+            for path in (*map(self.path, self._kinds), *self._slot_files()):
                 try:
-                    specfile.remove(self.path(kind))
+                    specfile.remove(path)
                 except OSError as error:
-                    telemetry.log.warning("cdi spec not removed", path=str(self.path(kind)), error=str(error))
+                    telemetry.log.warning("cdi spec not removed", path=str(path), error=str(error))

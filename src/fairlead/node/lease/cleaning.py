@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from fairlead import backoff, errors, telemetry
 from fairlead.node.lease import ledger as ledgers
-from fairlead.node.lease.verifier import Outcome, Verifier
+from fairlead.node.lease.verifier import Outcome
 from fairlead.plan.lease import change, check
 from fairlead.plan.lease.change import Change
 from fairlead.plan.lease.check import Finding, Verdict
@@ -27,6 +27,19 @@ AGAIN_S: Final = 5.0
 PATIENCE_S: Final = 30.0
 """How long one that waits for a person is left alone, unless an approval comes."""
 
+
+class Verifies(Protocol):
+    """What cleans a GPU and says whether it is fit for the next tenant."""
+
+    def stamp(self) -> object:
+        """Return a value that changes when a person decided something that may let a GPU pass."""
+        ...
+
+    async def verify(self, row: Row) -> Outcome:
+        """Clean and verify one GPU. Raises: Unavailable: what was found cannot be kept."""
+        ...
+
+
 Act = Callable[[ledgers.Decision], Awaitable[tuple[Change, ...]]]
 Look = Callable[[str], Awaitable[tuple[str, ...]]]
 """Returns which processes have a GPU open now."""
@@ -35,7 +48,7 @@ Look = Callable[[str], Awaitable[tuple[str, ...]]]
 class Cleaning:
     """Verifications on their way."""
 
-    def __init__(self, verifier: Verifier, *, boot_id: str, wake: Callable[[], None]) -> None:
+    def __init__(self, verifier: Verifies, *, boot_id: str, wake: Callable[[], None]) -> None:
         """Begin nothing. Args: wake: called whenever a verification ended."""
         self.verifier = verifier
         self._boot_id, self._wake = boot_id, wake

@@ -29,7 +29,7 @@ from fairlead.model.ids import DeviceID
 from fairlead.node.cdi import specfiles
 from fairlead.node.inventory import latest
 from fairlead.node.lease import cleaning as cleanings
-from fairlead.node.lease import gpuholders, requestsocket
+from fairlead.node.lease import gpuholders, passthroughreset, requestsocket
 from fairlead.node.lease import ledger as ledgers
 from fairlead.node.lease import verifier as verifiers
 from fairlead.plan.gpu.snapshot import Snapshot
@@ -102,6 +102,9 @@ class Gate:
         self.opened = asyncio.Event()
         """Set once the ledger is open, so that GPUs can be given away."""
         self._cleaning = cleanings.Cleaning(verifier, boot_id=boot_id, wake=self.poke) if verifier is not None else None
+        self._reuse = verifier.reuse if verifier is not None else Reuse.LOOK
+        self._passing: cleanings.Cleaning | None = None
+        """Of GPUs that are passed through: each is reset between two tenants, whatever the settings say."""
         self._settling = asyncio.Lock()
         self._publishing = asyncio.Lock()
         self.rows: latest.Latest[Mapping[str, Row]] = latest.Latest({})
@@ -110,6 +113,10 @@ class Gate:
         """Reason and message why a GPU must not be offered, by its key."""
         self._leaving: set[str] = set()
         """GPUs that are being released: their CDI entries are gone, and the ledger is about to say so."""
+
+    def reset_by(self, resetter: cleanings.Verifies) -> None:
+        """Have GPUs that are passed through reset by this between two tenants; to be called before `run`."""
+        self._passing = cleanings.Cleaning(resetter, boot_id=self._boot_id, wake=self.poke)
 
     # what Allocate asks
 
@@ -227,10 +234,13 @@ class Gate:
         await self._act(lambda rows: change.plan_hold(rows, asks, facts=facts, listed=again))
 
     async def _doubt_used(self, keys: Sequence[str]) -> None:
-        """Take free GPUs out of what can be given away where a program that no pod has is on them now."""
+        """Take free GPUs out of what can be given away where a program that no pod has is on them now.
+
+        One that is passed through must be in this process' hands before: it was not while no agent ran.
+        """
         known = self._opened().rows.value
         free = [row for key in keys if (row := known.get(key)) is not None and row.state is State.FREE]
-        used = await self._holders.find_neighbours(free)
+        used = {**await self._holders.find_neighbours(free), **await self._holders.take(free)}
         if used:
             async with self._settling:
                 await self._settle(list(used), await self._holders.list_holdings())
@@ -280,7 +290,7 @@ class Gate:
     def _tell_problems(self) -> None:
         found: dict[str, tuple[str, str]] = {}
         rows = self.rows.value
-        for key in {*map(str, self._holders.snapshot.known), *rows}:
+        for key in {*self._holders.keys, *rows}:
             row = self._row(rows, key)
             openers = self._holders.openers.of(row)
             if row.state in _KEPT_BACK:
@@ -293,7 +303,7 @@ class Gate:
                 found[key] = (STILL_OPEN, f"given back, and not let go by {', '.join(openers)}")
             elif row.state is State.DIRTY and (said := self._judge(key)) is not check.PASSED:
                 found[key] = (f"Verify{said.reason}", said.message)
-            elif self._cleaning is not None and row.state in _CLEANED:
+            elif self._cleaning_of(key) is not None and row.state in _CLEANED:
                 found[key] = _verifying(row)
         self.problems.set(found)
 
@@ -315,6 +325,7 @@ class Gate:
             await self._restart(ledger)
             self._ledger = ledger
             self.rows.set(ledger.rows.value)
+            self._holders.let_go(_held(ledger.rows.value))
             self.opened.set()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._turn(tasks), name="ledger: rounds")
@@ -324,16 +335,20 @@ class Gate:
                 tasks.create_task(serving, name="ledger: requests")
         finally:
             self._ledger = None
+            self._holders.close()
             await asyncio.to_thread(ledger.close)
 
     async def _turn(self, tasks: asyncio.TaskGroup) -> None:
         while True:
             self._poked.clear()
-            if self._cleaning is not None:
-                self._cleaning.restart_after_approval()
+            both = [one for one in (self._cleaning, self._passing) if one is not None]
+            for cleaning in both:
+                cleaning.restart_after_approval()
             wait_s = await self._round()
-            if self._cleaning is not None:
-                self._cleaning.start(tasks, self._opened().rows.value.values(), self._act, self._look)
+            rows = self._opened().rows.value.values()
+            for cleaning in both:
+                own = [row for row in rows if self._cleaning_of(row.key) is cleaning]
+                cleaning.start(tasks, own, self._act, self._look)
             try:
                 async with asyncio.timeout(wait_s):
                     await self._poked.wait()
@@ -357,7 +372,7 @@ class Gate:
 
     async def _round(self) -> float:
         """Look at every GPU once; returns seconds until the next look."""
-        keys = [str(uuid) for uuid in self._holders.snapshot.known]
+        keys = self._holders.keys
         try:
             async with self._settling:
                 await self._settle(keys, await self._holders.list_holdings())
@@ -397,8 +412,13 @@ class Gate:
         """Return the row of a GPU; of one that the ledger has not met yet, what it will begin as."""
         return rows.get(key) or Row(key=key, boot_id=self._boot_id)
 
+    def _cleaning_of(self, key: str) -> cleanings.Cleaning | None:
+        """Return what cleans a GPU between two tenants; None: its readings are enough."""
+        return self._passing if self._holders.passthrough(key) is not None else self._cleaning
+
     def _is_verified(self, row: Row) -> bool:
-        return self._cleaning is None or verifiers.is_enough(row, self._cleaning.verifier.reuse)
+        """Return whether a GPU that is free may stay so; which GPUs are passed through is not known at a start yet."""
+        return row.verdict.startswith(passthroughreset.PASSED_ON) or verifiers.is_enough(row, self._reuse)
 
     def _opened(self) -> ledgers.Ledger:
         if self._ledger is not None:
@@ -446,21 +466,22 @@ class Gate:
         return found
 
     def _plan(self, row: Row, seen: settle.Seen) -> tuple[Change, ...]:
-        finding = self._judge(row.key)
-        if self._cleaning is not None and finding is check.PASSED:
-            finding = self._cleaning.finding(row.key)
+        finding, cleaning = self._judge(row.key), self._cleaning_of(row.key)
+        if cleaning is not None and finding is check.PASSED:
+            finding = cleaning.finding(row.key)
         return settle.plan_steps(
             row,
             seen,
             at=self._clock(),
             boot_id=self._boot_id,
             finding=finding,
-            is_instant=self._cleaning is None,
+            is_instant=cleaning is None,
         )
 
     def _judge(self, key: str) -> check.Finding:
-        is_reset = self._cleaning is not None and self._cleaning.verifier.reuse.has(Reuse.RESET)
-        return check.judge(self._holders.reading(key), is_reset=is_reset)
+        if (passed := self._holders.passthrough(key)) is not None:
+            return check.judge_passthrough(passed)
+        return check.judge(self._holders.reading(key), is_reset=self._reuse.has(Reuse.RESET))
 
     async def _look(self, key: str) -> tuple[str, ...]:
         """Return which processes have a GPU open now, or may have."""
@@ -474,6 +495,7 @@ class Gate:
             changes = await ledger.act(decide, notes)
         finally:
             self.rows.set(ledger.rows.value)
+            self._holders.let_go(_held(ledger.rows.value))
         for one in changes:
             _log(one)
             self._told(one)
@@ -489,6 +511,10 @@ class Gate:
                 for name in self._holders.cdi_names(row)
             }
             await self._specs.show(frozenset(shown))
+
+
+def _held(rows: Mapping[str, Row]) -> frozenset[str]:
+    return frozenset(key for key, row in rows.items() if row.state is State.HELD)
 
 
 def _asks(resource: str, devices: Iterable[Device]) -> tuple[change.Ask, ...]:

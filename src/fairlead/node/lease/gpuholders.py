@@ -17,21 +17,25 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from fairlead.kernel import openfiles
 from fairlead.model import cdikind, replica
+from fairlead.model.driver import PassthroughGPU
 from fairlead.model.gpu import GPU
 from fairlead.model.ids import GPUUUID
 from fairlead.node.inventory import pods
 from fairlead.node.lease import neighbours
 from fairlead.node.lease import openers as gpuopeners
+from fairlead.node.vfio import thirdgate
 from fairlead.plan.gpu import deviceids
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.lease.row import Claim, Row, State
 from fairlead.plan.lease.settle import Seen
+from fairlead.plan.vfio import slot, slotoffer
 from fairlead.wire.kubernetes import core
 
 _POD_UID: Final = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
@@ -47,6 +51,16 @@ ListHoldings = Callable[[], Awaitable[Listed]]
 """Asks the kubelet now. Raises: Unavailable."""
 ListComputeProcesses = Callable[[Collection[GPUUUID]], Awaitable[Mapping[GPUUUID, tuple[int, ...]]]]
 """Asks the driver which programs are on GPUs, by pid, as `port.ComputeProcesses.list_compute_processes` does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What is known of GPUs that are passed through."""
+
+    gate: thirdgate.ThirdGate
+    naming: slot.Naming
+
+
 FindOpeners = Callable[[frozenset[openfiles.Number], frozenset[str]], tuple[openfiles.Opener, ...]]
 """Looks through the host's processes, as `openfiles.find_openers` does; called in a thread."""
 
@@ -63,17 +77,20 @@ class GPUHolders:
         list_compute_processes: ListComputeProcesses | None = None,
         root: Path = Path("/"),
         patience_s: float = gpuopeners.PATIENCE_S,
+        passed: Passed | None = None,
     ) -> None:
         """Take the sources.
 
         Args: known: this node's pods; None: the agent has no store.
               list_compute_processes: finds neighbours; None: they do not matter.   root: where /proc of the host is.
               patience_s: seconds for which a GPU stays offered that was given back and is open still.
+              passed: of GPUs that are passed through; None: there are none.
         """
         self.openers: Final = gpuopeners.Openers(patience_s=patience_s)
         """What `look` saw last."""
         self._list, self._pods, self._find_openers = list_holdings, known, find_openers
         self._list_compute_processes, self._root = list_compute_processes, root
+        self._passed = passed
         self._snapshot = Snapshot()
         self._numbers: Mapping[str, frozenset[openfiles.Number]] = {}
         self._table: deviceids.Table = {}
@@ -86,6 +103,26 @@ class GPUHolders:
     def reading(self, key: str) -> GPU | None:
         """Return the newest reading of a GPU; None: it does not answer now."""
         return next((gpu for gpu in self._snapshot.inventory.gpus if str(gpu.uuid) == key), None)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Return the keys of every GPU of this node that can be given away."""
+        passed = self._passed.gate.known if self._passed is not None else ()
+        return (*map(str, self._snapshot.known), *passed)
+
+    def passthrough(self, key: str) -> PassthroughGPU | None:
+        """Return a GPU that is passed through; None: it is not, or is not there any more."""
+        return self._passed.gate.find(key) if self._passed is not None else None
+
+    def let_go(self, held: Collection[str]) -> None:
+        """Let tenants' machines use the GPUs that they hold by the ledger, which has that on disk."""
+        if self._passed is not None:
+            self._passed.gate.give(held)
+
+    def close(self) -> None:
+        """Let go of every GPU: this process answers for none of them any more."""
+        if self._passed is not None:
+            self._passed.gate.close()
 
     def update(self, snapshot: Snapshot) -> None:
         """Know these GPUs from now on."""
@@ -106,9 +143,14 @@ class GPUHolders:
             str(uuid): frozenset(("c", nodes[path].major, nodes[path].minor) for path in own_paths if path in nodes)
             for uuid, own_paths in paths.items()
         }
+        if self._passed is not None:
+            self._passed.gate.update(snapshot.passthrough)
+            self._table = {**self._table, **slotoffer.words(self._passed.naming.slots(snapshot.passthrough))}
 
     def cdi_names(self, row: Row) -> frozenset[str]:
         """Return the qualified names under which CDI specs have the devices of a row's claims."""
+        if self.passthrough(row.key) is not None:
+            return frozenset(cdikind.qualified(claim.resource, claim.device) for claim in row.claims)
         found: set[str] = set()
         for origin in {replica.origin(claim.device) for claim in row.claims}:
             kinds = (*cdikind.ALLOCATED.values(), cdikind.LENT)
@@ -134,6 +176,7 @@ class GPUHolders:
               prepared: UIDs of the ResourceClaims that are prepared: they have their devices, listed or not.
         """
         claims = self._claims(listed)
+        refused = await self.take(rows)
         for row in rows:
             if kept := [claim for claim in row.claims if claim.holder in prepared and claim.holder]:
                 claims[row.key] = (*claims.get(row.key, ()), *kept)
@@ -147,7 +190,10 @@ class GPUHolders:
         seen = {
             row.key: Seen(
                 claims=claims.get(row.key, ()),
-                openers=tuple(found for one in openers if (found := self._in_words(row, one, listed))),
+                openers=(
+                    *refused.get(row.key, ()),
+                    *(found for one in openers if (found := self._in_words(row, one, listed))),
+                ),
                 doubts=tuple(f"{one.name} (pid {one.pid}, {one.doubt})" for one in self._doubts(row, openers, listed)),
                 neighbours=used.get(row.key, ()),
                 asked=asked,
@@ -158,6 +204,16 @@ class GPUHolders:
         for row in rows:
             self.openers.saw(row, seen[row.key].processes, seen[row.key].neighbours)
         return seen
+
+    async def take(self, rows: Collection[Row]) -> dict[str, tuple[str, ...]]:
+        """Hold the GPUs that are passed through and that no tenant has; returns in words who keeps one from us.
+
+        That such a GPU could be held is the proof that nobody has it: no walk through processes is one.
+        """
+        if self._passed is None:
+            return {}
+        refused = await self._passed.gate.take(row.key for row in rows if row.state is not State.HELD)
+        return {key: (error.message,) for key, error in refused.items()}
 
     async def find_neighbours(self, rows: Collection[Row]) -> dict[str, tuple[str, ...]]:
         """Return in words the programs that no living pod has, by GPU, of GPUs that the ledger gave nobody."""
@@ -189,7 +245,7 @@ class GPUHolders:
 
     def _doubts(self, row: Row, openers: Iterable[openfiles.Opener], listed: Listed) -> Iterable[openfiles.Opener]:
         """Return the processes whose doubts are about a GPU that may be given back."""
-        if row.state not in _CLOSING:
+        if row.state not in _CLOSING or self.passthrough(row.key) is not None:
             return ()
         doubtful = (one for one in openers if one.doubt and not self._in_words(row, one, listed))
         return (one for one in doubtful if self._could_have(row, one, listed))

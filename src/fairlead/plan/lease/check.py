@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from fairlead.model.driver import PassthroughGPU
 from fairlead.model.gpu import GPU
 from fairlead.plan.gpu import health
 
@@ -94,6 +95,13 @@ def judge(gpu: GPU | None, *, is_reset: bool = False) -> Finding:
     found = [check(_after_reset(gpu) if gpu is not None and is_reset else gpu) for check in CHECKS.values()]
     by_weight = (Verdict.FAIL, Verdict.WAIT)
     return next((one for weight in by_weight for one in found if one.verdict is weight), PASSED)
+
+
+def judge_passthrough(gpu: PassthroughGPU) -> Finding:
+    """Wait for a GPU that is passed through and cannot be handed out; its reset tells the rest."""
+    if not gpu.problem:
+        return PASSED
+    return Finding(verdict=Verdict.WAIT, reason="PassthroughUnusable", message=gpu.problem)
 
 
 def _after_reset(gpu: GPU) -> GPU:
