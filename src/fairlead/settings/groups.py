@@ -94,6 +94,20 @@ class NodeSettings:
         text="how NVIDIA's GPUs are given away: by the device plugin, or by ResourceClaims (needs lease.ledger=on)",
         choices=("plugin", "claims"),
     )
+    vfio: str = row(
+        "off",
+        text="pass GPUs without a driver through to virtual machines (needs lease.ledger=on): those that are bound to "
+        "vfio-pci, or bind all of NVIDIA's to it first, or bind them where the Node's label "
+        "nvidia.com/gpu.workload.config is vm-passthrough",
+        choices=("off", "bound", "bind", "label"),
+    )
+    vfio_names: str = row(
+        "slots",
+        text="resource and device names of GPUs that are passed through: nvidia.com/MODEL-x1 with ids by module or "
+        "serial, nvidia.com/gpu with 0, 1, …, those of NVIDIA's plugin for Kata, or of its plugin for KubeVirt",
+        choices=("slots", "index", "kata", "kubevirt"),
+    )
+    vfio_alias: str = row("", text="resource name behind the domain with node.vfio_names=kata; empty: pgpu")
     claim_partitions: bool = row(
         False, text="offer claims the MIG devices that a GPU can be divided into, and make those that they get"
     )
