@@ -4,24 +4,20 @@ The group, not the function, is what the hardware can isolate. So VFIO hands a c
 group, and only while it is *viable*: every function in it is bound to a VFIO driver, to nothing, or to a driver that
 does no DMA of its own (bridges, `pci-stub`). Binding one function of a group succeeds all the same; it is the user of
 the node who would find out. Who binds and unbinds is not decided here.
-Source: kernel Documentation/driver-api/vfio.rst; drivers with `driver_managed_dma` (6.0 and later), earlier the list
-of drivers/vfio/vfio.c.
+Source: kernel Documentation/driver-api/vfio.rst.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
+from fairlead.model import vfio as passthrough
 from fairlead.silicon.pci import pci, vfio
-
-_VFIO: Final = "vfio-pci"
-_HARMLESS: Final = frozenset({"pcieport", "pci-stub"})
 
 
 def is_vfio(driver: str | None) -> bool:
     """Return whether a driver is VFIO's or a vendor's variant (`nvgrace_gpu_vfio_pci`). Args: driver: None: unbound."""
-    return driver is not None and driver.replace("_", "-").endswith(_VFIO)
+    return driver is not None and passthrough.is_vfio(driver)
 
 
 def group_of(root: Path, address: str) -> str | None:
@@ -37,8 +33,9 @@ def list_members(root: Path, group: str) -> list[str]:
 
 def list_holders(root: Path, group: str) -> list[tuple[str, str]]:
     """Return the functions that keep a group from being viable, each with its driver; none: it is viable."""
-    bound = ((address, pci.driver_of(root, address)) for address in list_members(root, group))
-    return [(address, name) for address, name in bound if name and name not in _HARMLESS and not is_vfio(name)]
+    bound = ((address, pci.driver_of(root, address) or "") for address in list_members(root, group))
+    members = [passthrough.GroupMember(address=address, driver=name) for address, name in bound]
+    return [(one.address, one.driver) for one in members if one.is_in_the_way]
 
 
 def list_bindings(root: Path) -> list[tuple[str, str | None]]:
