@@ -82,7 +82,8 @@ class Archive:
         for folder, folders, names in os.walk(top):
             folders[:] = [name for name in folders if name not in _UNUSED and not name.startswith("config-")]
             for name in names:
-                self.add_file(Path(folder, name))
+                if not name.endswith((".opt-1.pyc", ".opt-2.pyc")):  # for `python -O`, which nobody runs
+                    self.add_file(Path(folder, name))
 
     def close(self) -> None:
         self.add("TRAILER!!!", mode=0)
