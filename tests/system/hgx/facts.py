@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import mmap
 import os
 import struct
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 FUNCTIONS = Path("/sys/bus/pci/devices")
 GROUPS = Path("/sys/kernel/iommu_groups")
+BIND_IOMMUFD = ord(";") << 8 | 100 + 18
 
 
 def functions() -> dict[str, dict[str, Any]]:
@@ -124,6 +128,82 @@ def reset(address: str, method: str) -> str:
     return ""
 
 
+def reset_takes(address: str, method: str) -> float:
+    """Reset a function; returns the seconds that the kernel took."""
+    begun = time.monotonic()
+    problem = reset(address, method)
+    if problem:
+        raise OSError(problem)
+    return time.monotonic() - begun
+
+
+def nodes(address: str) -> dict[str, str]:
+    """Return the nodes by which VFIO gives a function; "" where the kernel has none."""
+    group = _name(FUNCTIONS / address / "iommu_group")
+    devices = FUNCTIONS / address / "vfio-dev"
+    numbers = os.listdir(devices) if devices.is_dir() else []  # noqa: PTH208 - names
+    found = {"group": f"/dev/vfio/{group}", "device": f"/dev/vfio/devices/{numbers[0]}" if numbers else ""}
+    return {kind: path if path and Path(path).exists() else "" for kind, path in found.items()}
+
+
+def holder(address: str) -> dict[str, list[str]]:
+    """Return how attempts to have a bound function end while somebody has it, by group and by device.
+
+    Each is "" or the error's name: group held, then the group again and the device; device bound, then the group and
+    the device again; at last the group after all that was closed.
+    """
+    nodes_of = nodes(address)
+    with _opened(nodes_of["group"]) as problem:
+        told = {"first": [problem], "group held": [_try_group(nodes_of["group"]), _try_bind(nodes_of["device"])]}
+    with _bound(nodes_of["device"]) as problem:
+        told["device bound"] = [problem, _try_group(nodes_of["group"]), _try_bind(nodes_of["device"])]
+    return {**told, "closed": [_try_group(nodes_of["group"])]}
+
+
+def open_twice(path: str) -> list[str]:
+    """Return how opening a node ends, and opening it again meanwhile."""
+    with _opened(path) as first:
+        return [first, _try_group(path)]
+
+
+def _try_group(path: str) -> str:
+    with _opened(path) as problem:
+        return problem
+
+
+def _try_bind(path: str) -> str:
+    with _bound(path) as problem:
+        return problem
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[str]:
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError as problem:
+        yield errno.errorcode[problem.errno or 0]
+        return
+    try:
+        yield ""
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _bound(path: str) -> Iterator[str]:
+    """Bind a device's node to an IOMMU of its own. Source: linux/vfio.h, VFIO_DEVICE_BIND_IOMMUFD."""
+    iommu, device = os.open("/dev/iommu", os.O_RDWR), os.open(path, os.O_RDWR)
+    try:
+        fcntl.ioctl(device, BIND_IOMMUFD, struct.pack("<IIiI", 16, 0, iommu, 0))
+    except OSError as problem:
+        yield errno.errorcode[problem.errno or 0]
+    else:
+        yield ""
+    finally:
+        os.close(device)
+        os.close(iommu)
+
+
 def wait_for_word(address: str, offset: int, value: int, limit_s: float) -> float:
     """Return after how many seconds a register had a value; -1: never within the limit."""
     begun = time.monotonic()
@@ -131,4 +211,14 @@ def wait_for_word(address: str, offset: int, value: int, limit_s: float) -> floa
         if word(address, offset) == value:
             return time.monotonic() - begun
         time.sleep(0.02)
+    return -1
+
+
+def wait_until_open(path: str, limit_s: float) -> float:
+    """Return after how many seconds a node could be opened; -1: never within the limit."""
+    begun = time.monotonic()
+    while time.monotonic() < begun + limit_s:
+        if not _try_group(path):
+            return time.monotonic() - begun
+        time.sleep(0.05)
     return -1

@@ -101,10 +101,12 @@ class Function:
     def mend(self) -> None:
         """Take away every fault, a slow reset, another serial number, a narrow link and other VPD.
 
-        A memory that was never scrubbed stays so until the next reset.
+        A scrub that had stopped goes on.
         """
         with self._lock:
             self._faults.clear()
+            if self._scrubbing_until == math.inf:
+                self._scrubbing_until = self._clock() + self._scrub_s
             self._flr_s, self._link = 0.0, configspace.FULL_LINK
             self._serial, self._vpd = self.table.serial, self.table.vpd
             self._restore_fixed()

@@ -7,11 +7,13 @@ background goes on after it; processes that have ended are reaped.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,10 @@ from typing import Any
 
 PORT = Path("/dev/vport0p1")
 LOGS = Path("/run/started")
+_ENDED: dict[int, int] = {}
+"""Exit codes of background processes by pid."""
+_KEPT: list[subprocess.Popen[bytes]] = []
+"""Of background processes: `subprocess` would wait for those that it can forget."""
 
 
 def run(line: str, limit_s: float) -> dict[str, Any]:
@@ -35,7 +41,24 @@ def start(name: str, line: str) -> int:
     LOGS.mkdir(exist_ok=True)
     with (LOGS / name).open("ab") as log:
         argv = ("/bin/sh", "-c", line)
-        return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True).pid
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    _KEPT.append(process)
+    return process.pid
+
+
+def kill(pid: int, number: int) -> None:
+    """Send a signal to a process."""
+    os.kill(pid, number)
+
+
+def wait(pid: int, limit_s: float) -> int | None:
+    """Return the exit code of a background process, negative after a signal; None: it still runs."""
+    until = time.monotonic() + limit_s
+    while True:
+        _reap()
+        if pid in _ENDED or time.monotonic() > until:
+            return _ENDED.get(pid)
+        time.sleep(0.02)
 
 
 def log(name: str) -> str:
@@ -91,15 +114,13 @@ def _text(data: bytes | None) -> str:
 
 
 def _reap() -> None:
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            _ENDED[found[0]] = os.waitstatus_to_exitcode(found[1])
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
-    each.__name__: each for each in (run, start, log, fairlead, fairlead_start, call)
+    each.__name__: each for each in (run, start, kill, wait, log, fairlead, fairlead_start, call)
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import socket
 import subprocess
 import time
@@ -151,6 +152,19 @@ class Node:
     def spawn(self, name: str, line: str) -> int:
         """Start a line of shell that goes on; returns its pid. `log(name)` is its output."""
         return int(self.do("start", name, line))
+
+    def kill(self, pid: int, number: int = signal.SIGKILL, *, limit_s: float = 30) -> int:
+        """Send a signal to a background process and return its exit code; an error if it does not end."""
+        self.do("kill", pid, number)
+        code = self.do("wait", pid, limit_s, limit_s=limit_s + 30)
+        if code is None:
+            raise NodeError(f"process {pid} still runs {limit_s:.0f} s after signal {number}")
+        return int(code)
+
+    def wait(self, pid: int, *, limit_s: float) -> int | None:
+        """Return the exit code of a background process, negative after a signal; None: it still runs."""
+        code = self.do("wait", pid, limit_s, limit_s=limit_s + 30)
+        return None if code is None else int(code)
 
     def log(self, name: str) -> str:
         return str(self.do("log", name))
