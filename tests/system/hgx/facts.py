@@ -45,7 +45,10 @@ def groups() -> dict[str, list[str]]:
 
 
 def word(address: str, offset: int, bar: int = 0) -> int:
-    """Read a register of a function by sysfs; its memory space is enabled for that."""
+    """Read a register of a function by sysfs; its memory space is enabled for that.
+
+    Raises: OSError: EBUSY: the function is bound, and was never enabled: it can be read by VFIO alone.
+    """
     return int.from_bytes(read(address, offset, 4, bar), "little")
 
 

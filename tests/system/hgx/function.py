@@ -148,6 +148,12 @@ class Function:
             self._settle()
             return not any(any(page) for page in self._memory.values())
 
+    def is_scrubbing(self) -> bool:
+        """Return whether the memory is still to be overwritten after a reset, which may be for ever."""
+        with self._lock:
+            self._settle()
+            return self._scrubbing_until is not None
+
     # What the machine does
 
     def region_size(self, region: int) -> int:
