@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hgx import emulator, layout, tenant
+from hgx import emulator, image, launcher, layout, tenant
 from hgx.function import Fault, Function, Reset
 from hgx.node import Node
 from hgx.shown import hgx_node, power_on
@@ -27,7 +27,7 @@ WORD = 0xFEEDFACE
 
 @pytest.fixture(scope="module")
 def h100() -> Iterator[Node]:
-    with hgx_node(layout.HGX_H100, tenants=1) as node:
+    with hgx_node(layout.HGX_H100, packages=image.AGENT, programs=launcher.PROGRAMS, tenants=1) as node:
         yield node
 
 
@@ -319,6 +319,22 @@ def test_while_it_runs_its_gpus_reach_its_memory_alone_and_nobody_else_gets_them
     assert h100.board["gpu0"].resets(Reset.FLR) > resets
 
 
+@pytest.mark.parametrize("with_iommufd", [True, False], ids=["iommufd", "groups"])
+def test_a_tenants_machine_in_a_container_has_the_nodes_it_was_given_and_no_other(
+    with_iommufd: bool, h100: Node, handed: tuple[str, str]
+) -> None:
+    own, other = (h100.call("facts", "nodes", address)["device" if with_iommufd else "group"] for address in handed)
+    major, minor = h100.call("facts", "numbers", [other])[other]
+    tries = f"ls {other}; mknod /other c {major} {minor} && cat </other; "
+    general = "/dev/iommu" if with_iommufd else "/dev/vfio/vfio"
+    line = tries + tenant.line(handed[:1], with_iommufd=with_iommufd, leave=WORD)
+    folder = launcher.bundle(h100, f"launcher{int(with_iommufd)}", line, devices=[general, own])
+    done = h100.sh(launcher.run(folder), limit_s=240)
+    assert [(gpu.module, gpu.found) for gpu in tenant.reports(done.out)] == [(5, 0)], done
+    assert f"ls: {other}: No such file or directory" in done.err
+    assert "can't open /other: Operation not permitted" in done.err
+
+
 # Commands, power, Fairlead
 
 
@@ -341,6 +357,12 @@ def test_fairlead_describes_the_boards_gpus(h100: Node, handed: tuple[str, str])
     assert done.code == 0, done
     names = {device["name"] for device in json.loads(done.out)["devices"]}
     assert set(handed) <= names
+
+
+def test_fairleads_agent_runs_there_until_it_is_killed(h100: Node) -> None:
+    pid = h100.spawn_fairlead("agent", "agent")
+    h100.wait_for_log("agent.err", "no CDI spec is written", limit_s=120)
+    assert h100.kill(pid) == -9
 
 
 def test_a_power_cut_empties_the_board_and_leaves_the_disk(b200: Node) -> None:

@@ -217,6 +217,16 @@ def wait_for_word(address: str, offset: int, value: int, limit_s: float) -> floa
     return -1
 
 
+def numbers(paths: list[str]) -> dict[str, tuple[int, int]]:
+    """Return major and minor number of each node."""
+    found = {path: Path(path).stat().st_rdev for path in paths}
+    return {path: (os.major(number), os.minor(number)) for path, number in found.items()}
+
+
+def write_text(path: str, text: str) -> None:
+    Path(path).write_text(text)
+
+
 def wait_until_open(path: str, limit_s: float) -> float:
     """Return after how many seconds a node could be opened; -1: never within the limit."""
     begun = time.monotonic()

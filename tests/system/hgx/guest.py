@@ -76,12 +76,14 @@ def fairlead(*arguments: str) -> dict[str, Any]:
 def fairlead_start(name: str, *arguments: str) -> int:
     """Start Fairlead's command line in the background; returns the pid. Its output is that of the log `NAME`."""
     onboard = importlib.import_module("onboard")
-    LOGS.mkdir(exist_ok=True)
-    pid: int = onboard.start(*arguments, folder=LOGS / f"{name}.d")
+    folder = LOGS / f"{name}.d"
+    folder.mkdir(parents=True, exist_ok=True)
     for stream in ("out", "err"):
+        (folder / stream).touch()  # before the child begins, so that its log can be read at once
         link = LOGS / f"{name}.{stream}"
         link.unlink(missing_ok=True)
-        link.symlink_to(LOGS / f"{name}.d" / stream)
+        link.symlink_to(folder / stream)
+    pid: int = onboard.start(*arguments, folder=folder)
     return pid
 
 

@@ -10,6 +10,8 @@ import machine
 from hgx import emulator
 
 HERE = Path(__file__).parent
+AGENT = ("grpc", "google", "h11")
+"""Packages of Python that Fairlead's agent loads besides those of layer commands."""
 
 
 def initramfs(

@@ -20,6 +20,7 @@ def hgx_node(
     kernel: emulator.Kernel | None = None,
     modules: Sequence[Path] = (),
     packages: Sequence[str] = (),
+    programs: Sequence[str] = (),
     files: Mapping[str, bytes] | None = None,
     tenants: int = 0,
     memory_mib: int = 1024,
@@ -29,12 +30,15 @@ def hgx_node(
     `/state` is a disk that outlives a power cut. Whatever `node.start()` is called again after must be done again.
 
     Args: kernel: the one with iommufd, if None.   modules: Python files that the test calls in the node, by name.
-        packages: of Python, that they need.   tenants: how many tenants' machines run at once.
+        packages: of Python, that they need (`image.AGENT`: Fairlead's agent).   programs: of this machine, by path.
+        tenants: how many tenants' machines run at once.
     """
     kernel = kernel or emulator.own_kernel()
     with tempfile.TemporaryDirectory(prefix="hgx-") as name:  # short, because it has sockets
         folder = Path(name)
-        initramfs = image.initramfs(folder / "initramfs", kernel, modules=modules, packages=packages, files=files)
+        initramfs = image.initramfs(
+            folder / "initramfs", kernel, modules=modules, packages=packages, programs=programs, files=files
+        )
         disks = [image.state_disk(folder / "state"), *([tenant.disk(folder / "tenants", folder)] if tenants else [])]
         with (
             Board(layout, folder) as board,
