@@ -171,6 +171,30 @@ def test_a_function_that_was_removed_is_found_again(h100: Node) -> None:
     assert h100.call("facts", "functions")[address]["device"] == "0x2330"
 
 
+def test_a_function_that_is_taken_out_is_gone_and_put_in_again_is_back(b200: Node) -> None:
+    address, gpu = b200.address["gpu7"], b200.board["gpu7"]
+    b200.unplug("gpu7")
+    assert b200.call("facts", "wait_for", address, False, 20) >= 0
+    b200.plug("gpu7")
+    assert b200.call("facts", "wait_for", address, True, 20) >= 0
+    assert b200.call("facts", "serial_number", address) == gpu.table.serial
+    assert gpu.resets(Reset.POWER) == 2
+
+
+def test_errors_that_a_function_reports_are_counted_by_the_kernel(b200: Node) -> None:
+    address = b200.address["gpu2"]
+    b200.call("facts", "report_error", address, 0x1, 0)
+    b200.call("facts", "report_error", address, 0, 0x4000)
+    until = time.monotonic() + 20
+    while (found := b200.call("facts", "error_counts", address)) != {"correctable": 1, "nonfatal": 1, "fatal": 0}:
+        assert time.monotonic() < until, found
+
+
+def test_the_kernel_has_what_virtual_machines_and_their_agents_talk_over(h100: Node) -> None:
+    assert h100.call("facts", "vsock_loop", 4050) == "word"
+    assert h100.sh("ls /dev/vhost-vsock /dev/vhost-net /dev/net/tun /dev/fuse").code == 0
+
+
 # Who keeps whom out
 
 

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import mmap
 import os
+import socket
 import struct
 import time
 from collections.abc import Iterator
@@ -138,6 +139,49 @@ def reset_takes(address: str, method: str) -> float:
     if problem:
         raise OSError(problem)
     return time.monotonic() - begun
+
+
+def report_error(address: str, correctable: int, uncorrectable: int) -> None:
+    """Have a function report an error, by the bits of its status registers; its port's driver sees no difference.
+
+    Source: Linux, Documentation/PCI/pcieaer-howto.rst, "Software error injection"; drivers/pci/pcie/aer_inject.c.
+    """
+    domain, bus, rest = address.split(":")
+    device, function = rest.split(".")
+    place = (int(bus, 16), int(device, 16), int(function, 16))
+    error = struct.pack("<BBBx7I", *place, uncorrectable, correctable, 0, 0, 0, 0, int(domain, 16))
+    Path("/dev/aer_inject").write_bytes(error)
+
+
+def error_counts(address: str) -> dict[str, int]:
+    """Return how many errors of each kind the kernel has counted for a function."""
+    found = {}
+    for kind in ("correctable", "nonfatal", "fatal"):
+        text = (FUNCTIONS / address / f"aer_dev_{kind}").read_text()
+        found[kind] = int(text.rpartition(" ")[2])
+    return found
+
+
+def wait_for(address: str, is_there: bool, limit_s: float) -> float:
+    """Return after how many seconds a function was there, or was not; -1: never within the limit."""
+    begun = time.monotonic()
+    while time.monotonic() < begun + limit_s:
+        if (FUNCTIONS / address).exists() is is_there:
+            return time.monotonic() - begun
+        time.sleep(0.05)
+    return -1
+
+
+def vsock_loop(port: int) -> str:
+    """Send a word to this machine itself over vsock; returns what came."""
+    with socket.socket(socket.AF_VSOCK) as listener, socket.socket(socket.AF_VSOCK) as peer:
+        listener.bind((socket.VMADDR_CID_ANY, port))
+        listener.listen()
+        peer.connect((1, port))  # VMADDR_CID_LOCAL
+        accepted, _ = listener.accept()
+        with accepted:
+            peer.sendall(b"word")
+            return accepted.recv(8).decode()
 
 
 def nodes(address: str) -> dict[str, str]:

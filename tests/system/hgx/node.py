@@ -49,14 +49,21 @@ def board_devices(board: Board) -> list[str]:
     for (slot, tables), (node, port) in zip(enumerate(board.layout.slots), _ports(board.layout), strict=True):
         place = f"id=port{slot},bus=root{node},addr={port:#x},chassis={slot + 1},slot={slot + 1}"
         line += ["-device", f"pcie-root-port,{place},x-speed=32,x-width=16"]
-        for number, table in enumerate(tables):
-            path = {"type": "unix", "path": str(board.path(table.name))}
-            device = {"driver": "vfio-user-pci", "id": table.name, "bus": f"port{slot}", "addr": f"0.{number}"}
-            line += [
-                "-device",
-                json.dumps({**device, "multifunction": len(tables) > 1 and number == 0, "socket": path}),
-            ]
+        for table in tables:
+            line += ["-device", json.dumps(function_device(board, table.name))]
     return line
+
+
+def function_device(board: Board, name: str) -> dict[str, Any]:
+    """Return QEMU's description of a function's device, in its place below its port."""
+    ((slot, number, size),) = (
+        (slot, number, len(tables))
+        for slot, tables in enumerate(board.layout.slots)
+        for number, table in enumerate(tables)
+        if table.name == name
+    )
+    place = {"bus": f"port{slot}", "addr": f"0.{number}", "multifunction": size > 1 and number == 0}
+    return {"driver": "vfio-user-pci", "id": name, **place, "socket": {"type": "unix", "path": str(board.path(name))}}
 
 
 def addresses(layout: Layout) -> dict[str, str]:
@@ -202,6 +209,19 @@ class Node:
                 if "error" in answer:
                     raise NodeError(f"{command}: {answer['error']['desc']}")
         return answer["return"]
+
+    def unplug(self, name: str, *, limit_s: float = 60) -> None:
+        """Take a function out as somebody does who presses the slot's button; Linux then waits five seconds."""
+        self.monitor("device_del", id=name)
+        until = time.monotonic() + limit_s
+        while any(device["name"] == name for device in self.monitor("qom-list", path="/machine/peripheral")):
+            if time.monotonic() > until:
+                raise NodeError(f"{name} is still there {limit_s:.0f} s after it was to be taken out")
+            time.sleep(0.2)
+
+    def plug(self, name: str) -> None:
+        """Put a function in again."""
+        self.monitor("device_add", **function_device(self.board, name))
 
     def console(self) -> str:
         """Return what the kernel and process 1 have printed since this machine was switched on."""
