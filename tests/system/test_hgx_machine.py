@@ -27,7 +27,7 @@ WORD = 0xFEEDFACE
 
 @pytest.fixture(scope="module")
 def h100() -> Iterator[Node]:
-    with hgx_node(layout.HGX_H100, packages=image.AGENT, programs=launcher.PROGRAMS, tenants=1) as node:
+    with hgx_node(layout.HGX_H100, packages=image.AGENT, programs=launcher.PROGRAMS, tenants=2) as node:
         yield node
 
 
@@ -39,7 +39,7 @@ def b200() -> Iterator[Node]:
 
 @pytest.fixture(scope="module")
 def debian() -> Iterator[Node]:
-    with hgx_node(layout.HGX_H100, kernel=emulator.debian_kernel()) as node:
+    with hgx_node(layout.HGX_H100, kernel=emulator.debian_kernel(), tenants=1) as node:
         yield node
 
 
@@ -343,20 +343,24 @@ def test_while_it_runs_its_gpus_reach_its_memory_alone_and_nobody_else_gets_them
     assert h100.board["gpu0"].resets(Reset.FLR) > resets
 
 
-@pytest.mark.parametrize("with_iommufd", [True, False], ids=["iommufd", "groups"])
-def test_a_tenants_machine_in_a_container_has_the_nodes_it_was_given_and_no_other(
-    with_iommufd: bool, h100: Node, handed: tuple[str, str]
-) -> None:
-    own, other = (h100.call("facts", "nodes", address)["device" if with_iommufd else "group"] for address in handed)
-    major, minor = h100.call("facts", "numbers", [other])[other]
-    tries = f"ls {other}; mknod /other c {major} {minor} && cat </other; "
-    general = "/dev/iommu" if with_iommufd else "/dev/vfio/vfio"
-    line = tries + tenant.line(handed[:1], with_iommufd=with_iommufd, leave=WORD)
-    folder = launcher.bundle(h100, f"launcher{int(with_iommufd)}", line, devices=[general, own])
-    done = h100.sh(launcher.run(folder), limit_s=240)
-    assert [(gpu.module, gpu.found) for gpu in tenant.reports(done.out)] == [(5, 0)], done
-    assert f"ls: {other}: No such file or directory" in done.err
-    assert "can't open /other: Operation not permitted" in done.err
+def test_two_tenants_in_containers_have_their_own_nodes_and_no_other(h100: Node, handed: tuple[str, str]) -> None:
+    """At once, one by iommufd and one by groups, as two launchers run them."""
+    kinds, general = ("device", "group"), ("/dev/iommu", "/dev/vfio/vfio")
+    nodes = [h100.call("facts", "nodes", address) for address in handed]
+    pids = {}
+    for own, kind in enumerate(kinds):
+        other = nodes[1 - own][kind]
+        major, minor = h100.call("facts", "numbers", [other])[other]
+        tries = f"ls {other}; mknod /other c {major} {minor} && cat </other; "
+        line = tries + tenant.line(handed[own : own + 1], with_iommufd=kind == "device", leave=WORD + own)
+        folder = launcher.bundle(h100, f"launcher{own}", line, devices=[general[own], nodes[own][kind]])
+        pids[other] = h100.spawn(f"launcher{own}", launcher.run(folder))
+    for own, (other, pid) in enumerate(pids.items()):
+        code = h100.wait(pid, limit_s=240)
+        said = h100.log(f"launcher{own}")
+        assert [(gpu.module, gpu.found) for gpu in tenant.reports(said)] == [((5, 1)[own], 0)], (code, said)
+        assert f"ls: {other}: No such file or directory" in said
+        assert "can't open /other: Operation not permitted" in said
 
 
 # Commands, power, Fairlead
@@ -421,3 +425,12 @@ def test_debians_kernel_resets_as_ours_does(method: str, how: Reset, debian: Nod
     assert debian.board["gpu7"].resets(how) == before + 1
     assert debian.call("facts", "wait_for_word", address, SCRUB_FLAG, 1, 10) >= 0
     assert debian.board["gpu7"].is_clean()
+
+
+def test_a_tenants_machine_runs_on_debians_kernel(debian: Node) -> None:
+    address = debian.address["gpu6"]
+    debian.call("facts", "bind", address)
+    done = debian.sh(tenant.line([address], with_iommufd=False, leave=WORD), limit_s=240)
+    assert [(gpu.module, gpu.found) for gpu in tenant.reports(done.out)] == [(2, 0)], done
+    wait_until_scrubbed(debian.board["gpu6"])
+    assert debian.board["gpu6"].is_clean()

@@ -17,7 +17,7 @@ import pytest
 _CACHE = Path.home() / ".cache/fairlead/debian"
 ROOT = _CACHE / "qemu-11"
 CONFIGURATION = Path(__file__).parent / "kernel.config"
-MODULES = ("virtio_pci", "virtio_console", "virtio_blk", "vfio_pci", "vfio_iommu_type1")
+MODULES = ("virtio_pci", "virtio_console", "virtio_blk", "vfio_pci", "vfio_iommu_type1", "kvm_amd")
 
 
 @dataclass(frozen=True, kw_only=True)

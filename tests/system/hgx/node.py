@@ -117,7 +117,9 @@ class Node:
         for path in (self._control, self._monitor):
             path.unlink(missing_ok=True)
         with (self.folder / "emulator").open("ab") as log:
-            self._process = subprocess.Popen(self._line(), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            # It ends with whoever runs the tests, however that ends.
+            line = ("setpriv", "--pdeathsig", "KILL", *self._line())
+            self._process = subprocess.Popen(line, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         until = time.monotonic() + limit_s
         self._port = self._connect(self._control, until)
         self._receive(until, "booted")
