@@ -174,6 +174,10 @@ class Function:
     """Every other function below that bridge: what a bus reset there would hit too."""
     board: str = ""
     """Of auxiliary and virtual functions: the address of their GPU."""
+    bridge_resets: bool = False
+    """Whether that bridge's file `reset_subordinate` resets all below it at once, several functions too."""
+    driver_nodes: tuple[DeviceNode, ...] = ()
+    """The nodes of its present driver that are its own, `/dev/nvidia0`, `/dev/dri/card1`: who has one open uses it."""
     virtual_functions: int | None = None
     """How many SR-IOV virtual functions exist (`sriov_numvfs`); None: it has no SR-IOV."""
     answers: bool = True
@@ -197,6 +201,19 @@ class Function:
     def ids(self) -> str:
         """Vendor and device, `10de:2330`."""
         return f"{self.vendor:04x}:{self.device:04x}"
+
+
+@frozen
+class Holder:
+    """One process that has a function open, or may have."""
+
+    pid: int
+    """On the host."""
+    name: str
+    """As the process calls itself."""
+    what: str
+    """What it has open, `/dev/vfio/15`, or what about it cannot be told from that."""
+    is_doubt: bool = False
 
 
 @frozen

@@ -37,6 +37,7 @@ PGPU: Final = "pgpu"
 """NVIDIA's name for GPUs of its Kata plugin, where P_GPU_ALIAS says no other."""
 
 
+IOMMUFD: Final = "iommufd"
 OFF: Final = "off"
 """The value of `node.vfio` with which no GPU is passed through."""
 
@@ -64,18 +65,26 @@ class Slot:
     """In the order of module numbers, else of PCI addresses."""
     has_shared_nodes: bool = True
     """Whether its CDI device names `/dev/vfio/vfio` too; the published DaemonSet's names the group's node alone."""
+    with_iommufd: bool = False
+    """Whether its users go by iommufd, else by IOMMU groups."""
 
     @property
     def problem(self) -> str:
         """Return why it cannot be handed out; empty: it can."""
-        return next((gpu.problem for gpu in self.gpus if gpu.problem), "")
+        without = next((gpu.address for gpu in self.gpus if not self._nodes(gpu)), "")
+        way = "iommufd (/dev/iommu, /dev/vfio/devices)" if self.with_iommufd else "groups (/dev/vfio/vfio, /dev/vfio/N)"
+        missing = f"{without} has no nodes by {way}: see node.vfio_nodes" if without else ""
+        return next((gpu.problem for gpu in self.gpus if gpu.problem), missing)
 
     @property
     def nodes(self) -> tuple[DeviceNode, ...]:
         """Return the nodes that its user gets, each once; the shared ones first."""
-        shared = (node for gpu in self.gpus for node in gpu.shared_nodes if self.has_shared_nodes)
-        own = (node for gpu in self.gpus for node in gpu.nodes)
+        shared = (node for gpu in self.gpus for node in self._nodes(gpu)[:-1] if self.has_shared_nodes)
+        own = (node for gpu in self.gpus for node in self._nodes(gpu)[-1:])
         return tuple({node.path: node for node in (*shared, *own)}.values())
+
+    def _nodes(self, gpu: PassthroughGPU) -> tuple[DeviceNode, ...]:
+        return gpu.iommufd_nodes if self.with_iommufd else gpu.group_nodes
 
     @property
     def numa_node(self) -> int | None:
@@ -91,6 +100,8 @@ class Naming:
     scheme: Scheme = Scheme.SLOTS
     alias: str = ""
     """Another name for `kata`'s resource, behind the domain; empty: the usual one."""
+    with_iommufd: bool = False
+    """Whether users get the nodes of iommufd, else those of IOMMU groups."""
 
     def slots(self, gpus: Iterable[PassthroughGPU]) -> tuple[Slot, ...]:
         """Return the slots of a machine without NVLink partitions: one for each GPU, by resource and in PCI order."""
@@ -101,14 +112,15 @@ class Naming:
                 id=_id(gpu, self.scheme, at),
                 gpus=(gpu,),
                 has_shared_nodes=self.scheme is not Scheme.INDEX,
+                with_iommufd=self.with_iommufd,
             )
             for at, gpu in enumerate(ordered)
         ]
         return tuple(sorted(found, key=lambda slot: slot.resource))  # sorting is stable: PCI order within a resource
 
 
-def naming_of(policy: str, scheme: str, alias: str) -> Naming | None:
-    """Return how slots are named by the settings `node.vfio`, `node.vfio_names` and `node.vfio_alias`; None: not.
+def naming_of(policy: str, scheme: str, alias: str, nodes: str = "groups") -> Naming | None:
+    """Return how slots are named by `node.vfio`, `vfio_names`, `vfio_alias` and `vfio_nodes`; None: not at all.
 
     Raises: Invalid: the alias can be no resource's name.
     """
@@ -116,7 +128,7 @@ def naming_of(policy: str, scheme: str, alias: str) -> Naming | None:
         message = f'node.vfio_alias "{alias}" is no name of a resource'
         hint = "a letter, then at most 61 letters, digits, '-', '_' and '.', then a letter or digit"
         raise errors.Invalid(message, reason="SettingInvalid", hint=hint)
-    return None if policy == OFF else Naming(scheme=Scheme(scheme), alias=alias)
+    return None if policy == OFF else Naming(scheme=Scheme(scheme), alias=alias, with_iommufd=nodes == IOMMUFD)
 
 
 def _checked(gpus: Sequence[PassthroughGPU]) -> tuple[PassthroughGPU, ...]:

@@ -6,7 +6,8 @@ written, no driver is asked, and nothing is woken but a device in D3cold, whose 
 
 What a GPU is: a display controller of a vendor that has GPUs, physical. Its auxiliary functions share its device
 number, or sysfs names them its consumers. A network function is a switch bridge by its VPD alone.
-Source: kernel Documentation/PCI/sysfs-pci.rst, ABI/testing/sysfs-bus-pci; PCI Code and ID Assignment Specification
+Source: kernel Documentation/PCI/sysfs-pci.rst, ABI/testing/sysfs-bus-pci; NVIDIA's driver README, "The /proc
+filesystem" (gpus/ADDRESS/information); PCI Code and ID Assignment Specification
 (03 display, 0680 other bridge, 0604 bridge between PCI buses).
 """
 
@@ -41,6 +42,8 @@ _OTHER_BRIDGE, _PCI_BRIDGES, _NETWORK = 0x0680, frozenset({0x0600, 0x0604}), 0x0
 _COMPANION: Final = (0x11F8, 0x4128)
 _MARK: Final = b"SW_MNG"
 _SPEED: Final = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,3})?) GT/s.*", re.DOTALL)
+_DRM_NAME: Final = re.compile(r"(?:card|renderD)[0-9]{1,4}")
+_MINOR: Final = re.compile(r"^Device Minor:\s*([0-9]{1,4})\s*$", re.MULTILINE)
 _VFIO_NAME: Final = re.compile(r"vfio[0-9]{1,9}")
 
 
@@ -78,7 +81,8 @@ class _Scan:
                 self._identify(name)
             else:
                 self.problems.append(f"{name} in {self.folder} is no PCI address")
-        self.places = tree.read_places(self.folder, list(self.seen))
+        # Those that do not say what they are too: a reset of a bus hits them all the same.
+        self.places = tree.read_places(self.folder, [name for name in names if attribute.is_address(name)])
         self.below = tree.below(self.places)
         for name, one in self.seen.items():
             one.kind = self._kind(name, one)
@@ -170,6 +174,8 @@ class _Scan:
             has_flr=space.has_flr,
             bridge=bridge,
             neighbours=tuple(other for other in self.below.get(bridge, ()) if other != name),
+            bridge_resets=bool(bridge) and os.path.exists(f"{self.folder}/{bridge}/reset_subordinate"),  # noqa: PTH110
+            driver_nodes=self._driver_nodes(name),
             board=one.board or (attribute.find_link(f"{at}/physfn") if kind is FunctionKind.VIRTUAL else ""),
             virtual_functions=attribute.find_number(f"{at}/sriov_numvfs"),
             answers=space.answers,
@@ -237,6 +243,13 @@ class _Scan:
 
     def _node(self, name: str) -> DeviceNode | None:
         return devnode.read_node(self.base, self.base / "dev" / name)
+
+    def _driver_nodes(self, name: str) -> tuple[DeviceNode, ...]:
+        nodes = [f"dri/{one}" for one in attribute.names(f"{self.folder}/{name}/drm") if _DRM_NAME.fullmatch(one)]
+        said = attribute.find_text(f"{self.root}/proc/driver/nvidia/gpus/{name}/information")
+        if (match := _MINOR.search(said)) is not None:
+            nodes.append(f"nvidia{match.group(1)}")
+        return tuple(node for one in nodes if (node := self._node(one)) is not None)
 
     def _numa_node(self, at: str) -> int | None:
         node = attribute.find_number(f"{at}/numa_node")

@@ -20,7 +20,13 @@ from fairlead_cdi import emit, names
 MODEL = "GH100 [H100 SXM5 80GB]"
 _ADDRESSES = ("0000:0f:00.0", "0000:10:00.0", "0000:b8:00.0", "10000:01:00.0")
 _MODULES = (5, 7, 2, None)
-CONTAINER = DeviceNode(path="/dev/vfio/vfio", host_path="/dev/vfio/vfio", major=10, minor=196, mode=0o666)
+
+
+def node(path: str, minor: int) -> DeviceNode:
+    return DeviceNode(path=path, host_path=path, major=240, minor=minor, mode=0o600)
+
+
+CONTAINER, IOMMU = node("/dev/vfio/vfio", 196), node("/dev/iommu", 197)
 
 
 def gpu(at: int, **more: object) -> PassthroughGPU:
@@ -31,8 +37,8 @@ def gpu(at: int, **more: object) -> PassthroughGPU:
         address=_ADDRESSES[at],
         model=MODEL,
         module=_MODULES[at],
-        nodes=(DeviceNode(path=path, host_path=path, major=240, minor=at, mode=0o600),),
-        shared_nodes=(CONTAINER,),
+        group_nodes=(CONTAINER, node(path, at)),
+        iommufd_nodes=(IOMMU, node(f"/dev/vfio/devices/vfio{at}", at)),
         numa_node=at % 2,
     )
     return dataclasses.replace(found, **more)  # type: ignore[arg-type]  # fields of PassthroughGPU
@@ -100,6 +106,14 @@ def test_a_device_names_every_node_its_user_needs_and_its_kind_is_the_resource()
     (device,) = spec.devices
     assert (spec.kind, device.name) == ("nvidia.com/h100-sxm5-80gb-x1", "x1-5")
     assert [node.path for node in device.edits.device_nodes] == ["/dev/vfio/vfio", "/dev/vfio/100"]
+
+
+def test_users_of_iommufd_get_its_nodes_and_one_that_has_none_is_kept_back() -> None:
+    naming = slot.Naming(with_iommufd=True)
+    (spec,) = slotoffer.plan_specs(naming.slots([gpu(0)]), driverprofile.TENANT)
+    assert [one.path for one in spec.devices[0].edits.device_nodes] == ["/dev/iommu", "/dev/vfio/devices/vfio0"]
+    (without,) = naming.slots([gpu(0, iommufd_nodes=())])
+    assert "no nodes by iommufd" in without.problem
 
 
 def test_the_published_daemonsets_names_bring_the_groups_node_alone() -> None:

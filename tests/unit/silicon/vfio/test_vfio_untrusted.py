@@ -170,3 +170,12 @@ def test_names_come_from_the_vendors_own_part_of_the_list(tmp_path: Path) -> Non
     }
     (tree.root / "usr/share/misc/pci.ids").write_bytes(b"")
     assert pciids.find_names(tree.root, [(0x10DE, 0x2330)]) == {}
+
+
+def test_a_function_that_does_not_say_what_it_is_is_a_neighbour_all_the_same(tmp_path: Path) -> None:
+    tree = pcitree.Tree(tmp_path)
+    pcitree.add_gpu(tree, GPU)
+    tree.add("0000:0f:00.1", ids=(0x10DE, 0x22BA), pci_class=0x040300, above="pci0000:0e/0000:0e:01.0")
+    (tree.folder("0000:0f:00.1") / "vendor").unlink()
+    (gpu,) = discovery.scan(tmp_path).gpus
+    assert gpu.neighbours == ("0000:0f:00.1",)
