@@ -114,10 +114,10 @@ class PassthroughGPU:
     """Number of its IOMMU group."""
     members: tuple[str, ...] = ()
     """Addresses of the other functions that go with it."""
-    nodes: tuple[DeviceNode, ...] = ()
-    """Its own: the group's, or the device's where the kernel has no groups."""
-    shared_nodes: tuple[DeviceNode, ...] = ()
-    """What every user of such nodes needs: `/dev/vfio/vfio`, or `/dev/iommu`."""
+    group_nodes: tuple[DeviceNode, ...] = ()
+    """Nodes of who uses it by its IOMMU group: `/dev/vfio/vfio`, `/dev/vfio/GROUP`; empty: the kernel has no groups."""
+    iommufd_nodes: tuple[DeviceNode, ...] = ()
+    """Nodes of who uses it by iommufd: `/dev/iommu`, `/dev/vfio/devices/vfioN`; empty: the kernel has none."""
     numa_node: int | None = None
     """One that has processors; None: sysfs names none."""
     driver: str = ""

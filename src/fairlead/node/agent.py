@@ -34,6 +34,7 @@ from fairlead.node import (
     report,
     simulatedload,
     storeparts,
+    vfioparts,
 )
 from fairlead.node.cdi import specfiles, specguard
 from fairlead.node.config import source
@@ -49,7 +50,6 @@ from fairlead.plan.gpu import attribution, clash, door
 from fairlead.plan.gpu.allocation import answer, choose
 from fairlead.plan.gpu.snapshot import Snapshot, list_nodes
 from fairlead.plan.supply import Supply
-from fairlead.plan.vfio import slot
 from fairlead.settings import Settings
 from fairlead.silicon import running
 from fairlead.silicon.port import SampledSilicon, Workloads
@@ -127,10 +127,10 @@ class _Agent:
             turned=lambda within_s: meter.heartbeat("inventory", within_s),
             memory=healthmemory.HealthMemory(settings.state.folder / "agent", boot_id=boot_id) if boot_id else None,
         )
+        self._passthrough = vfioparts.compose(settings, self.watch)
+        """GPUs that are passed through; None: none is."""
         self.workloads = silicon if isinstance(silicon, Workloads) else None
         self.folder = foldermonitor.FolderMonitor(settings.kubelet_folder)
-        self._naming = slot.naming_of(settings.node.vfio, settings.node.vfio_names, settings.node.vfio_alias)
-        """Of GPUs that are passed through; None: none is."""
         self.specs = specfiles.SpecFiles.of_node(settings.node, boot_id)
         self.guard = specguard.SpecGuard(self.specs, is_serving=lambda: not self._stands_by())
         self.supply: latest.Latest[Supply] = latest.Latest(supplies.NOTHING)
@@ -211,7 +211,7 @@ class _Agent:
             folder=settings.lease_folder,
             root=settings.silicon.root,
             is_kubelet_foreign=around.is_kubelet_foreign,
-            naming=self._naming,
+            passthrough=self._passthrough,
         )
         self.lease = leaseparts.LeasePart(settings.lease, self.specs, self.of_store, self.holdings, beside)
         self.lease.listen(
@@ -429,8 +429,8 @@ class _Agent:
             telemetry.log.warning("no gpu goes to claims", error="the agent reaches no API server")
             config = dataclasses.replace(config, claims=door.PLUGIN)
         resource = self.settings.node.resource
-        facts = self._facts(snapshot)
-        found = supplies.plan(snapshot, config, facts, before, resource=resource, naming=self._naming)
+        naming = self._passthrough.naming if self._passthrough is not None else None
+        found = supplies.plan(snapshot, config, self._facts(snapshot), before, resource=resource, naming=naming)
         if self.mps is not None:
             self.mps.want(found.daemons, self.dra.daemons if self.dra is not None else {})
         if found.clashes != before.clashes:

@@ -14,19 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fairlead import errors, telemetry
-from fairlead.node import storeparts
+from fairlead.node import storeparts, vfioparts
 from fairlead.node.cdi import specfiles
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.deviceplugin import taken as takens
 from fairlead.node.inventory import latest
 from fairlead.node.lease import asked, gpuholders, ledgerpath
-from fairlead.node.vfio import nodes, thirdgate
 from fairlead.plan import supply
 from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.lease import verification
 from fairlead.plan.lease.change import Change
 from fairlead.plan.lease.row import State
-from fairlead.plan.vfio import slot
 from fairlead.settings import LeaseSettings
 from fairlead.silicon import port
 
@@ -49,8 +47,8 @@ class NodeFacts:
     root: Path
     """Of the machine, whose processes have GPUs open."""
     is_kubelet_foreign: bool = False
-    naming: slot.Naming | None = None
-    """Of GPUs that are passed through; None: none is."""
+    passthrough: vfioparts.VFIOPart | None = None
+    """GPUs that are passed through; None: none is."""
 
 
 Shield = Callable[[Callable[[Change], None], Change], object]
@@ -89,19 +87,19 @@ class LeasePart:
             of_store.publisher.quarantines if of_store is not None else latest.Latest({})
         )
         if settings.ledger != "on":
-            if facts.naming is not None:
+            if facts.passthrough is not None:
                 message = "node.vfio passes GPUs through, and lease.ledger is off: nothing would keep two tenants apart"
                 raise errors.Invalid(message, reason="SettingInvalid", hint="set lease.ledger=on, or node.vfio=off")
             _set_aside(facts.folder / ledgerpath.NAME)
             return
-        passed = _passed(facts.naming)
+        passed = facts.passthrough
         seen = gpuholders.GPUHolders(
             holdings.read,
             known=self._pods,
             find_openers=gpuholders.openers_below(facts.root),
             list_compute_processes=_list_compute_processes(settings, facts),
             root=gpuholders.host_root(facts.root),
-            passed=passed,
+            passed=gpuholders.Passed(gate=passed.gate, naming=passed.naming) if passed is not None else None,
         )
         specs.hide()
         made = _verifier(settings, seen, facts)
@@ -117,11 +115,11 @@ class LeasePart:
             told=self._tell,
             is_kubelet_foreign=facts.is_kubelet_foreign,
         )
-        if passed is not None and isinstance(facts.silicon, port.Passing):
+        if passed is not None:
             found.reset_by(
                 passthroughreset.PassthroughReset(
                     passed.gate.find,
-                    facts.silicon.reset_passthrough,
+                    passed.gpus.reset,
                     node=facts.node,
                     boot_id=facts.boot_id,
                     limit_s=settings.verify_s,
@@ -183,13 +181,6 @@ class LeasePart:
                 # A first list without pods calls no listener; a round is due all the same, for what it lets go of.
                 await self._pods.listed.wait()
                 gate.poke()
-
-
-def _passed(naming: slot.Naming | None) -> gpuholders.Passed | None:
-    """Return the gate of GPUs that are passed through; None: none is."""
-    if naming is None:
-        return None
-    return gpuholders.Passed(gate=thirdgate.ThirdGate(nodes.take_hold), naming=naming)
 
 
 def _list_compute_processes(settings: LeaseSettings, facts: NodeFacts) -> gpuholders.ListComputeProcesses | None:

@@ -107,6 +107,18 @@ class NodeSettings:
         "serial, nvidia.com/gpu with 0, 1, …, those of NVIDIA's plugin for Kata, or of its plugin for KubeVirt",
         choices=("slots", "index", "kata", "kubevirt"),
     )
+    vfio_clean: str = row(
+        "erased",
+        text="what a GPU that is passed through must show between two tenants: that its hardware erased its memory "
+        "after a bus reset (Hopper and later), or that it was reset in whatever way it has",
+        choices=("erased", "reset"),
+    )
+    vfio_nodes: str = row(
+        "groups",
+        text="by which nodes virtual machines use GPUs that are passed through: /dev/vfio/GROUP, or iommufd's "
+        "/dev/vfio/devices/vfioN",
+        choices=("groups", "iommufd"),
+    )
     vfio_alias: str = row("", text="resource name behind the domain with node.vfio_names=kata; empty: pgpu")
     claim_partitions: bool = row(
         False, text="offer claims the MIG devices that a GPU can be divided into, and make those that they get"

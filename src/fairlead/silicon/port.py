@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from fairlead.model.driver import DriverFiles, PassthroughGPU
+from fairlead.model.driver import DriverFiles
 from fairlead.model.evidence import Evidence
 from fairlead.model.gpu import ComputeMode, GPUEvent, Inventory
 from fairlead.model.ids import GPUUUID
@@ -220,18 +220,6 @@ class Inspectable(Protocol):
 
     def inspector(self) -> Inspector | None:
         """Return who does; None: no GPU of this silicon can be."""
-        ...
-
-
-@runtime_checkable
-class Passing(Protocol):
-    """Silicon some of whose GPUs are passed through to tenants' machines."""
-
-    async def reset_passthrough(self, gpu: PassthroughGPU) -> None:
-        """Reset a GPU that nobody uses, and wait until its memory is scrubbed.
-
-        Raises: DeviceFault, Conflict, Unavailable: it is not clean, and why.
-        """
         ...
 
 

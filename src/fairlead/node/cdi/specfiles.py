@@ -92,7 +92,7 @@ class SpecFiles:
             boot_id=boot_id,
             stamping=chosen.cdi_stamp,
             host_mount=chosen.host_mount,
-            naming=slot.naming_of(chosen.vfio, chosen.vfio_names, chosen.vfio_alias),
+            naming=slot.naming_of(chosen.vfio, chosen.vfio_names, chosen.vfio_alias, chosen.vfio_nodes),
         )
 
     def path(self, kind: str) -> Path:

@@ -12,12 +12,13 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.backoff import Backoff
 from fairlead.kernel import heap
+from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, GPUHealth, Inventory, UnreadableGPU
 from fairlead.node.inventory import health, healthmemory, latest
 from fairlead.plan.gpu import health as rules
@@ -64,6 +65,8 @@ class InventoryMonitor:
         self._on_event = on_event
         self._turned = turned
         self._memory = memory
+        self.beside: Callable[[], Awaitable[tuple[DriverFiles, ...]]] | None = None
+        """Reads, with each scan, what no vendor's driver knows of: GPUs that are passed through."""
         self._tracker = health.HealthTracker(policy, remembered=memory.load(now=clock()) if memory else {})
         self._asked, self._hurried = asyncio.Event(), asyncio.Event()
 
@@ -132,12 +135,14 @@ class InventoryMonitor:
         """Scan once and publish; returns whether a driver answered."""
         before = self.snapshots.value
         now = self._clock()
+        beside = await self.beside() if self.beside is not None else ()
         try:
             with telemetry.timed("inventory scanned"):
                 inventory = await self._silicon.scan()
-                drivers = await self._silicon.scan_driver()
+                drivers = (*await self._silicon.scan_driver(), *beside)
         except errors.Unavailable as error:
-            self._miss(error, before, now)
+            drivers = (*(one for one in before.drivers if not one.passthrough), *beside)
+            self._miss(error, dataclasses.replace(before, drivers=drivers), now)
             return False
         gone = {gpu.uuid for gpu in inventory.unreadable}
         earlier = {uuid: gpu for uuid, gpu in before.known.items() if uuid in gone}
@@ -147,7 +152,7 @@ class InventoryMonitor:
         self._publish(snapshot, changes)
         if not before.is_scanned:
             heap.trim()  # a start without cached bytecode leaves 12 MB free that the allocator would keep
-        return bool(inventory.drivers)
+        return bool(inventory.drivers or beside)
 
     def _miss(self, error: errors.Unavailable, before: Snapshot, now: float) -> None:
         message, reason = errors.sentence(error), error.reason

@@ -131,4 +131,4 @@ class ThirdGate:
 
 
 def _nodes(gpu: PassthroughGPU | None) -> tuple[str, ...]:
-    return () if gpu is None else tuple(node.host_path for node in (*gpu.shared_nodes, *gpu.nodes))
+    return () if gpu is None else tuple(node.host_path for node in (*gpu.group_nodes, *gpu.iommufd_nodes))

@@ -36,7 +36,7 @@ def seen_by_host(driver: DriverFiles, mount: Path) -> DriverFiles:
         vfio_nodes=nodes(driver.vfio_nodes),
         vgpus=tuple(dataclasses.replace(one, nodes=nodes(one.nodes)) for one in driver.vgpus),
         passthrough=tuple(
-            dataclasses.replace(gpu, nodes=nodes(gpu.nodes), shared_nodes=nodes(gpu.shared_nodes))
+            dataclasses.replace(gpu, group_nodes=nodes(gpu.group_nodes), iommufd_nodes=nodes(gpu.iommufd_nodes))
             for gpu in driver.passthrough
         ),
         files=files(driver.files),

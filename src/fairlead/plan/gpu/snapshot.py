@@ -38,6 +38,6 @@ def list_nodes(drivers: Iterable[DriverFiles]) -> list[DeviceNode]:
     found: list[DeviceNode] = []
     for driver in drivers:
         found += (*driver.nodes, *driver.vfio_nodes, *(node for vgpu in driver.vgpus for node in vgpu.nodes))
-        found += (node for gpu in driver.passthrough for node in (*gpu.shared_nodes, *gpu.nodes))
+        found += (node for gpu in driver.passthrough for node in (*gpu.group_nodes, *gpu.iommufd_nodes))
         found += (node for _, files in driver.companions for device in files.devices for node in device.nodes)
     return found

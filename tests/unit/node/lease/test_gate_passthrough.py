@@ -41,7 +41,7 @@ def gpu(number: int) -> PassthroughGPU:
         address=f"0000:0{number}:00.0",
         model="GH100 [H100]",
         module=number,
-        nodes=(DeviceNode(path=path, host_path=path, major=240, minor=number, mode=0o600),),
+        group_nodes=(DeviceNode(path=path, host_path=path, major=240, minor=number, mode=0o600),),
     )
 
 
@@ -79,14 +79,14 @@ class Node:
     gate: gates.Gate = field(init=False)
 
     def take(self, one: PassthroughGPU) -> Hold:
-        path = one.nodes[0].host_path
+        path = one.group_nodes[-1].host_path
         if path in self.openers:
             raise errors.Conflict(f"{path} is in use", reason="VFIONodeInUse")
         self.openers[path] = "agent"
         return Hold(self.openers, path)
 
     async def reset(self, one: PassthroughGPU) -> None:
-        assert self.openers[one.nodes[0].host_path] == "agent", "nobody else may have it meanwhile"
+        assert self.openers[one.group_nodes[-1].host_path] == "agent", "nobody else may have it meanwhile"
         self.resets.append(str(one.key))
         if self.fault is not None:
             raise self.fault

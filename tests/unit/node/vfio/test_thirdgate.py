@@ -19,7 +19,7 @@ def gpu(number: int, group: int | None = None) -> PassthroughGPU:
         key=GPUUUID(f"pcie-{number}"),
         vendor=Vendor.NVIDIA,
         address=f"0000:0{number}:00.0",
-        nodes=(DeviceNode(path=path, host_path=path, major=240, minor=number, mode=0o600),),
+        group_nodes=(DeviceNode(path=path, host_path=path, major=240, minor=number, mode=0o600),),
     )
 
 
@@ -33,7 +33,7 @@ class Kernel:
         self.asked: list[str] = []
 
     def take(self, one: PassthroughGPU) -> Opened:
-        path = one.nodes[0].host_path
+        path = one.group_nodes[-1].host_path
         self.asked.append(path)
         self.waits.wait(20)
         if path in self.openers:

@@ -1,0 +1,151 @@
+"""Scans this machine for GPUs that are passed through, and resets them.
+
+One scan is one pass over sysfs in a thread, beside the silicon's own. A GPU that is bound to VFIO is listed with what
+stands in its way; one that vanished, or reads as ones, stays listed with that for as long as the agent lives, so that
+the kubelet keeps its capacity; one that somebody bound to another driver is gone from here at once.
+
+Registers are read while nobody has the GPU: with its node in our hands, the third gate's or one taken for the reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Collection
+from pathlib import Path
+from typing import Final
+
+from fairlead import errors, telemetry
+from fairlead.model.driver import DeviceNode, DriverFiles, PassthroughGPU
+from fairlead.model.gpu import Vendor
+from fairlead.model.ids import GPUUUID
+from fairlead.model.vfio import Function, ModuleReading, ModuleUnknown, Snapshot
+from fairlead.node.vfio import modules, thirdgate
+from fairlead.plan.vfio import unit, verdict
+from fairlead.silicon.vfio import discovery, registers
+
+_VENDORS: Final = {0x10DE: Vendor.NVIDIA, 0x1002: Vendor.AMD, 0x8086: Vendor.INTEL}
+MODULE_MOVED: Final = "ModuleMoved"
+_LASTING: Final = frozenset({None, ModuleUnknown.NOT_SXM, ModuleUnknown.GENERATION, ModuleUnknown.BOARD})
+"""Answers that another reading would not change: a number, or that there is none to be read."""
+
+ResetFunction = Callable[[Snapshot, Function], Awaitable[None]]
+"""Resets a function that nobody uses and waits until its memory is scrubbed. Raises: FairleadError: why it is not."""
+
+
+class PassthroughGPUs:
+    """This machine's GPUs that are bound to VFIO."""
+
+    def __init__(
+        self,
+        root: Path,
+        memory: modules.ModuleMemory,
+        take_hold: thirdgate.TakeHold,
+        reset_function: ResetFunction,
+        *,
+        held: Callable[[], Collection[str]],
+    ) -> None:
+        """Read nothing yet.
+
+        Args: root: has /dev and /sys.   held: returns the keys of the GPUs whose nodes are in our hands.
+        """
+        self._root, self._memory, self._take_hold, self._held = root, memory, take_hold, held
+        self._reset_function = reset_function
+        self._known: dict[GPUUUID, PassthroughGPU] = {}
+
+    async def scan(self) -> tuple[DriverFiles, ...]:
+        """Return the GPUs that are passed through, a value a vendor."""
+        held = frozenset(self._held())
+        self._known = await asyncio.to_thread(self._scan, held)
+        return tuple(
+            DriverFiles(vendor=vendor, version=None, passthrough=found)
+            for vendor in Vendor
+            if (found := tuple(gpu for gpu in self._known.values() if gpu.vendor is vendor))
+        )
+
+    def _scan(self, held: frozenset[str]) -> dict[GPUUUID, PassthroughGPU]:
+        snapshot = discovery.scan(self._root)
+        found = dict[GPUUUID, PassthroughGPU]()
+        for gpu in snapshot.gpus:
+            if gpu.is_bound_to_vfio and gpu.vendor in _VENDORS:
+                one = self._describe(snapshot, gpu, held)
+                found[one.key] = one
+        there = {gpu.address for gpu in snapshot.gpus}
+        for key, before in self._known.items():
+            if key not in found and before.address not in there:
+                problem = f"{before.address} is not on the bus any more"
+                found[key] = dataclasses.replace(before, problem=problem, group_nodes=(), iommufd_nodes=())
+        return found
+
+    def _describe(self, snapshot: Snapshot, gpu: Function, held: frozenset[str]) -> PassthroughGPU:
+        judged, host = verdict.judge(snapshot, gpu), snapshot.host
+        (whole,) = unit.list_units(snapshot, [gpu.address])
+        first = judged.first
+        one = PassthroughGPU(
+            key=GPUUUID(gpu.identity.key),
+            vendor=_VENDORS[gpu.vendor],
+            address=gpu.address,
+            model=gpu.model,
+            group=gpu.group or "",
+            members=tuple(other.address for other in whole if other.address != gpu.address),
+            group_nodes=_pair(host.container_node, gpu.group_node),
+            iommufd_nodes=_pair(host.iommufd_node, gpu.device_node),
+            numa_node=gpu.numa_node,
+            driver=gpu.driver,
+            problem="" if first is None else first.sentence,
+        )
+        return self._with_module(one, gpu, held)
+
+    def _with_module(self, one: PassthroughGPU, gpu: Function, held: frozenset[str]) -> PassthroughGPU:
+        """Return the GPU with its module number, which is asked of the board once in its life here."""
+        key = str(one.key)
+        if key in self._memory.known():
+            return dataclasses.replace(one, module=self._memory.known()[key])
+        try:
+            found = self._read_module(one, gpu, is_held=key in held)
+            if found.why in _LASTING:
+                self._memory.note(key, found.number)
+                return dataclasses.replace(one, module=found.number)
+            why = found.why.value if found.why is not None else ""
+            return dataclasses.replace(one, problem=one.problem or f"{one.address}: {why}")
+        except errors.FairleadError as error:
+            problem = f"which module {one.address} is was never read: {error.message}"
+            return dataclasses.replace(one, problem=one.problem or problem)
+
+    def _read_module(self, one: PassthroughGPU, gpu: Function, *, is_held: bool) -> ModuleReading:
+        """Read the registers of a GPU that nobody has. Raises: Conflict: somebody has it; FairleadError."""
+        if is_held:
+            return registers.read_module(self._root, gpu)
+        hold = self._take_hold(one)
+        try:
+            return registers.read_module(self._root, gpu)
+        finally:
+            hold.close()
+
+    async def reset(self, one: PassthroughGPU) -> None:
+        """Reset a GPU whose node is in our hands, wait for its memory, and ask it again who it is.
+
+        Raises: FairleadError: it is not clean, or not the GPU that it was.
+        """
+        snapshot = await asyncio.to_thread(discovery.scan, self._root)
+        found = next((gpu for gpu in snapshot.gpus if gpu.identity.key == one.key and gpu.is_bound_to_vfio), None)
+        if found is None:
+            hint = "`fairlead vfio list` shows what is bound"
+            raise errors.NotFound(f"{one.address} is not bound to VFIO any more", reason="GPUGone", hint=hint)
+        await self._reset_function(snapshot, found)
+        await asyncio.to_thread(self._check_module, found)
+        telemetry.log.debug("gpu reset and scrubbed", gpu=str(one.key), pci=found.address)
+
+    def _check_module(self, gpu: Function) -> None:
+        known = self._memory.known().get(gpu.identity.key)
+        reading = registers.read_module(self._root, gpu)
+        if known is not None and reading.number != known:
+            now = reading.number if reading.number is not None else reading.why.value if reading.why else "unknown"
+            message = f"{gpu.address} was module {known} and now says {now}: NVLink's partitions would be another GPU's"
+            hint = f"look at the board, then remove {modules.FILE} from the agent's state folder and release it"
+            raise errors.DeviceFault(message, reason=MODULE_MOVED, hint=hint)
+
+
+def _pair(shared: DeviceNode | None, own: DeviceNode | None) -> tuple[DeviceNode, ...]:
+    """Return what a user of a GPU opens in one of the two ways, its own node last; empty: it cannot go that way."""
+    return () if shared is None or own is None else (shared, own)

@@ -1,0 +1,202 @@
+"""The agent on an HGX node: GPUs go to tenants' machines by the kubelet's protocol, and come back reset or not at all.
+
+One boot and one power cut. Everything but the kubelet's pods is real in the node: VFIO, groups, iommufd, a tenant's
+QEMU with KVM, and a board that counts its resets and keeps what a tenant wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hgx import image, layout, tenant
+from hgx.function import Fault, Reset
+from hgx.node import Node, NodeError
+from hgx.shown import hgx_node, power_on
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+RESOURCE = "nvidia.com/pgpu-x1"
+"""Of boards whose model no list of PCI ids in the node knows."""
+NAMES = ("gpu0", "gpu1", "gpu4")
+"""Modules 5, 7 and 1."""
+WORD = 0xFEEDFACE
+LIMIT_S = 120
+_AGENT = ("--state-folder", "/state/fairlead", "--node-vfio", "bound", "--node-engine", "containerd://2.2.1")
+
+
+class World:
+    """A node whose agent and kubelet a test starts and ends."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.group: dict[str, str] = {}
+        self.agent = 0
+
+    def begin(self) -> None:
+        """Bind the GPUs, and start kubelet and agent, as after a boot."""
+        for name in NAMES:
+            assert self.node.call("facts", "bind", self.node.address[name]) == "vfio-pci"
+            self.group[name] = self.node.call("facts", "nodes", self.node.address[name])["group"]
+        self.node.call("kubelet", "start")
+        self.start_agent()
+
+    def start_agent(self) -> None:
+        self.agent = self.node.spawn_fairlead("agent", "agent", *_AGENT)
+
+    def until(self, allocatable: int, capacity: int = len(NAMES)) -> None:
+        """Wait until the kubelet can give so many away."""
+        until, seen = time.monotonic() + LIMIT_S, None
+        while seen != [capacity, allocatable]:
+            assert time.monotonic() < until, (seen, self.node.log("agent.err")[-3000:])
+            seen = self.node.call("kubelet", "capacity").get(RESOURCE)
+            time.sleep(0.3)
+
+    def admit(self, pod: str) -> str:
+        """Admit a pod; returns the name of the GPU that it has."""
+        device, cdi = self.node.call("kubelet", "admit", pod, RESOURCE)
+        assert cdi == f"{RESOURCE}={device}"
+        return next(name for name in NAMES if self.module(name) == int(device.removeprefix("x1-")))
+
+    def module(self, name: str) -> int:
+        return {"gpu0": 5, "gpu1": 7, "gpu4": 1}[name]
+
+    def end(self, *pods: str) -> None:
+        """End pods whose machines are gone, and wait until their GPUs were reset and are offered again."""
+        time.sleep(3)  # a pod that the kubelet never listed would count as an Allocate whose answer was lost
+        before = sum(self.resets().values())
+        for pod in pods:
+            self.node.call("kubelet", "end", pod)
+        until = time.monotonic() + LIMIT_S
+        while sum(self.resets().values()) < before + len(pods):
+            assert time.monotonic() < until, self.node.log("agent.err")[-3000:]
+            time.sleep(0.2)
+        self.until(len(NAMES))
+
+    def stranger(self, name: str) -> str:
+        """Return how a program that knows a GPU's node is answered: "" is in."""
+        return str(self.node.call("facts", "open_twice", self.group[name])[0])
+
+    def published(self) -> dict[str, list[str]]:
+        """Return the nodes of each device that CDI specs show."""
+        found: dict[str, list[str]] = {}
+        for text in self.node.output("cat /var/run/cdi/*.json 2>/dev/null || true").split("\n}\n"):
+            if text.strip():
+                document = json.loads(text + "}")
+                found |= {
+                    f"{document['kind']}={one['name']}": [each["path"] for each in one["containerEdits"]["deviceNodes"]]
+                    for one in document["devices"]
+                }
+        return found
+
+    def resets(self) -> dict[str, int]:
+        """Return how often each GPU was reset, by itself or by its bus."""
+        boards = {name: self.node.board[name] for name in NAMES}
+        return {name: board.resets(Reset.FLR) + board.resets(Reset.BUS) for name, board in boards.items()}
+
+    def machine(self, log: str, name: str) -> int:
+        """Start a tenant's machine with a GPU, which leaves a word in its memory and stays; returns the pid."""
+        line = tenant.line([self.node.address[name]], with_iommufd=False, leave=WORD, is_staying=True)
+        pid = self.node.spawn(log, f"{line} 2>&1")
+        self.node.wait_for_log(log, "TENANT done", limit_s=240)
+        return pid
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    own = Path(__file__).parent / "hgx" / "kubelet.py"
+    with hgx_node(layout.HGX_H100, packages=image.AGENT, modules=[own], tenants=1) as node:
+        made = World(node)
+        made.begin()
+        yield made
+
+
+def test_free_gpus_were_reset_are_in_no_spec_and_open_to_nobody(world: World) -> None:
+    world.until(3)
+    assert {world.stranger(name) for name in NAMES} == {"EBUSY"}
+    assert world.published() == {}
+    assert all(count > 0 for count in world.resets().values())
+
+
+def test_a_machine_that_outlives_its_pod_is_neither_reset_nor_followed_by_another_tenant(world: World) -> None:
+    world.until(3)
+    name = world.admit("first")
+    assert world.published() == {f"{RESOURCE}=x1-{world.module(name)}": ["/dev/vfio/vfio", world.group[name]]}
+    pid = world.machine("first", name)
+    seen = tenant.reports(world.node.log("first"))
+    assert [(gpu.module, gpu.found) for gpu in seen] == [(world.module(name), 0)]
+    assert {world.stranger(other) for other in NAMES} == {"EBUSY"}, "the others are in the agent's hands"
+    before = world.resets()
+    world.node.call("kubelet", "end", "first")  # by force: its machine runs on
+    world.until(2)
+    assert world.published() == {}
+    others = [world.admit(pod) for pod in ("second", "third")]
+    assert name not in others
+    with pytest.raises(NodeError):
+        world.admit("fourth")
+    assert world.resets()[name] == before[name]
+    assert world.node.board[name].memory(0, 4) == WORD.to_bytes(4, "little")
+    assert world.node.kill(pid) == -9
+    world.until(3)
+    assert world.resets()[name] > before[name]
+    assert world.node.board[name].is_clean()
+    assert world.admit("fourth") == name
+    world.end("second", "third", "fourth")
+
+
+def test_an_agent_that_is_killed_beside_a_running_machine_finds_it_and_touches_nothing(world: World) -> None:
+    world.until(3)
+    name = world.admit("long")
+    pid = world.machine("long", name)
+    before = world.resets()
+    assert world.node.kill(world.agent) == -9
+    world.start_agent()
+    world.until(3)
+    assert world.resets() == before
+    assert {world.stranger(other) for other in NAMES} == {"EBUSY"}
+    assert list(world.published()) == [f"{RESOURCE}=x1-{world.module(name)}"]
+    assert world.node.wait(pid, limit_s=0) is None
+    assert world.node.kill(pid) == -9
+    world.end("long")
+    assert world.node.board[name].is_clean()
+
+
+def test_a_gpu_whose_memory_is_never_scrubbed_is_given_to_nobody(world: World) -> None:
+    world.until(3)
+    name = world.admit("dirty")
+    world.node.board[name].fail(Fault.NEVER_SCRUBBED)
+    before = world.resets()[name]
+    time.sleep(3)
+    world.node.call("kubelet", "end", "dirty")
+    world.until(2)
+    time.sleep(8)  # the flag is waited for, for five seconds
+    world.until(2)
+    assert world.resets()[name] > before
+    world.node.board[name].mend()
+    world.until(3)
+
+
+def test_a_program_that_opens_a_gpu_while_no_agent_runs_is_not_joined_by_a_tenant(world: World) -> None:
+    world.until(3)
+    assert world.node.kill(world.agent) == -9
+    holder = world.node.spawn("stranger", f"exec sleep 600 0<>{world.group['gpu1']}")
+    world.start_agent()
+    world.until(2)
+    assert world.node.kill(holder) == -9
+    world.until(3)
+
+
+def test_after_a_power_cut_every_gpu_is_reset_before_it_is_given_away(world: World) -> None:
+    world.until(3)
+    world.admit("before")
+    world.node.cut_off()
+    power_on(world.node, tenants=1)
+    before: dict[str, Any] = world.resets()
+    world.begin()
+    world.until(3)
+    assert all(count > before[name] for name, count in world.resets().items())
+    assert {world.stranger(name) for name in NAMES} == {"EBUSY"}

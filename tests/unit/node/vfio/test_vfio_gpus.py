@@ -1,0 +1,149 @@
+"""GPUs that are passed through, scanned on an HGX board of made-up files, and reset by whatever a test has for it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fairlead import errors
+from fairlead.model.driver import PassthroughGPU
+from fairlead.model.vfio import Function, Snapshot
+from fairlead.node.vfio import gpus, modules
+from tests.unit.silicon.vfio import pcitree
+
+_MODULES = {5, 7, 6, 8, 1, 3, 2, 4}
+
+
+def _region(module: int) -> bytes:
+    return pcitree.registers(pcitree.module_registers(module), size=0x22000)
+
+
+class Held:
+    """What keeps a node; counts who asked."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.open = 0
+        self.is_in_use = False
+
+    def take(self, gpu: PassthroughGPU) -> Held:
+        if self.is_in_use:
+            raise errors.Conflict("/dev/vfio/1 is in use", reason="VFIONodeInUse")
+        self.taken.append(str(gpu.key))
+        self.open += 1
+        return self
+
+    def close(self) -> None:
+        self.open -= 1
+
+
+class World:
+    """An HGX machine and the agent's part that looks at it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tree = pcitree.build_hgx(folder / "root", driver="vfio-pci")
+        for address, module in pcitree.HGX_MODULES.items():
+            (self.tree.folder(address) / "resource0").write_bytes(_region(module))
+        self.nodes, self.state, self.ours = Held(), folder / "state", set[str]()
+        self.resets: list[str] = []
+        self.gpus = self.agent()
+
+    def agent(self) -> gpus.PassthroughGPUs:
+        memory = modules.ModuleMemory(self.state)
+        return gpus.PassthroughGPUs(self.tree.root, memory, self.nodes.take, self.reset, held=lambda: self.ours)
+
+    async def reset(self, _snapshot: Snapshot, function: Function) -> None:
+        self.resets.append(function.address)
+
+    async def scan(self) -> tuple[PassthroughGPU, ...]:
+        return tuple(gpu for driver in await self.gpus.scan() for gpu in driver.passthrough)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+async def test_a_boards_gpus_are_listed_with_modules_that_were_read_while_nobody_had_them(world: World) -> None:
+    found = await world.scan()
+    assert {gpu.module for gpu in found} == _MODULES
+    assert {gpu.problem for gpu in found} == {""}
+    assert sorted(world.nodes.taken) == sorted(str(gpu.key) for gpu in found)
+    assert world.nodes.open == 0
+
+
+async def test_a_module_is_asked_once_and_known_after_a_restart(world: World) -> None:
+    first = await world.scan()
+    world.nodes.taken.clear()
+    world.nodes.is_in_use = True
+    assert await world.scan() == first
+    world.gpus = world.agent()
+    assert await world.scan() == first
+    assert world.nodes.taken == []
+
+
+async def test_a_gpu_in_use_whose_module_was_never_read_is_kept_back_until_it_comes_back(world: World) -> None:
+    world.nodes.is_in_use = True
+    found = await world.scan()
+    assert all(gpu.module is None and "in use" in gpu.problem for gpu in found)
+    world.nodes.is_in_use = False
+    assert all(gpu.module is not None and not gpu.problem for gpu in await world.scan())
+
+
+async def test_a_gpu_that_the_third_gate_holds_is_read_without_its_node(world: World) -> None:
+    world.nodes.is_in_use = True
+    found = await world.scan()
+    world.ours = {str(gpu.key) for gpu in found}
+    assert {gpu.module for gpu in await world.scan()} == _MODULES
+
+
+async def test_a_gpu_that_vanished_stays_listed_without_nodes_and_one_that_comes_back_is_well(world: World) -> None:
+    before = await world.scan()
+    place = (world.tree.root / "sys/bus/pci/devices" / before[0].address).resolve()
+    link = world.tree.root / "sys/bus/pci/devices" / before[0].address
+    target = link.readlink()
+    link.unlink()
+    after = {gpu.key: gpu for gpu in await world.scan()}
+    assert len(after) == len(before)
+    assert "not on the bus" in after[before[0].key].problem
+    assert after[before[0].key].group_nodes == ()
+    link.symlink_to(target)
+    assert place.exists()
+    assert await world.scan() == before
+
+
+async def test_a_gpu_that_goes_to_another_driver_is_gone_at_once(world: World) -> None:
+    before = await world.scan()
+    driver = (world.tree.root / "sys/bus/pci/devices" / before[0].address).resolve() / "driver"
+    driver.unlink()
+    assert before[0].key not in {gpu.key for gpu in await world.scan()}
+
+
+async def test_a_damaged_memory_of_modules_is_set_aside_and_read_anew(world: World) -> None:
+    first = await world.scan()
+    path = world.state / modules.FILE
+    path.write_bytes(b'{"modules": {"a"')
+    world.gpus = world.agent()
+    assert await world.scan() == first
+    assert [one.name for one in world.state.iterdir() if "damaged" in one.name]
+
+
+async def test_a_reset_asks_the_board_again_who_it_is(world: World) -> None:
+    (first, *_) = await world.scan()
+    await world.gpus.reset(first)
+    assert world.resets == [first.address]
+    region = (world.tree.root / "sys/bus/pci/devices" / first.address).resolve() / "resource0"
+    region.write_bytes(_region(9 - (first.module or 0)))
+    with pytest.raises(errors.DeviceFault) as caught:
+        await world.gpus.reset(first)
+    assert caught.value.reason == gpus.MODULE_MOVED
+
+
+async def test_a_gpu_that_is_no_longer_bound_is_not_reset(world: World) -> None:
+    (first, *_) = await world.scan()
+    shutil.rmtree((world.tree.root / "sys/bus/pci/devices" / first.address).resolve())
+    with pytest.raises(errors.NotFound):
+        await world.gpus.reset(first)
+    assert world.resets == []
