@@ -394,13 +394,14 @@ def test_fairleads_agent_runs_there_until_it_is_killed(h100: Node) -> None:
 
 
 def test_a_power_cut_empties_the_board_and_leaves_the_disk(b200: Node) -> None:
-    b200.output("echo kept >/state/file && sync -d /state/file")
+    b200.output("echo kept >/var/lib/file && echo lost >/run/file && sync /var/lib/file")
     dirty_at = b200.address["gpu5"]
     b200.call("facts", "write", dirty_at, 0, LEFT, MEMORY)
     before: dict[str, Any] = {function.table.name: function.resets(Reset.POWER) for function in b200.board}
     b200.cut_off()
     power_on(b200)
-    assert b200.output("cat /state/file") == "kept\n"
+    assert b200.output("cat /var/lib/file") == "kept\n"
+    assert b200.sh("cat /run/file").code != 0
     assert b200.board["gpu5"].is_clean()
     assert {function.resets(Reset.POWER) - before[function.table.name] for function in b200.board} == {1}
 

@@ -27,7 +27,8 @@ def hgx_node(
 ) -> Iterator[Node]:
     """Boot a node with a board; skips where its parts could not be had.
 
-    `/state` is a disk that outlives a power cut. Whatever `node.start()` is called again after must be done again.
+    `/state` is a disk that outlives a power cut, and `/var/lib` lies on it; the rest is memory. After `node.cut_off()`,
+    `power_on` starts the node again.
 
     Args: kernel: the one with iommufd, if None.   modules: Python files that the test calls in the node, by name.
         packages: of Python, that they need (`image.AGENT`: Fairlead's agent).   programs: of this machine, by path.
@@ -50,7 +51,8 @@ def hgx_node(
 def power_on(node: Node, *, tenants: int = 0) -> Node:
     """Start a node, the first time or after its power was cut, and mount its disks."""
     node.start()
-    node.output("mkdir -p /state && mount -t ext4 /dev/vda /state")
+    node.output("mkdir -p /state /var/lib && mount -t ext4 /dev/vda /state && ifconfig lo up")
+    node.output("mkdir -p /state/lib && mount -o bind /state/lib /var/lib")
     if tenants:
         tenant.prepare(node, at_once=tenants)
     return node
