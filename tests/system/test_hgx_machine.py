@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hgx import emulator, image, launcher, layout, tenant
 from hgx.function import Fault, Function, Reset
-from hgx.node import Node
+from hgx.node import Node, NodeError
 from hgx.shown import hgx_node, power_on
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -203,6 +203,7 @@ def test_an_open_group_and_a_bound_device_keep_each_other_out(h100: Node) -> Non
     address = h100.address["gpu2"]
     assert h100.call("facts", "bind", address) == "vfio-pci"
     try:
+        assert h100.call("facts", "word", address, 0) == 0x180000A1
         assert h100.call("facts", "holder", address) == {
             "first": [""],
             "group held": ["EBUSY", "EBUSY"],
@@ -370,6 +371,13 @@ def test_a_command_that_fails_or_hangs_is_told_and_the_next_is_answered(h100: No
     assert h100.sh("echo out; echo err >&2; exit 3") == type(h100.sh("true"))(code=3, out="out\n", err="err\n")
     assert h100.sh("echo begun; sleep 60", limit_s=1).code is None
     assert h100.output("echo next") == "next\n"
+
+
+def test_a_program_of_the_tests_own_runs_there(h100: Node) -> None:
+    source = "import os\ndef main(word):\n    return {word: os.uname().release}\n"
+    assert h100.script(source, "kernel") == {"kernel": (emulator.built() / "version").read_text().strip()}
+    with pytest.raises(NodeError, match="ZeroDivisionError"):
+        h100.script("def main():\n    return 1 / 0\n")
 
 
 def test_a_process_goes_on_beside_commands_until_it_is_killed(h100: Node) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 FUNCTIONS = Path("/sys/bus/pci/devices")
 GROUPS = Path("/sys/kernel/iommu_groups")
+COMMAND, MEMORY_ENABLED, GONE = 0x04, 0x2, 0xFFFF
 BIND_IOMMUFD = ord(";") << 8 | 100 + 18
 
 
@@ -46,18 +47,15 @@ def groups() -> dict[str, list[str]]:
 
 
 def word(address: str, offset: int, bar: int = 0) -> int:
-    """Read a register of a function by sysfs; its memory space is enabled for that.
-
-    Raises: OSError: EBUSY: the function is bound, and was never enabled: it can be read by VFIO alone.
-    """
+    """Read a register of a function by sysfs."""
     return int.from_bytes(read(address, offset, 4, bar), "little")
 
 
 def read(address: str, offset: int, size: int, bar: int = 0) -> bytes:
     with _mapped(address, offset, bar) as window:
         start = offset % mmap.PAGESIZE
-        words = range(start, start + size, 4)
-        return b"".join(struct.pack("<I", memoryview(window).cast("I")[at // 4]) for at in words)[:size]
+        with memoryview(window) as view, view.cast("I") as words:
+            return b"".join(struct.pack("<I", words[at // 4]) for at in range(start, start + size, 4))[:size]
 
 
 def write(address: str, offset: int, data: str, bar: int = 0) -> None:
@@ -72,15 +70,43 @@ def text(address: str, offset: int, size: int, bar: int = 0) -> str:
     return read(address, offset, size, bar).decode(errors="replace")
 
 
-def _mapped(address: str, offset: int, bar: int) -> mmap.mmap:
+@contextlib.contextmanager
+def _mapped(address: str, offset: int, bar: int) -> Iterator[mmap.mmap]:
+    """Map a page of a region, of a function that is awake and answers memory accesses meanwhile.
+
+    A bound function cannot be enabled by the file `enable` (EBUSY), so that is done in its command register.
+    """
     path = FUNCTIONS / address
-    if (path / "enable").read_text().strip() == "0":
-        (path / "enable").write_text("1")
-    descriptor = os.open(path / f"resource{bar}", os.O_RDWR | os.O_SYNC)
+    control = path / "power/control"
+    before = control.read_text() if control.exists() else ""
+    if before:
+        control.write_text("on")
+    command = _command(path)
+    if command != GONE:
+        _command(path, command | MEMORY_ENABLED)
     try:
-        return mmap.mmap(descriptor, mmap.PAGESIZE, offset=offset - offset % mmap.PAGESIZE)
+        descriptor = os.open(path / f"resource{bar}", os.O_RDWR | os.O_SYNC)
+        try:
+            window = mmap.mmap(descriptor, mmap.PAGESIZE, offset=offset - offset % mmap.PAGESIZE)
+        finally:
+            os.close(descriptor)
+        with window:
+            yield window
     finally:
-        os.close(descriptor)
+        if command != GONE:
+            _command(path, command)
+        if before:
+            control.write_text(before)
+
+
+def _command(path: Path, value: int | None = None) -> int:
+    """Read a function's command register, after writing it if there is a value."""
+    with (path / "config").open("r+b", buffering=0) as config:
+        if value is not None:
+            config.seek(COMMAND)
+            config.write(value.to_bytes(2, "little"))
+        config.seek(COMMAND)
+        return int.from_bytes(config.read(2), "little")
 
 
 def vital_data(address: str) -> str:

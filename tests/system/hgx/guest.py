@@ -89,13 +89,27 @@ def fairlead_start(name: str, *arguments: str) -> int:
 
 def call(module: str, function: str, *arguments: Any) -> Any:
     """Call a function of a packed module in a fork; returns what it returned."""
-    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return _forked(lambda: getattr(importlib.import_module(module), function)(*arguments))
+
+
+def script(source: str, *arguments: Any) -> Any:
+    """Call the function `main` of a program's text in a fork; returns what it returned."""
+
+    def told() -> Any:
+        names: dict[str, Any] = {"__name__": "script"}
+        exec(compile(source, "script", "exec"), names)  # noqa: S102 - a test's own text
+        return names["main"](*arguments)
+
+    return _forked(told)
+
+
+def _forked(told: Callable[[], Any]) -> Any:
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reader)
         try:
-            answer = {"value": found(*arguments)}
+            answer = {"value": told()}
         except BaseException:  # noqa: BLE001 - the edge of the fork: told to the test, whatever it was
             answer = {"problem": traceback.format_exc()}
         with os.fdopen(writer, "w") as pipe:
@@ -103,9 +117,9 @@ def call(module: str, function: str, *arguments: Any) -> Any:
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as pipe:
-        told = pipe.read()
+        text = pipe.read()
     os.waitpid(pid, 0)
-    answer = json.loads(told) if told else {"problem": "it ended without an answer"}
+    answer = json.loads(text) if text else {"problem": "it ended without an answer"}
     if "problem" in answer:
         raise RuntimeError(answer["problem"])
     return answer["value"]
@@ -122,7 +136,7 @@ def _reap() -> None:
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
-    each.__name__: each for each in (run, start, kill, wait, log, fairlead, fairlead_start, call)
+    each.__name__: each for each in (run, start, kill, wait, log, fairlead, fairlead_start, call, script)
 }
 
 

@@ -190,6 +190,10 @@ class Node:
         """Call a function of a module that was packed; returns what it returned."""
         return self.do("call", module, function, *arguments, limit_s=limit_s)
 
+    def script(self, source: str, *arguments: Any, limit_s: float = 120) -> Any:
+        """Run a program's text and return what its function `main` returned for these arguments."""
+        return self.do("script", source, *arguments, limit_s=limit_s)
+
     def wait_for_log(self, name: str, text: str, *, limit_s: float) -> str:
         """Return a background process's output once it has a text."""
         until = time.monotonic() + limit_s

@@ -77,7 +77,7 @@ if [ ! -d "$kernel" ]; then
     esac || { say "$(make -s kernelversion) does not take $line: mend $here/kernel.config"; exit 1; }
   done <"$here/kernel.config"
   version="$(make -s kernelversion)"
-  say "building Linux $version: some 11 minutes of a processor, once ($(nproc) at hand)"
+  say "building Linux $version: some 16 minutes of a processor, once ($(nproc) at hand)"
   if ! nice -n 10 make -s -j"$(nproc)" vmlinux >>"$part/log" 2>&1; then
     tail -n 20 "$part/log" >&2
     say "Linux $version was not built: the tests of HGX nodes will be skipped"
