@@ -173,20 +173,23 @@ def test_a_function_that_was_removed_is_found_again(h100: Node) -> None:
 
 def test_a_function_that_is_taken_out_is_gone_and_put_in_again_is_back(b200: Node) -> None:
     address, gpu = b200.address["gpu7"], b200.board["gpu7"]
+    before = gpu.resets(Reset.POWER)
     b200.unplug("gpu7")
     assert b200.call("facts", "wait_for", address, False, 20) >= 0
     b200.plug("gpu7")
     assert b200.call("facts", "wait_for", address, True, 20) >= 0
     assert b200.call("facts", "serial_number", address) == gpu.table.serial
-    assert gpu.resets(Reset.POWER) == 2
+    assert gpu.resets(Reset.POWER) == before + 1
 
 
 def test_errors_that_a_function_reports_are_counted_by_the_kernel(b200: Node) -> None:
     address = b200.address["gpu2"]
+    before = b200.call("facts", "error_counts", address)
     b200.call("facts", "report_error", address, 0x1, 0)
     b200.call("facts", "report_error", address, 0, 0x4000)
     until = time.monotonic() + 20
-    while (found := b200.call("facts", "error_counts", address)) != {"correctable": 1, "nonfatal": 1, "fatal": 0}:
+    wanted = {**before, "correctable": before["correctable"] + 1, "nonfatal": before["nonfatal"] + 1}
+    while (found := b200.call("facts", "error_counts", address)) != wanted:
         assert time.monotonic() < until, found
 
 
@@ -248,10 +251,10 @@ def test_a_scrub_that_never_ends_leaves_the_bytes(h100: Node) -> None:
 
 def test_an_flr_without_effect_looks_like_one_that_worked(h100: Node) -> None:
     address, gpu = dirty(h100, "gpu3"), h100.board["gpu3"]
-    before = gpu.resets(Reset.FLR)
+    before = (gpu.resets(Reset.FLR), gpu.resets(Reset.FLR_IGNORED))
     gpu.fail(Fault.FLR_IGNORED)
     assert h100.call("facts", "reset", address, "flr") == ""
-    assert (gpu.resets(Reset.FLR), gpu.resets(Reset.FLR_IGNORED)) == (before, 1)
+    assert (gpu.resets(Reset.FLR), gpu.resets(Reset.FLR_IGNORED)) == (before[0], before[1] + 1)
     assert h100.call("facts", "wait_for_word", address, SCRUB_FLAG, 1, 10) >= 0
     assert not gpu.is_clean()
 
@@ -332,16 +335,17 @@ def test_while_it_runs_its_gpus_reach_its_memory_alone_and_nobody_else_gets_them
 ) -> None:
     group = h100.call("facts", "nodes", handed[0])["group"]
     line = tenant.line(handed[:1], with_iommufd=False, leave=WORD, is_staying=True)
-    pid = h100.spawn("stays", f"{line} 2>&1")
-    h100.wait_for_log("stays", "TENANT done", limit_s=240)
-    assert h100.board["gpu0"].memory(0, 4) == WORD.to_bytes(4, "little")
-    assert 0 < sum(h100.board.windows("gpu0").values()) < (tenant.MEMORY_MIB + 4) << 20
-    assert h100.call("facts", "open_twice", group)[0] == "EBUSY"
-    assert h100.sh(tenant.line(handed[:1], with_iommufd=True), limit_s=120).code != 0
-    resets = h100.board["gpu0"].resets(Reset.FLR)
-    assert h100.kill(pid) == -9
+    gpu = h100.board["gpu0"]
+    with h100.running("stays", f"{line} 2>&1") as pid:
+        h100.wait_for_log("stays", "TENANT done", limit_s=240)
+        assert gpu.memory(0, 4) == WORD.to_bytes(4, "little")
+        assert 0 < sum(h100.board.windows("gpu0").values()) < (tenant.MEMORY_MIB + 4) << 20
+        assert h100.call("facts", "open_twice", group)[0] == "EBUSY"
+        assert h100.sh(tenant.line(handed[:1], with_iommufd=True), limit_s=120).code != 0
+        resets = gpu.resets(Reset.FLR)
+        assert h100.kill(pid) == -9
     assert h100.call("facts", "wait_until_open", group, 20) >= 0
-    assert h100.board["gpu0"].resets(Reset.FLR) > resets
+    assert gpu.resets(Reset.FLR) > resets
 
 
 def test_two_tenants_in_containers_have_their_own_nodes_and_no_other(h100: Node, handed: tuple[str, str]) -> None:
@@ -381,11 +385,11 @@ def test_a_program_of_the_tests_own_runs_there(h100: Node) -> None:
 
 
 def test_a_process_goes_on_beside_commands_until_it_is_killed(h100: Node) -> None:
-    pid = h100.spawn("counts", "i=0; while :; do echo $((i += 1)); sleep 0.05; done")
-    h100.wait_for_log("counts", "5\n", limit_s=20)
-    assert h100.wait(pid, limit_s=0) is None
-    assert h100.kill(pid) == -9
-    assert h100.wait(pid, limit_s=0) == -9
+    with h100.running("counts", "i=0; while :; do echo $((i += 1)); sleep 0.05; done") as pid:
+        h100.wait_for_log("counts", "5\n", limit_s=20)
+        assert h100.wait(pid, limit_s=0) is None
+        assert h100.kill(pid) == -9
+        assert h100.wait(pid, limit_s=0) == -9
 
 
 def test_fairlead_describes_the_boards_gpus(h100: Node, handed: tuple[str, str]) -> None:

@@ -39,7 +39,7 @@ def run(line: str, limit_s: float) -> dict[str, Any]:
 def start(name: str, line: str) -> int:
     """Start a line of shell in the background, in a session of its own; returns the pid, which is also its group's."""
     LOGS.mkdir(exist_ok=True)
-    with (LOGS / name).open("ab") as log:
+    with (LOGS / name).open("wb") as log:
         argv = ("/bin/sh", "-c", line)
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     _KEPT.append(process)

@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -174,6 +174,16 @@ class Node:
         """Return the exit code of a background process, negative after a signal; None: it still runs."""
         code = self.do("wait", pid, limit_s, limit_s=limit_s + 30)
         return None if code is None else int(code)
+
+    @contextlib.contextmanager
+    def running(self, name: str, line: str) -> Iterator[int]:
+        """Have a line of shell run during a block; yields its pid. It is killed at the end, unless it has ended."""
+        pid = self.spawn(name, line)
+        try:
+            yield pid
+        finally:
+            if self._port is not None and self.wait(pid, limit_s=0) is None:
+                self.kill(pid)
 
     def log(self, name: str) -> str:
         return str(self.do("log", name))
