@@ -430,6 +430,16 @@ def test_debians_kernel_has_groups_and_no_iommufd(debian: Node) -> None:
     assert debian.call("facts", "open_twice", found["group"]) == ["", "EBUSY"]
 
 
+def test_a_bound_function_that_nobody_uses_sleeps_and_is_read_awake(debian: Node) -> None:
+    """VFIO puts it into D3hot, where its memory answers with ones; ours has no power management."""
+    address = debian.address["gpu5"]
+    assert debian.call("facts", "bind", address) == "vfio-pci"
+    state = f"cat /sys/bus/pci/devices/{address}/power_state"
+    debian.output(f"until {state} | grep -q D3hot; do sleep 0.1; done")
+    assert debian.call("facts", "word", address, 0) == 0x180000A1
+    debian.output(f"until {state} | grep -q D3hot; do sleep 0.1; done")
+
+
 @pytest.mark.parametrize(("method", "how"), [("flr", Reset.FLR), ("bus", Reset.BUS)])
 def test_debians_kernel_resets_as_ours_does(method: str, how: Reset, debian: Node) -> None:
     before = debian.board["gpu7"].resets(how)
