@@ -139,8 +139,14 @@ _STARTERS = re.compile(
 )
 
 
+_MAY_START = re.compile(r"process|fork|spawn|system|popen|exec[lv]|ProcessPool")
+"""Without any of these a text names no starter, and need not be parsed."""
+
+
 def starts_of_processes(text: str) -> list[str]:
     """Return the calls in a module that start a process, and the imports that would call one by another name."""
+    if not _MAY_START.search(text):
+        return []
     called = [one.name for one in module(text).calls if _STARTERS.fullmatch(one.name)]
     imports = (one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.ImportFrom) and one.module)
     named = (f"{one.module}.{alias.name}" for one in imports for alias in one.names)

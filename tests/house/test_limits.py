@@ -227,7 +227,9 @@ def test_only_a_callers_part_of_the_machine_mints_places(root: Path) -> None:
     minting, mints = root / "src/fairlead/serve/backend/place.py", {"Place", "Submission"}
     found = []
     for path in _python(root, "src"):
-        tree = ast.parse(path.read_text())
+        if "backend" not in (text := path.read_text()):  # parsing all of it takes twenty seconds
+            continue
+        tree = ast.parse(text)
         imported = {
             f"{prefix}{name}"
             for node in ast.walk(tree)
