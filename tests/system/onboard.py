@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +23,22 @@ def report(name: str, value: Any) -> None:
         port.write(json.dumps({"name": name, "value": value}) + "\n")
 
 
-def start(*arguments: str, folder: Path) -> int:
-    """Fork a command line of Fairlead; its output goes to files. Returns the pid."""
+def start(*arguments: str, folder: Path, env: Mapping[str, str] | None = None) -> int:
+    """Fork a command line of Fairlead; its output goes to files. Returns the pid. Args: env: more variables."""
     folder.mkdir(exist_ok=True)
     pid = os.fork()
     if pid:
         return pid
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
-    code = main.invoke(arguments, env={"PATH": "/usr/sbin:/usr/bin:/bin", "HOME": "/root"})
+    code = main.invoke(arguments, env={"PATH": "/usr/sbin:/usr/bin:/bin", "HOME": "/root", **(env or {})})
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
-def fairlead(*arguments: str) -> dict[str, Any]:
+def fairlead(*arguments: str, env: Mapping[str, str] | None = None) -> dict[str, Any]:
     folder = Path("/run/call")
-    pid = start(*arguments, folder=folder)
+    pid = start(*arguments, folder=folder, env=env)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return {"code": code, "out": (folder / "out").read_text(), "err": (folder / "err").read_text()}

@@ -400,8 +400,11 @@ def test_fairlead_describes_the_boards_gpus(h100: Node, handed: tuple[str, str])
 
 
 def test_fairleads_agent_runs_there_until_it_is_killed(h100: Node) -> None:
-    pid = h100.spawn_fairlead("agent", "agent")
-    h100.wait_for_log("agent.err", "no CDI spec is written", limit_s=120)
+    engine = {"FAIRLEAD_NODE_ENGINE": "containerd://2.2.1"}
+    pid = h100.spawn_fairlead("agent", "agent", env=engine)
+    said = h100.wait_for_log("agent.err", "kubelet does not say who holds devices", limit_s=120)
+    assert "no CDI spec is written" in said
+    assert "EngineUnknown" not in said
     assert h100.kill(pid) == -9
 
 

@@ -66,14 +66,14 @@ def log(name: str) -> str:
     return _text((LOGS / name).read_bytes())
 
 
-def fairlead(*arguments: str) -> dict[str, Any]:
+def fairlead(arguments: list[str], env: dict[str, str]) -> dict[str, Any]:
     """Run Fairlead's command line."""
     onboard = importlib.import_module("onboard")
-    answer: dict[str, Any] = onboard.fairlead(*arguments)
+    answer: dict[str, Any] = onboard.fairlead(*arguments, env=env)
     return answer
 
 
-def fairlead_start(name: str, *arguments: str) -> int:
+def fairlead_start(name: str, arguments: list[str], env: dict[str, str]) -> int:
     """Start Fairlead's command line in the background; returns the pid. Its output is that of the log `NAME`."""
     onboard = importlib.import_module("onboard")
     folder = LOGS / f"{name}.d"
@@ -83,7 +83,7 @@ def fairlead_start(name: str, *arguments: str) -> int:
         link = LOGS / f"{name}.{stream}"
         link.unlink(missing_ok=True)
         link.symlink_to(folder / stream)
-    pid: int = onboard.start(*arguments, folder=folder)
+    pid: int = onboard.start(*arguments, folder=folder, env=env)
     return pid
 
 

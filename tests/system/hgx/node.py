@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -188,13 +188,13 @@ class Node:
     def log(self, name: str) -> str:
         return str(self.do("log", name))
 
-    def fairlead(self, *arguments: str, limit_s: float = 120) -> Done:
+    def fairlead(self, *arguments: str, env: Mapping[str, str] | None = None, limit_s: float = 120) -> Done:
         """Run Fairlead's command line to its end."""
-        return Done(**self.do("fairlead", *arguments, limit_s=limit_s))
+        return Done(**self.do("fairlead", arguments, dict(env or {}), limit_s=limit_s))
 
-    def spawn_fairlead(self, name: str, *arguments: str) -> int:
+    def spawn_fairlead(self, name: str, *arguments: str, env: Mapping[str, str] | None = None) -> int:
         """Start Fairlead's command line; returns its pid. `log` has its output as NAME.out and NAME.err."""
-        return int(self.do("fairlead_start", name, *arguments))
+        return int(self.do("fairlead_start", name, arguments, dict(env or {})))
 
     def call(self, module: str, function: str, *arguments: Any, limit_s: float = 120) -> Any:
         """Call a function of a module that was packed; returns what it returned."""
