@@ -166,6 +166,35 @@ def find_openers(
     return _settled(look)
 
 
+def find_users(numbers: Iterable[Number], *, root: Path = Path("/")) -> tuple[Opener, ...]:
+    """Return every process but this one that has one of the devices open or mapped, or a doubt, by pid.
+
+    The host's own programs count too: a virtual machine often runs in the mount namespace of the first process.
+    Args: root: where /proc is; a process that it does not show is not found.
+    """
+    wanted, proc = frozenset(numbers), root / "proc"
+    same, ours = _comparison(proc), str(os.getpid())
+
+    def look() -> tuple[Opener, ...]:
+        found: list[Opener] = []
+        for name in sorted((one for one in _names(proc) if one.isdecimal() and one != ours), key=int):
+            process = proc / name
+            threads, files = _look(process, same)
+            if threads and (files.devices & wanted or files.doubt):
+                found.append(
+                    Opener(
+                        pid=int(name),
+                        name=processid.read_name(process),
+                        cgroups=_cgroups(threads[0].folder),
+                        devices=tuple(sorted(files.devices & wanted)),
+                        doubt=files.doubt,
+                    )
+                )
+        return tuple(found)
+
+    return _settled(look)
+
+
 def shows_in_flight() -> bool:
     """Return whether this kernel says that a socket has descriptors in flight, as Linux does since 5.6."""
     one, other = socket.socketpair()

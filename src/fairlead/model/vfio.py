@@ -208,7 +208,7 @@ class Holder:
     """One process that has a function open, or may have."""
 
     pid: int
-    """On the host."""
+    """On the host; 0: the kernel says that there is one, and it is not seen from here."""
     name: str
     """As the process calls itself."""
     what: str

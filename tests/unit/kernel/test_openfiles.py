@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,15 @@ def test_a_node_within_reach_is_told_apart_from_one_that_is_open(tmp_path: Path)
     assert [(one.pid, one.devices, one.reachable) for one in found] == [(7, (NULL,), ()), (8, (), (NULL,))]
     named = openfiles.find_openers([NULL], groups=(OTHER,), root=tmp_path)
     assert [(one.pid, one.devices, one.reachable) for one in named[2:]] == [(9, (), ())]
+
+
+def test_a_user_is_found_in_the_hosts_own_namespace_too_and_this_process_is_not(tmp_path: Path) -> None:
+    proc = tmp_path / "proc"
+    process(proc, "1", mounts="1")
+    process(proc, "self", mounts="1")
+    process(proc, "7", mounts="1", cgroup="0::/machine\n", opened="/dev/null")
+    process(proc, "8", mounts="1", opened="/dev/zero")
+    process(proc, str(os.getpid()), mounts="1", opened="/dev/null")
+    assert openfiles.find_openers([NULL], root=tmp_path) == ()
+    (found,) = openfiles.find_users([NULL], root=tmp_path)
+    assert (found.pid, found.name, found.devices, found.cgroups) == (7, "train", (NULL,), ("/machine",))

@@ -1,10 +1,12 @@
-"""Writes one line to one file of sysfs: a program of its own, since such a write may block for ever.
+"""Writes to files of sysfs, one write at a time: a program of its own, because such a write can block for ever.
 
-    python -I -S sysfswrite.py PATH TEXT
+    python -I -S sysfswrite.py
 
-Whoever starts it waits no longer than it likes; where the kernel does not come back, this process is what hangs. The
-file is opened for writing alone, never made, and no link is followed in its last part. Standard library only.
-Exit code 0: written; 1: refused, with the error's name and words on standard error.
+Each line on standard input is a path, a NUL and a text. The text and a newline are written to the file in one call, and
+one line is printed: `OK`, or an errno name. A driver that is told to let go of a device in use waits in the kernel,
+where no signal ends it: then this process stays behind, and the one that started it goes on without.
+
+Source: kernel Documentation/filesystems/sysfs.rst (a whole value in one write).
 """
 
 import errno
@@ -12,19 +14,27 @@ import os
 import sys
 
 
-def main(path: str, text: str) -> int:
-    """Write the line. Returns the exit code."""
+def write(path: str, text: str) -> str:
+    """Write a text and a newline to a file that is there; returns `OK` or an errno name."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            os.write(handle, f"{text}\n".encode())
+            os.write(handle, f"{text}\n".encode(errors="surrogateescape"))
         finally:
             os.close(handle)
     except OSError as error:
-        sys.stderr.write(f"{errno.errorcode.get(error.errno or 0, error.errno)}: {error.strerror}\n")
-        return 1
+        return errno.errorcode.get(error.errno or 0, str(error.errno))
+    return "OK"
+
+
+def main() -> int:
+    """Run the program; returns its exit code."""
+    for line in sys.stdin.buffer:
+        path, _, text = line.decode(errors="surrogateescape").rstrip("\n").partition("\0")
+        sys.stdout.write(f"{write(path, text)}\n")
+        sys.stdout.flush()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2]))
+    sys.exit(main())

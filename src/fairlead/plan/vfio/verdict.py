@@ -149,7 +149,7 @@ def list_held(one: Function, holders: Holders) -> list[Obstacle]:
 
 def _held(one: Function, holders: Holders) -> Iterator[Obstacle]:
     for holder in holders.get(one.address, ()):
-        who = f"process {holder.pid} ({holder.name})"
+        who = f"process {holder.pid} ({holder.name})" if holder.pid else "a process that is not seen from here"
         if holder.name == PERSISTENCE and not one.is_bound_to_vfio:
             message = f"{one.address} is kept open by the driver's persistence daemon, {who}"
             mend = f"nvidia-smi -i {one.address} -pm 0"

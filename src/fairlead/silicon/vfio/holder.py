@@ -1,8 +1,8 @@
 """Finds who has functions open: the processes that have their nodes, and what the kernel says of VFIO's.
 
-Who looks through the processes is handed in: that needs the host's /proc and is another room's. A process in no list may
-have a VFIO node all the same (a kernel thread of a dead machine, a process of another pid namespace), so the node of
-an IOMMU group, which takes one opener, is opened and closed: what that says is the truth, and settles doubts.
+Who looks through the processes is handed in: that needs the host's /proc and is another room's. A process in no list
+may have a VFIO node all the same (a kernel thread of a dead machine, a process of another pid namespace), so the node
+of an IOMMU group, which takes one opener, is opened and closed: what that says is the truth, and settles doubts.
 Source: linux drivers/vfio/group.c (vfio_group_fops_open); an open group without a container resets nothing.
 """
 
@@ -12,7 +12,6 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Literal, Protocol
 
 from fairlead.model.driver import DeviceNode
@@ -50,12 +49,12 @@ FindUsers = Callable[[Collection[Number]], Sequence[User]]
 
 
 def find_holders(
-    functions: Sequence[Function], find_users: FindUsers, *, base: Path, is_ours: bool = False
+    functions: Sequence[Function], find_users: FindUsers, *, is_ours: bool = False
 ) -> Mapping[str, tuple[Holder, ...]]:
     """Return who has which function open, by address; one without an entry is open nowhere.
 
-    Args: base: where `dev` is.   is_ours: this process has the nodes of VFIO open itself, which proves that no other
-          has them; only processes that are seen with one count then.
+    Args: is_ours: this process has the nodes of VFIO open itself, which proves that no other has them: then a process
+          counts only where it is seen with one.
     """
     nodes = {one.address: _nodes(one) for one in functions}
     numbers = frozenset(_number(node) for listed in nodes.values() for node in listed)
@@ -64,14 +63,12 @@ def find_holders(
     users = find_users(numbers)
     found = {}
     for one in functions:
-        if nodes[one.address] and (holders := tuple(_holders(one, nodes[one.address], users, base, is_ours=is_ours))):
+        if nodes[one.address] and (holders := tuple(_holders(one, nodes[one.address], users, is_ours=is_ours))):
             found[one.address] = holders
     return found
 
 
-def _holders(
-    one: Function, nodes: Sequence[DeviceNode], users: Sequence[User], base: Path, *, is_ours: bool
-) -> list[Holder]:
+def _holders(one: Function, nodes: Sequence[DeviceNode], users: Sequence[User], *, is_ours: bool) -> list[Holder]:
     by_number = {_number(node): node.path for node in nodes}
     seen = [
         Holder(pid=user.pid, name=user.name, what=by_number[number])
@@ -81,22 +78,21 @@ def _holders(
     ]
     if seen:
         return seen
-    is_taken = False if is_ours and one.is_bound_to_vfio else _is_taken(one, base)
+    is_taken = False if is_ours and one.is_bound_to_vfio else _is_taken(one)
     if is_taken:
-        what = f"{by_number[_number(nodes[0])]}, as the kernel says; it is not seen from here"
-        return [Holder(pid=0, name="unknown", what=what)]
+        return [Holder(pid=0, name="", what=nodes[0].path)]
     if is_taken is False:
         return []
     return [Holder(pid=user.pid, name=user.name, what=user.doubt, is_doubt=True) for user in users if user.doubt]
 
 
-def _is_taken(one: Function, base: Path) -> bool | None:
+def _is_taken(one: Function) -> bool | None:
     """Return whether a process has a function's IOMMU group; None: the kernel does not say."""
     node = one.group_node
     if node is None or not one.is_bound_to_vfio:
         return None
     try:
-        handle = os.open(base / node.path.lstrip("/"), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(node.host_path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         return True if error.errno == errno.EBUSY else None
     try:
