@@ -57,7 +57,7 @@ class Step:
             wanted = self.text or "not VFIO's"
             return f"readlink /{DEVICES}/{self.address}/driver   # {wanted}"
         if self.act is Act.ANSWERS:
-            return f"head -c 4 /{DEVICES}/{self.address}/config | xxd   # not ffff ffff, within {self.limit_s:g} s"
+            return f"head -c 4 /{DEVICES}/{self.address}/config | xxd  # not ffff ffff, {self.limit_s:g} s"
         if self.act is Act.SCRUBBED:
             return f"# {self.address} says that its memory is erased, within {self.limit_s:g} s"
         return f"echo {self.text} > /{self.path}".replace("echo  >", "echo >")
