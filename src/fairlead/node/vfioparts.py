@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairlead.node.inventory import monitor
-from fairlead.node.vfio import gpus, modules, nodes, reset, thirdgate
+from fairlead.node.vfio import executor, gpus, modules, nodes, thirdgate
 from fairlead.plan.vfio import slot
 from fairlead.settings import Settings
 
@@ -40,8 +40,17 @@ def compose(chosen: Settings, watch: monitor.InventoryMonitor) -> VFIOPart | Non
         chosen.silicon.root,
         modules.ModuleMemory(chosen.state.folder / "agent"),
         nodes.take_hold,
-        reset.Resetter(chosen.silicon.root, needs_erased=chosen.node.vfio_clean == ERASED).reset,
+        _reset_by(executor.Executor(chosen.silicon.root), needs_erased=chosen.node.vfio_clean == ERASED),
         held=lambda: gate.held,
     )
     watch.beside = found.scan
     return VFIOPart(naming=naming, gate=gate, gpus=found)
+
+
+def _reset_by(made: executor.Executor, *, needs_erased: bool) -> gpus.Reset:
+    """Return what resets a function whose node the third gate keeps open."""
+
+    async def reset(address: str) -> None:
+        await made.reset([address], is_ours=True, needs_erased=needs_erased)
+
+    return reset

@@ -22,7 +22,6 @@ from typing import Final
 from fairlead import errors
 from fairlead.frozen import frozen
 from fairlead.kernel import openfiles
-from fairlead.model.driver import PassthroughGPU
 from fairlead.model.vfio import Function, Snapshot, is_vfio
 from fairlead.plan.vfio import binding, resetting, verdict
 from fairlead.plan.vfio.step import LOOKS, Act, Step
@@ -216,12 +215,18 @@ class Executor:
         return tuple(line for was in plan.functions for line in _differences(was, after.find(was.address)))
 
     async def reset(
-        self, addresses: Collection[str], *, is_ours: bool = False, scrub_s: float = resetting.SCRUB_S
+        self,
+        addresses: Collection[str],
+        *,
+        is_ours: bool = False,
+        needs_erased: bool = True,
+        scrub_s: float = resetting.SCRUB_S,
     ) -> None:
         """Reset functions with all that goes where they go, and wait until their memory is erased.
 
         Args:    is_ours: this process keeps their nodes open; its own descriptors never count.
-                 scrub_s: seconds that erasing may take.
+                 needs_erased: whether memory must say that it is erased, after all resets that there are; else any
+                 reset is enough.   scrub_s: seconds that erasing may take.
         Raises:  NotFound: there is none of that address.   Conflict: it is in use, or on another driver.
                  DeviceFault: it is not clean, and why; what could be done was.
                  Unavailable: a write hung, or no child can be started.
@@ -232,6 +237,7 @@ class Executor:
             raise errors.NotFound(message, reason="VFIOFunctionUnknown", hint="fairlead vfio list")
         holders = await self.find_holders(snapshot.functions, is_ours=is_ours)
         plan = resetting.plan_reset(snapshot, addresses, holders, scrub_s=scrub_s)
+        plan = plan if needs_erased else resetting.without_erasing(plan)
         if plan.refusals:
             first = plan.refusals[0]
             raise errors.Conflict(first.message, reason="VFIOResetRefused", hint=first.mend or None)
@@ -243,10 +249,6 @@ class Executor:
         if reasons := [*([failure.message] if failure else ()), *plan.reasons]:
             message = f"{', '.join(addresses)} is not clean: {'; '.join(reasons)}"
             raise errors.DeviceFault(message, reason="VFIONotClean", hint="keep it from tenants until it is")
-
-    async def reset_passthrough(self, gpu: PassthroughGPU) -> None:
-        """Reset a GPU whose nodes this process keeps open, as `port.Passing` has it. Raises: as `reset`."""
-        await self.reset([gpu.address], is_ours=True)
 
     async def _reset(self, plan: resetting.ResetPlan, writing: writer.Writer) -> Failure | None:
         for at, step in enumerate(plan.steps):

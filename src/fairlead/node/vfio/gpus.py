@@ -29,8 +29,8 @@ MODULE_MOVED: Final = "ModuleMoved"
 _LASTING: Final = frozenset({None, ModuleUnknown.NOT_SXM, ModuleUnknown.GENERATION, ModuleUnknown.BOARD})
 """Answers that another reading would not change: a number, or that there is none to be read."""
 
-ResetFunction = Callable[[Snapshot, Function], Awaitable[None]]
-"""Resets a function that nobody uses and waits until its memory is scrubbed. Raises: FairleadError: why it is not."""
+Reset = Callable[[str], Awaitable[None]]
+"""Resets the function at an address, whose node is in our hands. Raises: FairleadError: why it is not clean."""
 
 
 class PassthroughGPUs:
@@ -41,7 +41,7 @@ class PassthroughGPUs:
         root: Path,
         memory: modules.ModuleMemory,
         take_hold: thirdgate.TakeHold,
-        reset_function: ResetFunction,
+        reset: Reset,
         *,
         held: Callable[[], Collection[str]],
     ) -> None:
@@ -50,7 +50,7 @@ class PassthroughGPUs:
         Args: root: has /dev and /sys.   held: returns the keys of the GPUs whose nodes are in our hands.
         """
         self._root, self._memory, self._take_hold, self._held = root, memory, take_hold, held
-        self._reset_function = reset_function
+        self._reset = reset
         self._known: dict[GPUUUID, PassthroughGPU] = {}
 
     async def scan(self) -> tuple[DriverFiles, ...]:
@@ -132,7 +132,7 @@ class PassthroughGPUs:
         if found is None:
             hint = "`fairlead vfio list` shows what is bound"
             raise errors.NotFound(f"{one.address} is not bound to VFIO any more", reason="GPUGone", hint=hint)
-        await self._reset_function(snapshot, found)
+        await self._reset(found.address)
         await asyncio.to_thread(self._check_module, found)
         telemetry.log.debug("gpu reset and scrubbed", gpu=str(one.key), pci=found.address)
 

@@ -10,6 +10,7 @@ drivers/pci/pci.c, pci_parent_bus_reset: `bus` is for a function that is alone o
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -69,6 +70,13 @@ def plan_reset(
         elif one.kind is FunctionKind.GPU:
             reasons.append(f"{one.address} has no flag that says that its memory is erased")
     return ResetPlan(functions=functions, steps=tuple(steps), reasons=tuple(reasons))
+
+
+def without_erasing(plan: ResetPlan) -> ResetPlan:
+    """Return a plan for which any reset is enough, whether or not memory says that it is erased."""
+    is_reset = any(one.act is Act.RESET for one in plan.steps)
+    steps = tuple(one for one in plan.steps if one.act is not Act.SCRUBBED)
+    return dataclasses.replace(plan, steps=steps, reasons=() if is_reset else plan.reasons)
 
 
 def _refusals(one: Function, holders: verdict.Holders) -> list[verdict.Obstacle]:

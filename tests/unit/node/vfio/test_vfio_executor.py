@@ -10,11 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors
-from fairlead.model.driver import PassthroughGPU
-from fairlead.model.gpu import Vendor
-from fairlead.model.ids import GPUUUID
 from fairlead.node.vfio.executor import Executor
-from fairlead.silicon import port
 from fairlead.silicon.vfio import writer
 from tests.unit.silicon.vfio import pcitree
 from tests.unit.silicon.vfio.sysfskernel import Kernel, User
@@ -209,11 +205,23 @@ def test_a_doubt_refuses_unless_this_process_has_the_nodes_itself(tmp_path: Path
 
 def test_the_agent_resets_what_it_has_open_itself(tmp_path: Path) -> None:
     kernel = machine(tmp_path, driver="vfio-pci")
-    made = executor(kernel)
-    assert isinstance(made, port.Passing)
-    gpu = PassthroughGPU(key=GPUUUID("pcie-1"), vendor=Vendor.NVIDIA, address=OTHER)
-    asyncio.run(made.reset_passthrough(gpu))
+    asyncio.run(executor(kernel).reset([OTHER], is_ours=True))
     assert kernel.resets[OTHER, "flr"] == 1
+
+
+def test_where_any_reset_is_enough_memory_need_not_say_that_it_is_erased(tmp_path: Path) -> None:
+    kernel = machine(tmp_path, driver="vfio-pci", registers=pcitree.module_registers(1))
+    (kernel.tree.folder(OTHER) / "reset_method").write_text("bus\n")
+    asyncio.run(executor(kernel).reset([OTHER], needs_erased=False))
+    assert kernel.resets == {(OTHER, "bus"): 1}
+
+
+def test_where_any_reset_is_enough_there_must_be_one(tmp_path: Path) -> None:
+    kernel = machine(tmp_path, driver="vfio-pci")
+    (kernel.tree.folder(OTHER) / "reset_method").write_text("pm\n")
+    with pytest.raises(errors.DeviceFault, match="no function level reset"):
+        asyncio.run(executor(kernel).reset([OTHER], needs_erased=False))
+    assert kernel.resets == {}
 
 
 def test_a_reset_goes_both_ways_and_leaves_the_kernels_choice(tmp_path: Path) -> None:

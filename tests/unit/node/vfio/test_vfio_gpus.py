@@ -9,7 +9,6 @@ import pytest
 
 from fairlead import errors
 from fairlead.model.driver import PassthroughGPU
-from fairlead.model.vfio import Function, Snapshot
 from fairlead.node.vfio import gpus, modules
 from tests.unit.silicon.vfio import pcitree
 
@@ -54,8 +53,8 @@ class World:
         memory = modules.ModuleMemory(self.state)
         return gpus.PassthroughGPUs(self.tree.root, memory, self.nodes.take, self.reset, held=lambda: self.ours)
 
-    async def reset(self, _snapshot: Snapshot, function: Function) -> None:
-        self.resets.append(function.address)
+    async def reset(self, address: str) -> None:
+        self.resets.append(address)
 
     async def scan(self) -> tuple[PassthroughGPU, ...]:
         return tuple(gpu for driver in await self.gpus.scan() for gpu in driver.passthrough)
