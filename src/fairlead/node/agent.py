@@ -92,6 +92,7 @@ async def run_agent(
     if settings.node.door == door.CLAIMS and store is None:
         message = "node.door=claims, and the agent reaches no API server, which has the claims"
         raise errors.Invalid(message, reason="SettingInvalid", hint="give it a kubeconfig, or leave node.door out")
+    vfioparts.check(settings.node, has_store=store is not None)
     part.PartThreads.install()
     async with contextlib.AsyncExitStack() as ending, asyncio.TaskGroup() as tasks:
         agent = _Agent(settings, silicon, store, meter, tasks, ready, around=around or Surroundings())
@@ -127,7 +128,7 @@ class _Agent:
             turned=lambda within_s: meter.heartbeat("inventory", within_s),
             memory=healthmemory.HealthMemory(settings.state.folder / "agent", boot_id=boot_id) if boot_id else None,
         )
-        self._passthrough = vfioparts.compose(settings, self.watch)
+        self.passthrough = vfioparts.compose(settings, self.watch)
         """GPUs that are passed through; None: none is."""
         self.workloads = silicon if isinstance(silicon, Workloads) else None
         self.folder = foldermonitor.FolderMonitor(settings.kubelet_folder)
@@ -211,7 +212,7 @@ class _Agent:
             folder=settings.lease_folder,
             root=settings.silicon.root,
             is_kubelet_foreign=around.is_kubelet_foreign,
-            passthrough=self._passthrough,
+            passthrough=self.passthrough,
         )
         self.lease = leaseparts.LeasePart(settings.lease, self.specs, self.of_store, self.holdings, beside)
         self.lease.listen(
@@ -328,6 +329,11 @@ class _Agent:
         snapshot = self.watch.snapshots.value
         await self.specs.ensure(snapshot.inventory, snapshot.drivers)
 
+    async def bind_passthrough(self) -> None:
+        """Bind GPUs to VFIO where the settings or the node's label say so, for ever."""
+        if self.passthrough is not None:
+            await self.passthrough.binder.run(self.of_store.node.labels if self.of_store is not None else None)
+
     async def follow_node(self) -> None:
         """Follow this node's Node object, for ever, where there is a store."""
         if self.of_store is not None:
@@ -429,7 +435,7 @@ class _Agent:
             telemetry.log.warning("no gpu goes to claims", error="the agent reaches no API server")
             config = dataclasses.replace(config, claims=door.PLUGIN)
         resource = self.settings.node.resource
-        naming = self._passthrough.naming if self._passthrough is not None else None
+        naming = self.passthrough.naming if self.passthrough is not None else None
         found = supplies.plan(snapshot, config, self._facts(snapshot), before, resource=resource, naming=naming)
         if self.mps is not None:
             self.mps.want(found.daemons, self.dra.daemons if self.dra is not None else {})
@@ -524,6 +530,11 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
         name="claims",
         run=lambda agent, meter: agent.dra.run(meter) if agent.dra is not None else asyncio.sleep(0),
         is_wanted=lambda agent: agent.dra is not None,
+    ),
+    part.Part(
+        name="passthrough",
+        run=lambda agent, _: agent.bind_passthrough(),
+        is_wanted=lambda agent: agent.passthrough is not None,
     ),
     part.Part(name="mps", run=lambda agent, meter: _keep(agent.mps, meter), is_wanted=lambda agent: bool(agent.mps)),
     part.Part(name="mig", run=lambda agent, meter: _keep(agent.mig, meter), is_wanted=lambda agent: bool(agent.mig)),

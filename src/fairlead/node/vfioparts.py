@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from fairlead import errors
 from fairlead.node.inventory import monitor
-from fairlead.node.vfio import executor, gpus, modules, nodes, thirdgate
+from fairlead.node.vfio import binder, executor, gpus, modules, nodes, thirdgate
 from fairlead.plan.vfio import slot
-from fairlead.settings import Settings
+from fairlead.settings import NodeSettings, Settings
 
 ERASED: Final = "erased"
 """The value of `node.vfio_clean` with which a board must say that its memory is erased."""
@@ -25,6 +26,14 @@ class VFIOPart:
     naming: slot.Naming
     gate: thirdgate.ThirdGate
     gpus: gpus.PassthroughGPUs
+    binder: binder.Binder
+
+
+def check(chosen: NodeSettings, *, has_store: bool) -> None:
+    """Raise Invalid where a label is to say which nodes pass GPUs through, and nothing here could read it."""
+    if chosen.vfio == binder.LABEL and not has_store:
+        message = f"node.vfio=label, and the agent reaches no API server, which has the label {binder.WORKLOAD}"
+        raise errors.Invalid(message, reason="SettingInvalid", hint="give it a kubeconfig, or set node.vfio=bind")
 
 
 def compose(chosen: Settings, watch: monitor.InventoryMonitor) -> VFIOPart | None:
@@ -35,16 +44,21 @@ def compose(chosen: Settings, watch: monitor.InventoryMonitor) -> VFIOPart | Non
     naming = slot.naming_of(chosen.node.vfio, chosen.node.vfio_names, chosen.node.vfio_alias, chosen.node.vfio_nodes)
     if naming is None:
         return None
-    gate = thirdgate.ThirdGate(nodes.take_hold)
+    gate, carrying = thirdgate.ThirdGate(nodes.take_hold), executor.Executor(chosen.silicon.root)
     found = gpus.PassthroughGPUs(
         chosen.silicon.root,
         modules.ModuleMemory(chosen.state.folder / "agent"),
         nodes.take_hold,
-        _reset_by(executor.Executor(chosen.silicon.root), needs_erased=chosen.node.vfio_clean == ERASED),
+        _reset_by(carrying, needs_erased=chosen.node.vfio_clean == ERASED),
         held=lambda: gate.held,
     )
     watch.beside = found.scan
-    return VFIOPart(naming=naming, gate=gate, gpus=found)
+    return VFIOPart(
+        naming=naming,
+        gate=gate,
+        gpus=found,
+        binder=binder.Binder(carrying, chosen.node.vfio, watch.ask_scan),
+    )
 
 
 def _reset_by(made: executor.Executor, *, needs_erased: bool) -> gpus.Reset:
