@@ -261,6 +261,6 @@ async def _reset(config: Settings, gpus: Sequence[str], *, is_dry: bool, form: s
 
 
 def _refuse_others() -> None:
-    """Refuse whoever is not root. Raises: Denied."""
+    """Refuse users other than root. Raises: Denied."""
     if os.geteuid():
         raise errors.Denied("only root binds, releases and resets devices", reason="NotRoot", hint="run it with sudo")
