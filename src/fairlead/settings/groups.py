@@ -104,7 +104,7 @@ class NodeSettings:
     vfio_names: str = row(
         "slots",
         text="resource and device names of GPUs that are passed through: nvidia.com/MODEL-x1 with ids by module or "
-        "serial, nvidia.com/gpu with 0, 1, …, those of NVIDIA's plugin for Kata, or of its plugin for KubeVirt",
+        "serial, nvidia.com/gpu with 0, 1 and so on, those of NVIDIA's plugin for Kata, or of its plugin for KubeVirt",
         choices=("slots", "index", "kata", "kubevirt"),
     )
     vfio_clean: str = row(
