@@ -15,13 +15,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from benchmarks import plane
-from fairlead.plan.claim import extended, lifecycle
 from fairlead.wire.kubernetes import core, manifest
 from fairlead.wire.kubernetes.resource import dialect
-from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
 from tests.cluster import paper, verb
 from tools.cluster import api, build, home
@@ -56,7 +55,8 @@ def server(kubernetes_version: str) -> Iterator[tuple[home.Cluster, api.API]]:
             connection.create("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
             paper.ensure_namespace(connection, "fairlead")
             for name, expression in _CLASSES.items():
-                spec = {"selectors": [{"cel": {"expression": expression}}]}
+                spec: dict[str, Any] = {"selectors": [{"cel": {"expression": expression}}]}
+                spec |= {"extendedResourceName": _WHOLE} if name == "gpu" else {}
                 connection.create(f"{_RESOURCE}/deviceclasses", {"metadata": {"name": name}, "spec": spec})
             for seed in _SEEDS:
                 _add_node(connection, seed)
@@ -65,6 +65,8 @@ def server(kubernetes_version: str) -> Iterator[tuple[home.Cluster, api.API]]:
         one.down()
 
 
+_WHOLE = "example.com/whole"
+"""The extended resource that the class `gpu` stands for."""
 _CLASSES = {
     "gpu": f'device.driver == "{_DRIVER}" && device.attributes["{_DRIVER}"].type == "gpu"',
     "any": f'device.driver == "{_DRIVER}"',
@@ -288,56 +290,102 @@ def _drawn_pod(seed: int) -> dict[str, Any]:
     containers = [container(f"main-{at}") for at in range(chance.randint(1, 3))]
     containers[0]["resources"] = {"limits": {_EXTENDED: "1"}}
     return {
-        "nodeSelector": {"kubernetes.io/hostname": "extended"},
+        "nodeSelector": {"kubernetes.io/hostname": f"extended-{seed}"},
         "initContainers": init,
         "containers": containers,
         "terminationGracePeriodSeconds": 0,
     }
 
 
-def test_the_claim_for_extended_resources_is_known_as_the_real_scheduler_makes_it(
-    server: tuple[home.Cluster, api.API],
-) -> None:
-    cluster, connection = server
-    driver, names = "extended.example.com", [f"e{seed}" for seed in range(8)]
-    paper.add_node(connection, "extended", gpus=0, labels={"kubernetes.io/hostname": "extended"})
-    pool = {"name": "extended", "generation": 1, "resourceSliceCount": 1}
-    devices = [{"name": f"gpu-{at}"} for at in range(128)]
-    spec: dict[str, Any] = {"driver": driver, "nodeName": "extended", "pool": pool, "devices": devices}
-    connection.create(f"{_RESOURCE}/resourceslices", {"metadata": {"name": "extended"}, "spec": spec})
-    spec = {"selectors": [{"cel": {"expression": f'device.driver == "{driver}"'}}], "extendedResourceName": _EXTENDED}
-    of_class = connection.create(f"{_RESOURCE}/deviceclasses", {"metadata": {"name": "extended"}, "spec": spec})
+def _add_extended(server: api.API, seed: int) -> None:
+    """Add a node of which the class `extended` stands for all; every third offers it by a device plugin too."""
+    driver, name = "extended.example.com", f"extended-{seed}"
+    paper.add_node(server, name, gpus=0, labels={"kubernetes.io/hostname": name})
+    if seed % 3 == 2:
+        amounts = {"capacity": {_EXTENDED: "40"}, "allocatable": {_EXTENDED: "40"}}
+        server.patch(f"/api/v1/nodes/{name}/status", {"status": amounts})
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": f"gpu-{at}"} for at in range(48)]
+    spec: dict[str, Any] = {"driver": driver, "nodeName": name, "pool": pool, "devices": devices}
+    server.create(f"{_RESOURCE}/resourceslices", {"metadata": {"name": name}, "spec": spec})
+
+
+def _bound_extended(server: api.API, names: list[str], scheduler: str) -> list[tuple[core.Pod, ResourceClaim | None]]:
+    """Have a scheduler place the drawn pods; returns each with the claim that was made for it."""
     for seed, name in enumerate(names):
-        connection.create(_PODS, {"metadata": {"name": name}, "spec": _drawn_pod(seed)})
+        spec = {**_drawn_pod(seed), "schedulerName": scheduler}
+        server.create(_PODS, {"metadata": {"name": name}, "spec": spec})
 
     def bound(items: list[api.Object]) -> list[api.Object] | None:
         found = [one for one in items if one["metadata"]["name"] in names and one["spec"].get("nodeName")]
         return found if len(found) == len(names) else None
 
-    with plane.kube_scheduler(cluster):
-        pods = connection.until(_PODS, bound, what="pods are bound", timeout_s=60)
-    a_class = dialect.read({**of_class, "apiVersion": dialect.V1, "kind": "DeviceClass"}).item
-    assert isinstance(a_class, DeviceClass)
-    classes = extended.served([a_class])
-    several = 0
-    for item in pods:
+    found = list[tuple[core.Pod, ResourceClaim | None]]()
+    for item in server.until(_PODS, bound, what="pods are bound", timeout_s=60):
         pod = manifest.convert({**item, "apiVersion": "v1", "kind": "Pod"}, (core.Pod,)).item
         assert isinstance(pod, core.Pod)
-        wanted = extended.requests(pod, extended.asked(pod, classes), classes)
         told = pod.status.extended_resource_claim_status
-        assert told is not None
-        assert told.request_mappings == wanted.mappings, item["spec"]
-        stored = connection.get(f"{_CLAIMS}/{told.resource_claim_name}")
-        made = dialect.read({**stored, "apiVersion": dialect.V1, "kind": "ResourceClaim"}).item
-        assert isinstance(made, ResourceClaim)
-        ours = extended.claim(pod, wanted)
-        assert made.spec == ours.spec
-        assert made.metadata.name.startswith(f"{ours.metadata.name}-")
-        assert made.metadata.annotations == ours.metadata.annotations
-        assert lifecycle.owning_pod(made) is not None
-        several += len(wanted.requests) > 2
-    assert several > 2
+        found.append((pod, _claim_named(server, told.resource_claim_name) if told is not None else None))
+    assert len(server.get(_CLAIMS)["items"]) == sum(claim is not None for _, claim in found)
+    return found
+
+
+def _claim_named(server: api.API, name: str) -> ResourceClaim:
+    stored = server.get(f"{_CLAIMS}/{name}")
+    found = dialect.read({**stored, "apiVersion": dialect.V1, "kind": "ResourceClaim"}).item
+    assert isinstance(found, ResourceClaim)
+    return found
+
+
+def test_extended_resources_get_the_claim_that_the_real_scheduler_makes(
+    server: tuple[home.Cluster, api.API], kubernetes_version: str, tmp_path: Path
+) -> None:
+    cluster, connection = server
+    names = [f"e{seed}" for seed in range(9)]
+    for seed in range(len(names)):
+        _add_extended(connection, seed)
+    expression = 'device.driver == "extended.example.com"'
+    spec = {"selectors": [{"cel": {"expression": expression}}], "extendedResourceName": _EXTENDED}
+    connection.create(f"{_RESOURCE}/deviceclasses", {"metadata": {"name": "extended"}, "spec": spec})
+    with plane.kube_scheduler(cluster):
+        theirs = _bound_extended(connection, names, "default-scheduler")
     _clear(connection)
+    gates = f"--control-feature-gates={_OFF.get(kubernetes_version, '')}"
+    with verb.running(verb.Verb("scheduler", cluster.kubeconfig, tmp_path / "log", (gates,))):
+        ours = _bound_extended(connection, names, "fairlead")
+    several = mixed = 0
+    for (their_pod, their_claim), (our_pod, our_claim) in zip(theirs, ours, strict=True):
+        if their_claim is None or our_claim is None:
+            assert their_claim is our_claim, their_pod.metadata.name
+            continue
+        told, said = (one.status.extended_resource_claim_status for one in (their_pod, our_pod))
+        assert told is not None
+        assert said is not None
+        assert said.request_mappings == told.request_mappings, their_pod.spec
+        assert our_claim.spec == their_claim.spec
+        one, two = our_claim.metadata, their_claim.metadata
+        assert (one.annotations, one.finalizers, one.generate_name) == (
+            two.annotations,
+            two.finalizers,
+            two.generate_name,
+        )
+        assert len(one.name) == len(two.name)
+        (owner,), (owned,) = one.owner_references, two.owner_references
+        assert (owner.kind, owner.name, owner.controller) == (owned.kind, owned.name, owned.controller)
+        assert [user.name for user in our_claim.status.reserved_for] == [our_pod.metadata.name]
+        plain = [_without_time(claim) for claim in (our_claim, their_claim)]
+        assert plain[0] == plain[1]
+        mixed += all(one.resource_name != _EXTENDED for one in said.request_mappings or ())
+        several += len(our_claim.spec.devices.requests or ()) > 2
+    assert several > 2
+    assert mixed  # of two resources the plugin offers one, and the claim meets the other
+    _clear(connection)
+
+
+def _without_time(claim: ResourceClaim) -> Any:
+    allocation = claim.status.allocation
+    assert allocation is not None
+    return msgspec.structs.replace(allocation, allocation_timestamp=None)
 
 
 def test_a_claim_whose_parameters_have_blanks_is_allocated(
@@ -381,10 +429,13 @@ def test_a_scheduler_that_is_killed_at_any_point_loses_and_doubles_nothing(
     for number in range(100):
         about = {"metadata": {"name": f"k{number}"}}
         request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
-        connection.create(_CLAIMS, {**about, "spec": {"devices": {"requests": [request]}}})
-        claims = [{"name": "gpu", "resourceClaimName": f"k{number}"}]
-        main = {"name": "main", "image": "registry.invalid/none:1"}
-        wanted: dict[str, Any] = {"schedulerName": "fairlead", "resourceClaims": claims, "containers": [main]}
+        main: dict[str, Any] = {"name": "main", "image": "registry.invalid/none:1"}
+        wanted: dict[str, Any] = {"schedulerName": "fairlead", "containers": [main]}
+        if number % 2:
+            main["resources"] = {"limits": {_WHOLE: "1"}}
+        else:
+            connection.create(_CLAIMS, {**about, "spec": {"devices": {"requests": [request]}}})
+            wanted["resourceClaims"] = [{"name": "gpu", "resourceClaimName": f"k{number}"}]
         wanted |= {"nodeSelector": {"kubernetes.io/hostname": node}, "terminationGracePeriodSeconds": 0}
         connection.create(_PODS, {**about, "spec": wanted})
     chance, lives = random.Random(3), 0

@@ -326,6 +326,7 @@ class Scheduler:
         elif (reserved := self._cache.reserve(pod, group.need, found.node)) is None:
             self._queue.delay(pod)
         elif binders.waiting(reserved):
+            reserved = tuple(one.while_held() for one in reserved)
             self._cache.assume_reserved(reserved)
             self._cache.hold(pod, found.node, for_s=binders.hold_s(reserved))
             words = binders.words(group.need, found.node, reserved)
@@ -360,7 +361,8 @@ class Scheduler:
     def _hold_gang(self, placed: Placed, tasks: asyncio.TaskGroup) -> None:
         """Hold room for every pod of a gang until what all of them need is written; none is bound before."""
         self._wakeups.absorb()
-        every = tuple(one for reserved in placed.reserved.values() for one in reserved)
+        held = {uid: tuple(one.while_held() for one in found) for uid, found in placed.reserved.items()}
+        every = tuple(one for reserved in held.values() for one in reserved)
         with Trial(self._cache) as trial:
             trial.reserve(every)  # until their tasks have said so to the store, no other pod takes the same
             trial.commit()
@@ -369,7 +371,7 @@ class Scheduler:
             self._cache.hold(pod, summary.node or "", for_s=binders.hold_s(every))
             self._refuse(pod, binders.reason(every), words, summary)
         for pod, _ in placed.found:
-            if reserved := placed.reserved.get(pod.metadata.uid, ()):
+            if reserved := held.get(pod.metadata.uid, ()):
                 self._start(tasks, self._have_made(pod, reserved), f"writes what {pod.metadata.name} needs")
 
     def _refuse_gang(
@@ -499,9 +501,11 @@ class Scheduler:
         telemetry.crash_point("scheduler.before-bind")
         try:
             await binders.bind(self._store, self._cache, binding.reserved)
+            pod = await binders.make(self._store, self._cache, binding.reserved, pod)
             is_reserved = True
             await self._placement.bind(pod, node)
         except _RACED as error:
+            await self._unmake(binding)
             self._meter.add(telemetry.DECISIONS, "lost")
             self._cache.forget(uid)
             if self._workloads.gangs.of(uid) is not None:
@@ -509,14 +513,8 @@ class Scheduler:
             self._queue.delay(pod)
             telemetry.log.debug("pod changed while it was placed", pod=pod.metadata.name, reason=error.reason)
         except _REFUSED as error:
-            # Only this pod is affected: it is delayed, and the pods behind it are placed without waiting.
-            self._meter.add(telemetry.DECISIONS, "failed")
-            self._cache.forget(uid)
-            self._queue.bar(uid)
-            self._queue.delay(pod, first_s=RETRY_S, last_s=20 * RETRY_S)
-            self._refuse(pod, "SchedulerError", error.message)
-            name = pod.metadata.name
-            telemetry.log.warning("pod cannot be placed", pod=name, reason=error.reason, error=error.message)
+            await self._unmake(binding)
+            self._defer(pod, error)
         except errors.FairleadError as error:
             self._doubtful[uid] = pod
             if not is_reserved:
@@ -531,6 +529,24 @@ class Scheduler:
             self._recorder.note(pod, binding.step)
         finally:
             self._slots.release()
+
+    def _defer(self, pod: core.Pod, error: errors.FairleadError) -> None:
+        """Delay a pod that the store refuses: the pods behind it are placed without waiting."""
+        uid, name = pod.metadata.uid, pod.metadata.name
+        self._meter.add(telemetry.DECISIONS, "failed")
+        self._cache.forget(uid)
+        self._queue.bar(uid)
+        self._queue.delay(pod, first_s=RETRY_S, last_s=20 * RETRY_S)
+        self._refuse(pod, "SchedulerError", error.message)
+        telemetry.log.warning("pod cannot be placed", pod=name, reason=error.reason, error=error.message)
+
+    async def _unmake(self, binding: _Binding) -> None:
+        """Remove what was made for a binding that failed; what stays is removed when the pod is looked at again."""
+        try:
+            await binders.undo(self._store, self._cache, binding.reserved, binding.pod)
+        except errors.FairleadError as error:
+            name = binding.pod.metadata.name
+            telemetry.log.warning("claim not removed", pod=name, reason=error.reason, error=error.message)
 
     def _start(self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None], name: str) -> None:
         self._busy += 1

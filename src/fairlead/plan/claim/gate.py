@@ -40,6 +40,8 @@ class Gates:
     """DRAConsumableCapacity, beta: devices that claims share, request policies, `distinctAttribute`."""
     device_binding_conditions: bool = True
     """DRADeviceBindingConditions, beta."""
+    extended_resources: bool = True
+    """DRAExtendedResource: on since 1.36, locked since 1.37; off, no class stands for an extended resource."""
     fractional_capacity_range: bool = False
     """DRAFractionalCapacityRange, beta and off: ranges of less than one."""
     list_type_attributes: bool = False
@@ -66,6 +68,7 @@ NAMES: Final = {
     "DRAPartitionableDevices": "partitionable_devices",
     "DRAConsumableCapacity": "consumable_capacity",
     "DRADeviceBindingConditions": "device_binding_conditions",
+    "DRAExtendedResource": "extended_resources",
     "DRAFractionalCapacityRange": "fractional_capacity_range",
     "DRAListTypeAttributes": "list_type_attributes",
     "DRANodeAllocatableResources": "node_allocatable_resources",

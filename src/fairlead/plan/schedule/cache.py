@@ -177,6 +177,8 @@ class Cache:
 
     def heed(self, found: Noted) -> None:
         """Count what a constraint says of a change: nodes' limits, and pods that are looked at again."""
+        if found.concerns:
+            self._constrain()
         self.news.recall(found.pods)
         for uid in found.pods or ():
             self._workloads.recount(uid)
@@ -186,6 +188,13 @@ class Cache:
             self._unlimited.update(found.nodes)
         if found.counts:
             self._recount()
+
+    def _constrain(self) -> None:
+        """Find out anew which pods that wait ask by a constraint; those that did until now are looked at too."""
+        waiting = (pod for uid, pod in self._pods.items() if uid in self._queue and self.is_constrained(pod))
+        found = {pod.metadata.uid: None for pod in waiting}
+        self.news.recall([uid for uid in self._constrained if uid not in found])
+        self._constrained = found
 
     def forget_for(self, one: Constraint, kind: type[Object]) -> None:
         """Begin anew with one kind that a constraint reads: a list follows."""
@@ -198,11 +207,15 @@ class Cache:
             known = self.constraints[one.constraint]
             for before, after in one.changes:
                 self.heed(known.assume(before, after))
+            for item in one.assumed:
+                self.heed(known.assume(item, item))
 
     def withdraw_reserved(self, reserved: Iterable[Reservation]) -> None:
         """Take back, the last first, what `assume_reserved` counted and was not written."""
         for one in reversed(tuple(reserved)):
             known = self.constraints[one.constraint]
+            for item in reversed(one.assumed):
+                self.heed(known.withdraw(item, item))
             for before, after in reversed(one.changes):
                 self.heed(known.withdraw(before, after))
 

@@ -8,6 +8,7 @@ beside `volume` and a row of `constraints.ALL`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol
@@ -27,6 +28,11 @@ class Node(Protocol):
     @property
     def labels(self) -> Mapping[str, str]:
         """Its labels."""
+        ...
+
+    @property
+    def allocatable(self) -> Mapping[str, int]:
+        """What its kubelet offers, in thousandths."""
         ...
 
     @property
@@ -77,6 +83,11 @@ class Ask:
         return frozenset()
 
     @property
+    def met(self) -> frozenset[str]:
+        """Resources that it meets on nodes that offer none of them: their amounts do not decide there."""
+        return frozenset()
+
+    @property
     def is_counted(self) -> bool:
         """Whether `takes` says all that a pod which waits would have, so that another can be tried on top of it."""
         return True
@@ -108,6 +119,8 @@ class Noted:
     """Names of nodes whose limits it states; None: of every node."""
     pods: Collection[str] | None = ()
     """Uids of pods that are to be looked at again; None: of all that wait and ask by a constraint."""
+    concerns: bool = False
+    """Whether the constraint may be about other pods that wait than before; all that ask by it are looked at again."""
     counts: bool = False
     """Whether what pods take of their nodes is to be counted again (`Constraint.has`)."""
 
@@ -127,6 +140,14 @@ class Reservation:
     """Objects as they are and as they count from now on, so that no other pod is given the same."""
     waits: bool = True
     """Whether the pod waits for others once that is written; else it is bound at once."""
+    made: tuple[Any, ...] = ()
+    """For the slow half: objects that are made for the binding alone, after `writes`; none while room is held."""
+    assumed: tuple[Object, ...] = ()
+    """These objects, as they count from now on."""
+
+    def while_held(self) -> Reservation:
+        """Return what of it is written while room is held for the pod."""
+        return dataclasses.replace(self, made=(), assumed=()) if self.made else self
 
 
 class Constraint(Protocol):
@@ -141,7 +162,7 @@ class Constraint(Protocol):
         ...
 
     def assume(self, before: Any, after: Any) -> Noted:
-        """Count an object as it will be once it is written."""
+        """Count an object as it will be once it is written. Args: before: `after`: it is to be made."""
         ...
 
     def withdraw(self, before: Any, after: Any) -> Noted:
@@ -152,9 +173,8 @@ class Constraint(Protocol):
         """Begin anew with one kind: a list follows."""
         ...
 
-    @staticmethod
-    def concerns(pod: core.Pod) -> bool:
-        """Return whether a pod asks for anything by it."""
+    def concerns(self, pod: core.Pod) -> bool:
+        """Return whether a pod asks for anything by it, or may (`Noted.concerns`)."""
         ...
 
     def refusal(self, pod: core.Pod) -> Refusal | None:

@@ -29,5 +29,5 @@ def made(gates: Gates, *, is_best: bool) -> tuple[Make, ...]:
 
 
 def concern(pod: core.Pod) -> bool:
-    """Return whether a pod asks for anything by one of them."""
-    return any(one.concerns(pod) for one in ALL)
+    """Return whether a pod names what one of them is about."""
+    return Volumes.concerns(pod) or Claims.names_claims(pod)

@@ -23,9 +23,15 @@ HINTS: Final[Mapping[str, Callable[[NodeInfo, NodeInfo], bool]]] = {
     "NodePorts": lambda before, after: bool(before.ports - after.ports),
     "KubeletRejection": lambda before, after: bool(before.rejected.keys() - after.rejected.keys()),
     "NodeResourcesFit": lambda before, after: any(
-        after.free(name) > before.free(name) for name in {**before.allocatable, **after.allocatable}
+        after.free(name) > before.free(name) or _is_offered_no_more(before, after, name)
+        for name in {**before.allocatable, **after.allocatable}
     ),
 }
+
+
+def _is_offered_no_more(before: NodeInfo, after: NodeInfo, name: str) -> bool:
+    """Return whether a node offered a resource and does not any more: a constraint may meet it there now."""
+    return after.allocatable.get(name, 0) <= 0 < before.allocatable.get(name, 0)
 
 
 def is_other(before: NodeInfo | None, after: NodeInfo | None) -> bool:

@@ -101,6 +101,16 @@ class PodInfo:
             return found
         return self._kind
 
+    def lacks(self, node: NodeInfo) -> list[str]:
+        """Return the resources of which a node has too little, by name; what is met otherwise is not lacking."""
+        short = sorted(name for name, value in self.requests.items() if value > node.free(name))
+        met = self.met_on(node) if short and self.asks else _NONE
+        return [name for name in short if name not in met] if met else short
+
+    def met_on(self, node: NodeInfo) -> frozenset[str]:
+        """Return the resources of which a node offers none, and which a constraint meets there."""
+        return frozenset(name for ask in self.asks for name in ask.met if node.allocatable.get(name, 0) <= 0)
+
     def among(self, terms: Iterable[peers.Term]) -> PodInfo:
         """Return the need, with other pods judged if it has rules on them or their terms are about it."""
         peer = self.peer.among(terms)
@@ -123,6 +133,7 @@ class PodInfo:
         )
 
 
+_NONE: Final = frozenset[str]()
 _MODEL: Final = "nvidia.com/gpu.product"
 _WHOLE_GPUS: Final = frozenset({"gpu", "i915", "xe"})
 """Last parts of the extended resources that stand for whole GPUs; slices and replicas have other names."""
@@ -262,8 +273,7 @@ def _domain(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
 
 
 def _resources(need: PodInfo, node: NodeInfo) -> tuple[str, ...]:
-    short = [name for name, value in need.requests.items() if value > node.free(name)]
-    return tuple(lack(name) for name in sorted(short))
+    return tuple(lack(name) for name in need.lacks(node))
 
 
 def lack(resource: str) -> str:

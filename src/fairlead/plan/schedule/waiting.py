@@ -12,6 +12,7 @@ from typing import Final
 
 from fairlead.plan.pod import personwords
 from fairlead.plan.schedule import constraints, reference, rejection, rules
+from fairlead.plan.schedule.claim import implicit
 from fairlead.plan.schedule.group import membership
 from fairlead.plan.schedule.summary import Reason
 from fairlead.plan.schedule.workloads import TENANCY_NOT_READY
@@ -75,7 +76,8 @@ def said(pod: core.Pod) -> str:
         return ""
     if found.reason == TENANCY_NOT_READY:
         return found.message
-    return found.message if constraints.concern(pod) or rejection.WORDS in found.message else ""
+    is_told = rejection.WORDS in found.message or implicit.NAME in found.message
+    return found.message if is_told or constraints.concern(pod) else ""
 
 
 def _full_nodes(nodes: Sequence[core.Node], pods: Sequence[core.Pod]) -> list[reference.NodeInfo]:
@@ -101,7 +103,10 @@ def _now(pod: core.Pod, need: reference.PodInfo, full: Sequence[reference.NodeIn
 
 def _never(need: reference.PodInfo, nodes: Sequence[reference.NodeInfo], reasons: Sequence[Reason]) -> str:
     """Return what an empty cluster lacks: the amount that no node has, or what keeps the pod off each."""
+    met = frozenset[str]().union(*(need.met_on(node) for node in nodes)) if need.asks else ()
     for name, asked in need.requests.items():
+        if name in met:
+            continue
         largest = max(node.allocatable.get(name, 0) for node in nodes)
         if asked > largest:
             return f"{_amount(asked)} {name} asked, the largest node has {_amount(largest)}"

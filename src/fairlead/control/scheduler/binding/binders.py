@@ -13,6 +13,7 @@ from fairlead.plan.schedule.constraint import Ask, Reservation
 from fairlead.plan.schedule.reference import PodInfo
 from fairlead.plan.schedule.volume.volumes import NAME as VOLUMES
 from fairlead.store.port import PatchingStore
+from fairlead.wire.kubernetes import core
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,15 @@ class Binder:
     resolve: Callable[[PatchingStore, Cache, Reservation], Awaitable[None]] | None = None
     """Asks the store what it took of it, where `bind` raised Unavailable. Raises: Unavailable."""
 
+    make: Callable[[PatchingStore, Cache, Reservation, core.Pod], Awaitable[core.Pod]] | None = None
+    """Makes what is made for the binding alone; returns the pod as it is to be bound. Raises: as `bind`."""
+    undo: Callable[[PatchingStore, Cache, Reservation, core.Pod], Awaitable[None]] | None = None
+    """Removes what `make` made: the pod was not bound. Raises: as `bind`."""
+
 
 BINDERS: Final[Mapping[str, Binder]] = {
     VOLUMES: Binder(volumes.REASON, volumes.BIND_S, volumes.words, volumes.bind),
-    CLAIMS: Binder(claims.REASON, claims.HOLD_S, claims.words, claims.bind, claims.resolve),
+    CLAIMS: Binder(claims.REASON, claims.HOLD_S, claims.words, claims.bind, claims.resolve, claims.make, claims.undo),
 }
 """By constraint; one that reserves nothing is not here."""
 
@@ -64,6 +70,21 @@ async def bind(store: PatchingStore, cache: Cache, reserved: Iterable[Reservatio
     """Write what is reserved, one after another. Raises: as `Binder.bind`."""
     for one in reserved:
         await BINDERS[one.constraint].bind(store, cache, one)
+
+
+async def make(store: PatchingStore, cache: Cache, reserved: Iterable[Reservation], pod: core.Pod) -> core.Pod:
+    """Make what is made for a binding alone; returns the pod as it is to be bound. Raises: as `Binder.bind`."""
+    for one in reserved:
+        if one.made and (ask := BINDERS[one.constraint].make) is not None:
+            pod = await ask(store, cache, one, pod)
+    return pod
+
+
+async def undo(store: PatchingStore, cache: Cache, reserved: Iterable[Reservation], pod: core.Pod) -> None:
+    """Remove what `make` made. Raises: as `Binder.bind`."""
+    for one in reserved:
+        if one.made and (ask := BINDERS[one.constraint].undo) is not None:
+            await ask(store, cache, one, pod)
 
 
 async def resolve(store: PatchingStore, cache: Cache, reserved: Iterable[Reservation]) -> None:

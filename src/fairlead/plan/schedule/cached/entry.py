@@ -66,6 +66,6 @@ class News:
 
     def take_recalled(self, waiting: Iterable[str]) -> tuple[str, ...]:
         """Return who is to be looked at again, once. Args: waiting: those that wait by a constraint."""
-        found = tuple(waiting) if self.recalls_all else tuple(self.recalled)
+        found = tuple(dict.fromkeys((*waiting, *self.recalled)) if self.recalls_all else self.recalled)
         self.recalls_all, self.recalled = False, set()
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
@@ -18,6 +19,7 @@ from fairlead.plan.claim.search.preference import Preferences
 from fairlead.plan.claim.validate.request import ALTERNATIVES_MOST
 from fairlead.plan.pod import affinity
 from fairlead.plan.schedule import constraint
+from fairlead.plan.schedule.claim import implicit
 from fairlead.plan.schedule.constraint import Filter, Node
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import ObjectMeta
@@ -56,9 +58,12 @@ class Supply:
         """Return why claims cannot be allocated; empty: they can. Args: used: see `allocate`."""
         if self.spent.get(wanted, 0) >= PATIENCE:
             return _GIVEN_UP
-        found = self.allocate(tuple(one.claim for one in wanted), used)
+        claims = tuple(one.claim for one in wanted)
+        if why := next((why for one in claims if (why := implicit.problem(one))), ""):
+            return why
+        found = self.allocate(claims, used)
         if isinstance(found, Allocation):
-            return ""
+            return _unready(claims, found)
         if found.reason == BUDGET_SPENT:
             if len(self.spent) >= _MOST_SPENT:
                 self.spent.clear()
@@ -104,6 +109,18 @@ class Supply:
 _MATCHES: Final = expression.matcher()
 
 
+def _unready(claims: tuple[ResourceClaim, ...], found: Allocation) -> str:
+    """Return why a claim that is made for a binding cannot have its devices; empty: it can."""
+    for claim, got in zip(claims, found.results, strict=True):
+        waited = [one.device for one in got.devices.results if one.binding_conditions]
+        if waited and claim.metadata.name == implicit.NAME:
+            return (
+                f"device {waited[0]} has binding conditions, which are waited for where a pod names its claim, "
+                "and not for extended resources"
+            )
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """A claim without an allocation, equal to others that say the same under the same name."""
@@ -126,18 +143,26 @@ def _check(ask: Ask, node: Node) -> tuple[str, ...]:
     for one in ask.fixed:
         if not affinity.is_allowed({}, _affinity(one.nodes), name=node.name, labels=node.labels):
             return (f"node(s) do not have the devices that claim {one.name} is allocated",)
-    if not ask.wanted:
+    wanted = ask.on(node)
+    if not wanted:
         return ()
     supply = node.limits.get(NAME)
     if not isinstance(supply, Supply):
         return ("node(s) have no device of a claim: no ResourceSlice is published",)
     used = node.taken_for.get(NAME, frozenset()) if node.is_imagined else None
-    why = supply.judge(ask.wanted, used)
+    why = supply.judge(wanted, used)
     return (f"cannot allocate all claims: {why}"[:_LONGEST],) if why else ()
 
 
 def _is_other(before: Node, after: Node) -> bool:
-    return before.limits.get(NAME) is not after.limits.get(NAME) or before.labels != after.labels
+    if before.limits.get(NAME) is not after.limits.get(NAME) or before.labels != after.labels:
+        return True
+    return _offered(before) != _offered(after)
+
+
+def _offered(node: Node) -> set[str]:
+    """Return the resources of which a node has any: classes stand for the others."""
+    return {name for name, amount in node.allocatable.items() if amount > 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +171,25 @@ class Ask(constraint.Ask):
 
     wanted: tuple[Wanted, ...] = ()
     fixed: tuple[Fixed, ...] = ()
+    extended: tuple[implicit.Met, ...] = ()
+    """Its extended resources that classes stand for."""
     uses: frozenset[str] = frozenset()
     """Of a pod that has a node: its claims by namespace and name. One that waits has none: pods that ask alike differ
     in the names of their claims alone."""
 
     constraint: ClassVar[str] = NAME
     filters: ClassVar[tuple[Filter, ...]] = (Filter(FILTER, _check, _is_other),)
+
+    def on(self, node: Node) -> tuple[Wanted, ...]:
+        """Return the claims that are to be allocated on a node."""
+        if not self.extended or not (met := implicit.lacking(self.extended, node.allocatable)):
+            return self.wanted
+        return (*self.wanted, for_resources(met))
+
+    @property
+    def met(self) -> frozenset[str]:
+        """See `constraint.Ask.met`."""
+        return frozenset(one.resource for one in self.extended)
 
     @property
     def takes(self) -> frozenset[str]:
@@ -168,7 +206,7 @@ class Ask(constraint.Ask):
         supply = node.limits.get(NAME)
         if not isinstance(supply, Supply) or not self.is_graded:
             return 0
-        claims = tuple(one.claim for one in self.wanted)
+        claims = tuple(one.claim for one in self.on(node))
         found = supply.allocate(claims)
         if not isinstance(found, Allocation):
             return 0
@@ -177,7 +215,7 @@ class Ask(constraint.Ask):
     @property
     def is_counted(self) -> bool:
         """See `constraint.Ask.is_counted`: which devices a claim would get is known once it is allocated."""
-        return not self.wanted
+        return not self.wanted and not self.extended
 
 
 def _grade(claim: ResourceClaim, allocation: AllocationResult) -> int:
@@ -195,6 +233,12 @@ def wanted(claim: ResourceClaim, name: str) -> Wanted:
     spec = msgspec.json.encode((name, claim.spec))
     about = ObjectMeta(name=name)
     return Wanted(spec=spec, claim=msgspec.structs.replace(claim, metadata=about))
+
+
+@functools.lru_cache(maxsize=256)
+def for_resources(met: tuple[implicit.Met, ...]) -> Wanted:
+    """Return what the claim asks for that meets extended resources."""
+    return wanted(implicit.wanted(met), implicit.NAME)
 
 
 def fixed(claim: ResourceClaim, name: str) -> Fixed | None:

@@ -18,7 +18,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from fairlead import errors
-from fairlead.plan.claim import lifecycle
+from fairlead.plan.claim import extended, lifecycle
 from fairlead.plan.claim.gate import DEFAULTS, Gates
 from fairlead.plan.claim.held import PoolName
 from fairlead.plan.claim.refusal import Allocation
@@ -26,13 +26,14 @@ from fairlead.plan.claim.search.preference import Preferences
 from fairlead.plan.claim.validate.resourceclaim import RESERVED_MOST
 from fairlead.plan.schedule import constraint
 from fairlead.plan.schedule.claim import ask as asks
-from fairlead.plan.schedule.claim import counting, published
+from fairlead.plan.schedule.claim import counting, implicit, published
 from fairlead.plan.schedule.claim.ask import NAME, Ask, Supply
 from fairlead.plan.schedule.claim.known import KnownClaims
 from fairlead.plan.schedule.constraint import Node, Noted, Refusal, Reservation
 from fairlead.plan.schedule.reference import UNIT
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import Object
+from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
 from fairlead.wire.kubernetes.resource.resourceclaim import (
     FINALIZER,
     AllocationResult,
@@ -81,13 +82,17 @@ class Claims:
         gates: Gates = DEFAULTS,
         preferences: Preferences | None = None,
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+        suffix: implicit.Suffix = implicit.random_suffix,
     ) -> None:
         """Begin without any.
 
         Args: users: see `constraint.Users`.   gates: of the cluster.   preferences: by which devices of a node are
-              chosen; None: the first are.   now: the time of allocations.
+              chosen; None: the first are.   now: the time of allocations.   suffix: draws the ends of names.
         """
         self._users, self._gates, self._now, self._preferences = users, gates, now, preferences
+        self._suffix = suffix
+        self._served: Mapping[str, str] = {}
+        """By extended resource: the class that stands for it."""
         self.known = KnownClaims(shares=gates.consumable_capacity)
         self._published = published.Published(gates)
         self._supplies: dict[str, tuple[Mapping[str, str], Supply]] = {}
@@ -112,7 +117,14 @@ class Claims:
         self._drop(nodes)
         # A pod whose class was missing, or that came before every driver, is held back by no node.
         is_first = was_empty is not self._published.is_empty
-        return Noted(nodes=nodes, pods=() if isinstance(item, ResourceSlice) and not is_first else None)
+        pods = () if isinstance(item, ResourceSlice) and not is_first else None
+        return Noted(nodes=nodes, pods=pods, concerns=isinstance(item, DeviceClass) and self._serve())
+
+    def _serve(self) -> bool:
+        """Find out which resources classes stand for; returns whether these are others than before."""
+        before = self._served
+        self._served = extended.served(self._published.classes.values()) if self._gates.extended_resources else {}
+        return self._served != before
 
     def assume(self, before: ResourceClaim, after: ResourceClaim) -> Noted:  # noqa: ARG002 - as of every constraint
         """See `Constraint.assume`."""
@@ -126,10 +138,24 @@ class Claims:
         """Note that the store has taken a claim."""
         return self._heed(self.known.confirm(sent, written))
 
-    def settle(self, write: Write, found: ResourceClaim | None) -> Noted:
+    def adopt(self, draft: ResourceClaim, created: ResourceClaim) -> Noted:
+        """Note that the store has made a claim."""
+        return self._heed(self.known.adopt(draft, created))
+
+    def drop(self, draft: ResourceClaim) -> Noted:
+        """Note that a claim is not made."""
+        return self._heed(self.known.drop(draft))
+
+    def settle(self, write: Write | implicit.Removal, found: ResourceClaim | None) -> Noted:
         """Believe what the store says of a claim whose write failed."""
         waiting = self._waiting.pop((write.namespace, write.name), ())
         return self._heed(self.known.settle(write.uid, found), pods=tuple(waiting))
+
+    def resolve(self, uid: str, found: ResourceClaim | None) -> Noted:
+        """Believe what the store says of a claim that was made, or not, without an answer."""
+        if found is not None and self.known.by_uid(uid) is None:
+            return self.note(found)
+        return self._heed(self.known.settle(uid, found))
 
     def forget(self, kind: type[Object]) -> None:
         """See `Constraint.forget`."""
@@ -138,6 +164,7 @@ class Claims:
             self.known.forget()
         else:
             self._published.forget(kind)  # type: ignore[arg-type]
+            self._serve()
 
     def _heed(self, pools: Iterable[PoolName], *, pods: tuple[str, ...] = ()) -> Noted:
         nodes = self._published.nodes_of(pools)
@@ -154,9 +181,13 @@ class Claims:
     # what a pod asks
 
     @staticmethod
-    def concerns(pod: core.Pod) -> bool:
-        """See `Constraint.concerns`: a pod whose extended resources another scheduler met by a claim is one of them."""
+    def names_claims(pod: core.Pod) -> bool:
+        """Return whether a pod names claims, or its status says which meets its extended resources."""
         return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
+
+    def concerns(self, pod: core.Pod) -> bool:
+        """See `Constraint.concerns`: a pod that names claims, or asks for what a class stands for."""
+        return self.names_claims(pod) or bool(self._served and extended.asked(pod, self._served))
 
     def amounts(self, pod: core.Pod) -> Mapping[str, int]:
         """See `Constraint.amounts`: devices by class; of a class that stands for an extended resource, by that too."""
@@ -185,13 +216,17 @@ class Claims:
                 wanted.append(asks.wanted(one.claim, one.name))
             elif (there := asks.fixed(one.claim, one.name)) is not None:
                 fixed.append(there)
+        met = implicit.of_pod(pod, self._served) if self._served else ()
         self._spent.pop(tuple(wanted), None)
-        return Ask(wanted=tuple(wanted), fixed=tuple(fixed))
+        if met:
+            self._spent.pop((*wanted, asks.for_resources(met)), None)
+        return Ask(wanted=tuple(wanted), fixed=tuple(fixed), extended=met)
 
     def has(self, pod: core.Pod) -> Ask | None:
         """See `Constraint.has`: the names of its claims; what these hold they say themselves."""
         namespace = pod.metadata.namespace
-        return Ask(uses=frozenset(f"{namespace}/{name}" for name in lifecycle.claim_names(pod)))
+        made = (one.metadata.name for one in self.known.made_for(pod.metadata.uid))  # its status says so later
+        return Ask(uses=frozenset(f"{namespace}/{name}" for name in (*lifecycle.claim_names(pod), *made)))
 
     @property
     def has_limits(self) -> bool:
@@ -278,12 +313,17 @@ class Claims:
     def reserve(self, pod: core.Pod, ask: constraint.Ask, node: Node) -> Reservation | None:
         """See `Constraint.reserve`: claims with their devices, reserved for the pod."""
         named = self._still(pod, ask)
+        if earlier := self.known.made_for(pod.metadata.uid):
+            gone = tuple(implicit.removal(one, pod) for one in earlier)
+            return Reservation(constraint=NAME, node=node.name, writes=gone, changes=())
         if any(failed(one.claim) or self._is_late(one.claim) for one in named):
             if (back := self.give_back(pod)) is None:
                 message = "devices do not meet their binding conditions, and another pod uses their claim"
                 raise errors.Conflict(message, reason="DevicesNotReady")
             return back
         new = [one.claim for one in named if one.claim.status.allocation is None]
+        draft = self._draft(pod, node)
+        new += [draft.claim] if draft is not None else []
         results: dict[str, AllocationResult] = {}
         if new:
             supply = self.limits(node.name, node.labels)
@@ -299,10 +339,27 @@ class Claims:
             if after is not one.claim or not self.known.is_written(after.metadata.uid):
                 changes.append((one.claim, after))
             waits |= bool(unmet(after))
-        if not changes and not waits:
+        made = tuple(self._made(one, results[one.claim.metadata.uid], pod) for one in (draft,) if one is not None)
+        if not changes and not waits and not made:
             return None
-        writes = tuple(_write(after, pod.metadata.uid) for _, after in changes)
-        return Reservation(constraint=NAME, node=node.name, writes=writes, changes=tuple(changes), waits=waits)
+        return Reservation(
+            constraint=NAME,
+            node=node.name,
+            writes=tuple(_write(after, pod.metadata.uid) for _, after in changes),
+            changes=tuple(changes),
+            waits=waits,
+            made=made,
+            assumed=tuple(one.claim for one in made),
+        )
+
+    def _draft(self, pod: core.Pod, node: Node) -> implicit.Creation | None:
+        """Return the claim that is to meet a pod's extended resources on a node; None: it has them."""
+        met = implicit.of_pod(pod, self._served) if self._served else ()
+        met = implicit.lacking(met, node.allocatable)
+        return implicit.creation(pod, met, self._served, self._suffix) if met else None
+
+    def _made(self, draft: implicit.Creation, result: AllocationResult, pod: core.Pod) -> implicit.Creation:
+        return implicit.Creation(self._reserved(draft.claim, result, pod), draft.told)
 
     def _still(self, pod: core.Pod, ask: constraint.Ask) -> list[_Named]:
         """Return the claims of a pod. Raises: Conflict: they are other ones than when nodes were judged by them."""
@@ -316,7 +373,7 @@ class Claims:
         return named
 
     def give_back(self, pod: core.Pod) -> Reservation | None:
-        """See `Constraint.give_back`: claims that are allocated, and that no other pod uses."""
+        """See `Constraint.give_back`: claims that are allocated and that no other pod uses, or of an earlier try."""
         changes = list[tuple[ResourceClaim, ResourceClaim]]()
         for one in self._look_up(pod):
             if isinstance(one, Refusal) or one.claim.status.allocation is None:
@@ -325,8 +382,9 @@ class Claims:
             if not others and self.known.is_written(one.claim.metadata.uid):
                 status = msgspec.structs.replace(one.claim.status, allocation=None, reserved_for=(), devices=())
                 changes.append((one.claim, msgspec.structs.replace(one.claim, status=status)))
-        writes = tuple(_write(after, "") for _, after in changes)
-        return Reservation(constraint=NAME, node="", writes=writes, changes=tuple(changes)) if changes else None
+        made = (implicit.removal(one, pod) for one in self.known.made_for(pod.metadata.uid))
+        writes = (*(_write(after, "") for _, after in changes), *made)
+        return Reservation(constraint=NAME, node="", writes=writes, changes=tuple(changes)) if writes else None
 
     def _is_late(self, claim: ResourceClaim) -> bool:
         """Return whether the devices of a claim have not met their binding conditions in time."""

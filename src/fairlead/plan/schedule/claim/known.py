@@ -19,6 +19,7 @@ import msgspec
 from fairlead.plan.claim import held
 from fairlead.plan.claim.candidate import CounterID, DeviceID
 from fairlead.plan.claim.held import Held, HeldPool, PoolName
+from fairlead.plan.schedule.claim import implicit
 from fairlead.plan.schedule.claim.published import Gone
 from fairlead.wire.kubernetes.resource.resourceclaim import DeviceRequestAllocationResult, ResourceClaim
 
@@ -57,6 +58,8 @@ class KnownClaims:
         """By pool: uids of the claims that hold of it."""
         self._gone: dict[PoolName, dict[str, Gone]] = {}
         """By pool and name: devices that are held and published no more."""
+        self._made: dict[str, dict[str, None]] = {}
+        """By pod's uid: uids of the claims that were made for its extended resources."""
         self._written: dict[str, None] = {}
         """Uids of claims that we wrote and whose echo has not come, the oldest first."""
 
@@ -91,12 +94,14 @@ class KnownClaims:
         found = self._expire()
         if is_gone:
             self._entries.pop(uid, None)
+            self._forget_made(claim)
             if self._named.get(key) == uid:
                 del self._named[key]
             return found | self._count(uid, None)
         entry = self._entries.setdefault(uid, _Entry())
         self._named[key] = uid
         entry.seen = claim
+        self._keep_made(claim)
         if entry.ours is not None and _says(claim, entry.ours, is_written=math.isfinite(entry.ends_at)):
             entry.ours, entry.ends_at = None, math.inf
         return found | self._count(uid, entry.claim)
@@ -104,9 +109,11 @@ class KnownClaims:
     def forget(self) -> None:
         """Begin anew: a list follows; what we decided stays."""
         for uid, entry in tuple(self._entries.items()):
-            entry.seen = None
+            seen, entry.seen = entry.seen, None
             if entry.ours is None:
                 del self._entries[uid]
+                if seen is not None:
+                    self._forget_made(seen)
                 self._count(uid, None)
         self._named = {
             (one.metadata.namespace, one.metadata.name): uid
@@ -118,7 +125,41 @@ class KnownClaims:
         """Count a claim as it will be written."""
         entry = self._entries.setdefault(after.metadata.uid, _Entry())
         entry.ours, entry.ends_at = after, math.inf
+        self._keep_made(after)
         return self._count(after.metadata.uid, after)
+
+    def adopt(self, draft: ResourceClaim, created: ResourceClaim) -> set[PoolName]:
+        """Count a claim that was made under the uid that its server gave it. Args: draft: as it was assumed."""
+        pools, about = self.drop(draft), created.metadata
+        entry = self._entries.setdefault(about.uid, _Entry())
+        finalizers = (*about.finalizers, *(one for one in draft.metadata.finalizers if one not in about.finalizers))
+        decided = msgspec.structs.replace(about, finalizers=finalizers)
+        entry.ours, entry.ends_at = msgspec.structs.replace(draft, metadata=decided), math.inf
+        self._named[about.namespace, about.name] = about.uid
+        self._keep_made(created)
+        return pools | self._count(about.uid, entry.claim)
+
+    def drop(self, draft: ResourceClaim) -> set[PoolName]:
+        """Forget a claim that is not made."""
+        self._entries.pop(draft.metadata.uid, None)
+        self._forget_made(draft)
+        return self._count(draft.metadata.uid, None)
+
+    def made_for(self, pod: str) -> tuple[ResourceClaim, ...]:
+        """Return the claims that were made for the extended resources of a pod. Args: pod: its uid."""
+        found = (self.by_uid(uid) for uid in self._made.get(pod, ()))
+        return tuple(one for one in found if one is not None)
+
+    def _keep_made(self, claim: ResourceClaim) -> None:
+        if pod := implicit.made_for(claim):
+            self._made.setdefault(pod, {})[claim.metadata.uid] = None
+
+    def _forget_made(self, claim: ResourceClaim) -> None:
+        pod = implicit.made_for(claim)
+        uids = self._made.get(pod, {})
+        uids.pop(claim.metadata.uid, None)
+        if not uids:
+            self._made.pop(pod, None)
 
     def withdraw(self, before: ResourceClaim, after: ResourceClaim) -> set[PoolName]:
         """Take back what was assumed, unless it was written or something else was assumed since."""
@@ -126,6 +167,8 @@ class KnownClaims:
         entry = self._entries.get(uid)
         if entry is None or entry.ours is not after:
             return set()
+        if implicit.is_new(after):
+            return self.drop(after)
         # What was assumed before it counts again, where that is not what the watch says.
         entry.ours = None if before is entry.seen or self._is_older(entry, before) else before
         if entry.claim is None:
@@ -140,8 +183,10 @@ class KnownClaims:
         entry.ours, entry.ends_at = None, math.inf
         if found is not None:
             return self.note(found)
-        known = entry.seen
-        return self.note(known, is_gone=True) if known is not None else self._count(uid, None)
+        if entry.seen is not None:
+            return self.note(entry.seen, is_gone=True)
+        del self._entries[uid]
+        return self._count(uid, None)
 
     def confirm(self, sent: ResourceClaim, written: ResourceClaim) -> set[PoolName]:
         """Note that the store has taken a claim. Args: sent: what was assumed when it was sent."""

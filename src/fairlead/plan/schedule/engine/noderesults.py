@@ -105,6 +105,7 @@ class NodeResults:
         yield from self._judge_each(at)
         self._weigh_devices(at)
         short = table.short(self.need.requests, at)
+        self._forgive(short, at)
         self._short[:, at] = short
         self._fits[at] = (self._said[at] == 0) & ~short.any(axis=0)
         self._base[at] = -1.0
@@ -138,6 +139,14 @@ class NodeResults:
             for row, score in _EACH:
                 self._worths[row, place] = score.worth(need, node)
         yield len(each) % SLICE
+
+    def _forgive(self, short: Bools, at: Ints) -> None:
+        """Take back that nodes lack what a constraint meets there."""
+        met = {name for ask in self.need.asks for name in ask.met}
+        for row, name in enumerate(self._resources) if met else ():
+            if name in met:
+                offered = (self._table.infos[place].allocatable.get(name, 0) for place in at.tolist())
+                short[row] &= np.fromiter((amount > 0 for amount in offered), dtype=np.bool_, count=len(at))
 
     def _weigh_devices(self, at: Ints) -> None:
         """Look up how the devices of changed nodes hang together; of all nodes, once any node says so at all."""

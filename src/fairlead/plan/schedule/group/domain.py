@@ -106,7 +106,9 @@ def slots(need: PodInfo, node: NodeInfo) -> int:
         return 0
     if need.ports:
         return 1
-    return min((node.free(name) // value for name, value in need.requests.items() if value > 0), default=0)
+    met = need.met_on(node) if need.asks else ()
+    counted = ((name, value) for name, value in need.requests.items() if value > 0 and name not in met)
+    return min((node.free(name) // value for name, value in counted), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

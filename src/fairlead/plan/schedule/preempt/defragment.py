@@ -147,7 +147,7 @@ def _home(one: Running, left: str, goal: PodInfo, trial: WhatIf) -> str | None:
         if name == left:
             continue
         view = trial.view(name)
-        if any(view.free(resource) < value for resource, value in one.need.requests.items()):
+        if one.need.lacks(view):
             continue
         if reference.first_refusal(one.need, view) is None and not _takes(goal, view):
             found.append((sum(view.free(resource) for resource in devices), name))
