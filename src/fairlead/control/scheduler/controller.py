@@ -470,10 +470,13 @@ class Scheduler:
     async def _have_made(self, pod: core.Pod, reserved: tuple[Reservation, ...]) -> None:
         try:
             await binders.bind(self._store, self._cache, reserved)
-        except (*_RACED, *_REFUSED) as error:
+        except _RACED as error:
             self._cache.release(pod.metadata.uid)
             self._queue.delay(pod)
             telemetry.log.info("pod is decided anew", pod=pod.metadata.name, reason=error.reason)
+        except _REFUSED as error:
+            self._cache.release(pod.metadata.uid)
+            self._defer(pod, error)
         except errors.FairleadError as error:
             self._unanswered += reserved
             self._queue.delay(pod)

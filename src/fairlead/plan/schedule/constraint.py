@@ -93,6 +93,15 @@ class Ask:
         return True
 
     @property
+    def is_foreseen(self) -> bool:
+        """Whether `after` says what is left for another that is tried on top of it, where `takes` does not."""
+        return False
+
+    def after(self, node: Node) -> Any:
+        """Return the limits of a node once such a pod has come to it."""
+        return node.limits.get(self.constraint)
+
+    @property
     def is_graded(self) -> bool:
         """Whether some nodes that fit are better than others (`grade`)."""
         return False

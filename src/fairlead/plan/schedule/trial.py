@@ -118,7 +118,7 @@ class WhatIf(_Steps):
     def __init__(self, nodes: Mapping[str, NodeInfo], running: Iterable[Running]) -> None:
         """Take the nodes with nothing on them, and who is there."""
         super().__init__()
-        self.nodes, self.names = nodes, sorted(nodes)
+        self.nodes, self.names = dict(nodes), sorted(nodes)
         self.there: dict[str, dict[str, Running]] = {name: {} for name in nodes}
         for one in running:
             if one.node in self.there:
@@ -130,6 +130,13 @@ class WhatIf(_Steps):
 
     def assume(self, one: Running) -> None:
         """Put a pod on its node."""
+        before = self.nodes[one.node]
+        foreseen = [ask for ask in one.need.asks if ask.is_foreseen]
+        if foreseen:
+            view = self.view(one.node)
+            limits = {**before.limits, **{ask.constraint: ask.after(view) for ask in foreseen}}
+            self.nodes[one.node] = dataclasses.replace(before, limits=limits)
+            self._undo.append(lambda: self._restore(before))
         self._add(one)
         self._undo.append(lambda: self._remove(one))
 
@@ -161,6 +168,10 @@ class WhatIf(_Steps):
     def _remove(self, one: Running) -> None:
         self.there[one.node].pop(one.uid, None)
         self._forget(one.node)
+
+    def _restore(self, node: NodeInfo) -> None:
+        self.nodes[node.name] = node
+        self._forget(node.name)
 
     def _forget(self, name: str) -> None:
         self._whole.pop(name, None)

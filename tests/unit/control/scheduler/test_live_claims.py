@@ -337,14 +337,51 @@ async def test_nobody_ends_for_a_claim_that_would_not_fit_without_them() -> None
     assert plane.placement.ended == []
 
 
-async def test_nobody_ends_for_a_group_with_claims() -> None:
+async def _add_group(plane: ClaimPlane, count: int, **more: Any) -> list[str]:
+    names = [f"g-{number}" for number in range(count)]
+    for name in names:
+        labels = {"kueue.x-k8s.io/pod-group-name": "g"}
+        told = {"kueue.x-k8s.io/pod-group-total-count": str(count)}
+        await plane.add_claiming(name, 1, labels=labels, annotations=told, priority=10, **more)
+    return names
+
+
+async def test_pods_end_for_a_group_with_claims_where_all_of_it_fits_then() -> None:
+    plane = await _prepare(a=2, b=2)
+    async with plane.running():
+        for name in ("one", "two", "three", "four"):
+            await plane.add_claiming(name, 1, priority=1)
+        await plane.until_bound(["one", "two", "three", "four"])
+        names = await _add_group(plane, 3)
+        ended = await plane.until_ended(3)
+        for name in tuple(ended):
+            await plane.finish(name)
+        await plane.until_bound(names)
+    assert len(ended) == 3
+    assert len(await plane.held()) == 4
+
+
+async def test_nobody_ends_for_a_group_with_claims_that_would_not_fit_without_them() -> None:
     plane = await _prepare(a=2)
+    async with plane.running():
+        await plane.add_claiming("low", 2, priority=1)
+        await plane.until_bound(["low"])
+        await _add_group(plane, 3)
+        await plane.until_said("g-0", "0 of 3 pods fit")
+        await asyncio.sleep(0.1)
+    assert plane.placement.ended == []
+
+
+async def test_nobody_ends_for_a_group_whose_pods_share_a_claim() -> None:
+    plane = await _prepare(a=2)
+    await plane.add_claim("shared", 2)
     async with plane.running():
         await plane.add_claiming("low", 2, priority=1)
         await plane.until_bound(["low"])
         for number in range(2):
             labels, told = {"kueue.x-k8s.io/pod-group-name": "g"}, {"kueue.x-k8s.io/pod-group-total-count": "2"}
-            await plane.add_claiming(f"g-{number}", 1, labels=labels, annotations=told, priority=10)
+            more: dict[str, Any] = {"labels": labels, "annotations": told, "priority": 10}
+            await plane.add_pod(f"g-{number}", 0, **more, **_using("shared"))
         await plane.until_said("g-0", "0 of 2 pods fit")
         await asyncio.sleep(0.1)
     assert plane.placement.ended == []
@@ -425,6 +462,49 @@ async def test_a_write_that_is_denied_is_said_and_holds_nothing() -> None:
         await plane.add_claiming("q", 1)
         await plane.until_bound(["q"])
     assert set((await plane.held()).values()) == {"q-gpus"}
+
+
+async def test_a_write_that_is_denied_while_room_is_held_is_said_and_holds_nothing() -> None:
+    plane = ClaimPlane()
+    await plane.add_class()
+    await plane.add_machine("a", 1, bindingConditions=["ready"], bindingFailureConditions=["broken"])
+    patch = plane.store.patch
+
+    async def deny(before: Any, after: Any, *, is_status: bool = False) -> Any:
+        if before.metadata.name == "p-gpus":
+            raise errors.Denied("resourceclaims/binding is forbidden", reason="Forbidden")
+        return await patch(before, after, is_status=is_status)
+
+    plane.store.patch = deny  # type: ignore[method-assign]
+    async with plane.running():
+        await plane.add_claiming("p", 1)
+        await plane.until_said("p", "resourceclaims/binding is forbidden")
+        assert (await plane.words("p"))[0] == "SchedulerError"
+        await plane.add_claiming("q", 1)
+        await plane.until_said("q", "room is held on a")
+        await _until_allocated(plane, "q-gpus")
+    assert set((await plane.held()).values()) == {"q-gpus"}
+
+
+async def test_a_claim_that_may_not_be_given_back_is_said() -> None:
+    plane = await _prepare(a=1)
+    made = await plane.add_claim("mine", 1)
+    allocation = {
+        "devices": {"results": [{"request": "gpus", "driver": DRIVER, "pool": "gone", "device": "gpu-0"}]},
+        "nodeSelector": {
+            "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gone"]}]}]
+        },
+    }
+    status = read("ResourceClaim", {"metadata": {"name": "mine"}, "status": {"allocation": allocation}}).status
+    await plane.store.update_status(msgspec.structs.replace(made, status=status))
+
+    async def deny(_before: Any, _after: Any, *, is_status: bool = False) -> Any:
+        raise errors.Denied(f"no patch, status {is_status}", reason="Forbidden")
+
+    plane.store.patch = deny  # type: ignore[method-assign]
+    async with plane.running():
+        await plane.add_pod("p", 0, **_using("mine"))
+        await plane.until_said("p", "no patch, status True")
 
 
 async def test_of_several_claims_a_lost_write_loses_none() -> None:

@@ -29,7 +29,8 @@ def _node(**more: Any) -> reference.NodeInfo:
         (_node(), _node(taken={_GPU: 5000}), set()),
         (_node(), _node(taken={_GPU: 3000}), {"NodeResourcesFit"}),
         (_node(), _node(allocatable={_GPU: 16000}), {"NodeResourcesFit"}),
-        (_node(), _node(allocatable={_GPU: 0}), set()),
+        (_node(), _node(allocatable={_GPU: 0}), {"NodeResourcesFit", "DynamicResources"}),  # a class may stand for it
+        (_node(allocatable={}), _node(), {"NodeResourcesFit", "DynamicResources"}),
         (_node(is_ready=False), _node(), {"NodeReady"}),
         (_node(), _node(is_ready=False), set()),
         (_node(is_unschedulable=True), _node(), {"NodeUnschedulable"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -95,6 +96,19 @@ class Supply:
             preferences=preferences,
         )
 
+    def after(self, wanted: tuple[Wanted, ...], used: Collection[str] | None) -> Supply:
+        """Return what is left once claims were allocated here; where they cannot be, nothing less."""
+        found = self.allocate(tuple(one.claim for one in wanted), used)
+        if not isinstance(found, Allocation):
+            return self
+        held, claims = self.held, self.claims
+        if used is not None:
+            held = self._held_by(used)
+            claims = {name: one for name, one in claims.items() if name in used or not self.is_freeable(one)}
+        for got in found.results:
+            held = held.plus("a claim of the same group", got.devices.results, shares=self.gates.consumable_capacity)
+        return dataclasses.replace(self, held=held, claims=claims)
+
     def _held_by(self, used: Collection[str]) -> Held:
         """Return what is held once the claims are free that no pod of the node uses any more."""
         found = self.held
@@ -173,6 +187,8 @@ class Ask(constraint.Ask):
     fixed: tuple[Fixed, ...] = ()
     extended: tuple[implicit.Met, ...] = ()
     """Its extended resources that classes stand for."""
+    is_sharing: bool = False
+    """Whether a claim among `wanted` is no pod's own: another pod that asks alike may want the same one."""
     uses: frozenset[str] = frozenset()
     """Of a pod that has a node: its claims by namespace and name. One that waits has none: pods that ask alike differ
     in the names of their claims alone."""
@@ -216,6 +232,19 @@ class Ask(constraint.Ask):
     def is_counted(self) -> bool:
         """See `constraint.Ask.is_counted`: which devices a claim would get is known once it is allocated."""
         return not self.wanted and not self.extended
+
+    @property
+    def is_foreseen(self) -> bool:
+        """See `constraint.Ask.is_foreseen`."""
+        return not self.is_counted and not self.is_sharing
+
+    def after(self, node: Node) -> Supply | None:
+        """See `constraint.Ask.after`."""
+        supply, wanted = node.limits.get(NAME), self.on(node)
+        if not isinstance(supply, Supply):
+            return None
+        used = node.taken_for.get(NAME, frozenset()) if node.is_imagined else None
+        return supply.after(wanted, used) if wanted else supply
 
 
 def _grade(claim: ResourceClaim, allocation: AllocationResult) -> int:

@@ -208,19 +208,20 @@ class Claims:
 
     def ask(self, pod: core.Pod) -> Ask | None:
         """See `Constraint.ask`."""
-        wanted, fixed = list[asks.Wanted](), list[asks.Fixed]()
+        wanted, fixed, is_sharing = list[asks.Wanted](), list[asks.Fixed](), False
         for one in self._look_up(pod):
             if isinstance(one, Refusal):
                 continue
             if one.claim.status.allocation is None:
                 wanted.append(asks.wanted(one.claim, one.name))
+                is_sharing |= lifecycle.owning_pod(one.claim) is None
             elif (there := asks.fixed(one.claim, one.name)) is not None:
                 fixed.append(there)
         met = implicit.of_pod(pod, self._served) if self._served else ()
         self._spent.pop(tuple(wanted), None)
         if met:
             self._spent.pop((*wanted, asks.for_resources(met)), None)
-        return Ask(wanted=tuple(wanted), fixed=tuple(fixed), extended=met)
+        return Ask(wanted=tuple(wanted), fixed=tuple(fixed), extended=met, is_sharing=is_sharing)
 
     def has(self, pod: core.Pod) -> Ask | None:
         """See `Constraint.has`: the names of its claims; what these hold they say themselves."""

@@ -56,7 +56,7 @@ def find(asked: Sequence[PodInfo], trial: WhatIf, terms: Terms) -> Plan | None:
 
     Args: asked: as judged beside those who run (`PodInfo.among`).   trial: is changed; one is made for each search.
     """
-    if len(asked) > 1 and not all(ask.is_counted for need in asked for ask in need.asks):
+    if len(asked) > 1 and not all(ask.is_counted or ask.is_foreseen for need in asked for ask in need.asks):
         return None  # what the first would take is not known to the next: others would end for nothing
     nodes, ended = list[str](), dict[str, Running]()
     for number, need in enumerate(asked):
