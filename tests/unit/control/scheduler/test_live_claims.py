@@ -498,13 +498,13 @@ async def test_a_claim_that_may_not_be_given_back_is_said() -> None:
     status = read("ResourceClaim", {"metadata": {"name": "mine"}, "status": {"allocation": allocation}}).status
     await plane.store.update_status(msgspec.structs.replace(made, status=status))
 
-    async def deny(_before: Any, _after: Any, *, is_status: bool = False) -> Any:
-        raise errors.Denied(f"no patch, status {is_status}", reason="Forbidden")
+    async def deny(before: Any, _: Any, *, is_status: bool = False) -> Any:
+        raise errors.Denied(f"no patch of {before.metadata.name}, status {is_status}", reason="Forbidden")
 
-    plane.store.patch = deny  # type: ignore[method-assign]
+    plane.store.patch = deny  # type: ignore[assignment, method-assign]
     async with plane.running():
         await plane.add_pod("p", 0, **_using("mine"))
-        await plane.until_said("p", "no patch, status True")
+        await plane.until_said("p", "no patch of mine, status True")
 
 
 async def test_of_several_claims_a_lost_write_loses_none() -> None:
