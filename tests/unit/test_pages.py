@@ -113,6 +113,7 @@ _ELSEWHERE = {
     "how-to/kubernetes.md": "tests/cluster/test_pages_on_cluster.py",
     "how-to/replace-nvidia-toolkit.md": "tests/system/test_migration.py",
     "how-to/recover-state.md": "tests/system/test_state_repaired.py",
+    "how-to/pass-gpus-through.md": "tests/unit/cli/layer/test_cli_vfio_page.py, on a made-up machine",
     "how-to/check-a-gpu.md": "tests/system/test_gpu_check.py",
     "how-to/install.md": "test_first_hour.py (each way), test_systemd_unit.py (the unit)",
 }
