@@ -39,8 +39,9 @@ class World:
 
     def begin(self) -> None:
         """Bind the GPUs, and start kubelet and agent, as after a boot."""
+        done = self.node.fairlead("vfio", "bind", *(self.node.address[name] for name in NAMES))
+        assert done.code == 0, done
         for name in NAMES:
-            assert self.node.call("facts", "bind", self.node.address[name]) == "vfio-pci"
             self.group[name] = self.node.call("facts", "nodes", self.node.address[name])["group"]
         self.node.call("kubelet", "start")
         self.start_agent()
@@ -190,6 +191,18 @@ def test_a_program_that_opens_a_gpu_while_no_agent_runs_is_not_joined_by_a_tenan
     world.until(3)
 
 
+def test_what_the_agent_holds_is_neither_released_nor_reset_by_hand(world: World) -> None:
+    world.until(3)
+    address, before = world.node.address["gpu1"], world.resets()
+    for verb in ("release", "reset"):
+        done = world.node.fairlead("vfio", verb, address)
+        assert done.code != 0
+        assert "in use" in done.out + done.err, done
+    assert world.resets() == before
+    rows = json.loads(world.node.fairlead("vfio", "list", "-o", "json").out)
+    assert {one["driver"] for one in rows if one["address"] == address} == {"vfio-pci"}, rows
+
+
 def test_after_a_power_cut_every_gpu_is_reset_before_it_is_given_away(world: World) -> None:
     world.until(3)
     held = world.admit("before")
@@ -206,3 +219,7 @@ def test_after_a_power_cut_every_gpu_is_reset_before_it_is_given_away(world: Wor
         time.sleep(0.2)
     world.until(3)
     assert {world.stranger(name) for name in NAMES} == {"EBUSY"}
+    assert world.node.kill(world.agent) == -9
+    done = world.node.fairlead("vfio", "release", world.node.address["gpu1"])
+    assert done.code == 0, done
+    assert world.node.call("facts", "functions")[world.node.address["gpu1"]]["driver"] == ""
