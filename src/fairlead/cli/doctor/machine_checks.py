@@ -12,7 +12,7 @@ from fairlead.cli.doctor import gpu_checks, secret, specs, tenancy
 from fairlead.cli.doctor.finding import Finding
 from fairlead.cli.doctor.held import claims, lease, leftovers
 from fairlead.cli.doctor.machine_facts import Seen
-from fairlead.cli.doctor.sharing import mps, vgpu
+from fairlead.cli.doctor.sharing import mps, passthrough, vgpu
 from fairlead.plan.pod import admission
 from fairlead.serve.v1.nodes.view import NodeView
 from fairlead.serve.v1.status.view import STARTING_S
@@ -26,6 +26,7 @@ def check(seen: Seen) -> Iterator[Finding]:
     yield from gpu_checks.check(seen.gpus)
     yield from vgpu.check(seen.gpus)
     yield from mps.check(seen.mps, (view.gpu for view in seen.gpus.gpus), is_served=bool(seen.service))
+    yield from passthrough.check(seen.passthrough)
     yield from lease.check(seen.lease)
     yield from claims.check(seen.claims)
     yield from secret.check(seen.secret)

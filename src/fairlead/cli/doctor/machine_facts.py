@@ -22,7 +22,7 @@ from fairlead.cli.core import connection, invocation
 from fairlead.cli.core.client import Client
 from fairlead.cli.doctor import secret, specs, tenancy
 from fairlead.cli.doctor.held import claims, lease, leftovers
-from fairlead.cli.doctor.sharing import mps
+from fairlead.cli.doctor.sharing import mps, passthrough
 from fairlead.engine.port import Advice
 from fairlead.kernel import socketpeer
 from fairlead.model import cdikind
@@ -124,6 +124,8 @@ class Seen:
     """None: no containers were judged, for want of a service or of root's rights."""
     mps: tuple[mps.Daemon, ...] = ()
     """GPUs that the agent has put under MPS."""
+    passthrough: passthrough.Facts = dataclasses.field(default_factory=passthrough.Facts)
+    """What passing GPUs through needs."""
     lease: lease.Facts = dataclasses.field(default_factory=lease.Facts)
     """The node's ledger."""
     claims: claims.Facts = dataclasses.field(default_factory=claims.Facts)
@@ -215,6 +217,7 @@ async def _collect_service(
         database=_damage(folder),
         open_folders=_open_folders(config, folder, Path(status.socket).parent),
         mps=mps.collect(folder),
+        passthrough=passthrough.Facts() if status.is_simulated else passthrough.collect(config),
         claims=_claims(config, folder / config.lease_folder.name, Path(status.socket).parent),
         lease=lease.collect(
             folder / config.lease_folder.name,
@@ -432,6 +435,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
         database=_damage(config.state.folder),
         open_folders=_open_folders(config, config.state.folder, config.state.run),
         mps=mps.collect(config.state.folder),
+        passthrough=passthrough.collect(config),
         lease=lease.collect(config.lease_folder, is_off=config.lease.ledger == "off"),
         claims=_claims(config, config.lease_folder, config.kubelet_folder.parent),
         tenancy=await tenancy.collect(config),

@@ -1,0 +1,130 @@
+"""Collects and checks what passing GPUs through to virtual machines needs: IOMMU, modules, groups, locked memory.
+
+Looked at is a machine whose agent is set to pass GPUs through, or that has a GPU bound to VFIO; others yield nothing.
+Source: proc_pid_limits(5), capabilities(7); Linux 6.19, VFIO's DMA-BUF export, by which iommufd maps peers' memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from fairlead import settings
+from fairlead.cli.doctor.finding import Finding
+from fairlead.frozen import frozen
+from fairlead.model.vfio import Snapshot
+from fairlead.plan.vfio import verdict
+from fairlead.silicon.vfio import attribute, discovery
+
+_PEERS: Final = (6, 19)
+_RELEASE: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})", re.ASCII)
+_BESIDE: Final = ("nouveau", "nova_core", "nvidiafb")
+_LAUNCHERS: Final = re.compile(r"containerd|crio|libvirtd|virtqemud|qemu-system.*")
+_MAY_LOCK: Final = 1 << 14
+"""CAP_IPC_LOCK: the limit does not hold for it."""
+_LIMIT: Final = re.compile(r"^Max locked memory +(\S+)", re.MULTILINE)
+_CAPABILITIES: Final = re.compile(r"^CapEff:\s*([0-9a-f]{1,16})$", re.MULTILINE)
+_ENOUGH: Final = 1 << 30
+_NOT_BOUND: Final = "no virtual machine gets this GPU"
+
+
+@frozen
+class Launcher:
+    """A process that starts virtual machines, or is one, and may lock little memory."""
+
+    pid: int
+    name: str
+    limit_bytes: int
+
+
+@frozen
+class Facts:
+    """What was found."""
+
+    snapshot: Snapshot = Snapshot()
+    is_wanted: bool = False
+    """Whether the settings have GPUs passed through."""
+    launchers: tuple[Launcher, ...] = ()
+
+
+def collect(config: settings.Settings) -> Facts:
+    """Look at this machine; simulated silicon has none of it."""
+    if config.silicon.simulate:
+        return Facts()
+    snapshot = discovery.scan(config.silicon.root)
+    is_wanted = config.node.vfio != "off"
+    is_used = is_wanted or any(one.is_bound_to_vfio for one in snapshot.gpus)
+    return Facts(
+        snapshot=snapshot, is_wanted=is_wanted, launchers=tuple(_launchers(config.silicon.root)) if is_used else ()
+    )
+
+
+def _launchers(root: Path) -> Iterator[Launcher]:
+    for pid in filter(str.isdecimal, attribute.names(f"{root}/proc")):
+        name = attribute.find_text(f"{root}/proc/{pid}/comm")
+        if not _LAUNCHERS.fullmatch(name):
+            continue
+        limit = _LIMIT.search(attribute.find_text(f"{root}/proc/{pid}/limits"))
+        rights = _CAPABILITIES.search(attribute.find_text(f"{root}/proc/{pid}/status"))
+        may_lock = rights is not None and int(rights.group(1), 16) & _MAY_LOCK
+        if limit is not None and limit.group(1).isdecimal() and not may_lock and int(limit.group(1)) < _ENOUGH:
+            yield Launcher(pid=int(pid), name=name, limit_bytes=int(limit.group(1)))
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    """Yield findings; none where nothing is passed through and nothing is to be."""
+    gpus = facts.snapshot.gpus
+    if not facts.is_wanted and not any(one.is_bound_to_vfio for one in gpus):
+        return
+    found = [*_machine(facts), *_gpus(facts)]
+    yield from found
+    if not any(one.level == "fail" for one in found):
+        ready = sum(one.is_bound_to_vfio for one in gpus)
+        yield Finding(check="passthrough", level="ok", what=f"{ready} of {len(gpus)} GPUs are bound to VFIO")
+
+
+def _machine(facts: Facts) -> Iterator[Finding]:
+    host = facts.snapshot.host
+    if not host.drivers:
+        why = "no GPU can be bound, and no node of VFIO is there"
+        what = "no VFIO driver is registered"
+        fix = "modprobe vfio-pci; `echo vfio-pci > /etc/modules-load.d/vfio.conf` for every boot"
+        yield Finding(check="passthrough", level="fail", what=what, why=why, fix=fix)
+    if host.iommufd_node is not None and (release := _release(host.kernel)) and release < _PEERS:
+        what = f"this kernel ({host.kernel}) has iommufd, which maps no peer's memory before Linux 6.19"
+        why = "GPUs of one machine that is given devices by iommufd copy through its memory, not to each other"
+        fix = "use VFIO's groups (/dev/vfio/GROUP) for machines with several GPUs, or Linux 6.19"
+        yield Finding(check="passthrough", level="warn", what=what, why=why, fix=fix)
+    for name in _BESIDE:
+        if name in host.modules:
+            what = f"the module {name} is loaded beside VFIO"
+            why = "it takes GPUs at boot and after each release, before anything binds them"
+            fix = f"echo 'blacklist {name}' > /etc/modprobe.d/fairlead-vfio.conf, rebuild the initramfs, reboot"
+            yield Finding(check="passthrough", level="warn", what=what, why=why, fix=fix)
+    for one in facts.launchers:
+        what = f"process {one.pid} ({one.name}) may lock {one.limit_bytes >> 10} KiB of memory"
+        why = "VFIO locks all memory of a virtual machine: machines that it starts fail with ENOMEM"
+        fix = "LimitMEMLOCK=infinity in its systemd unit, then restart it"
+        yield Finding(check="passthrough", level="warn", what=what, why=why, fix=fix)
+
+
+_OF_MACHINE: Final = frozenset({verdict.Why.IOMMU_OFF, verdict.Why.GROUP_NOT_VIABLE, verdict.Why.NO_GROUP})
+
+
+def _gpus(facts: Facts) -> Iterator[Finding]:
+    """Yield what keeps GPUs from machines whatever is bound; what all of them lack is said once."""
+    seen: dict[str, verdict.Obstacle] = {}
+    for one in verdict.judge_gpus(facts.snapshot):
+        if facts.is_wanted or one.function.is_bound_to_vfio:
+            for obstacle in one.obstacles:
+                if obstacle.why in _OF_MACHINE:
+                    seen.setdefault(obstacle.message, obstacle)
+    for obstacle in seen.values():
+        yield Finding(check="passthrough", level="fail", what=obstacle.message, why=_NOT_BOUND, fix=obstacle.mend)
+
+
+def _release(kernel: str) -> tuple[int, int] | None:
+    match = _RELEASE.match(kernel)
+    return (int(match.group(1)), int(match.group(2))) if match else None

@@ -1,0 +1,81 @@
+"""What doctor says of a machine that passes GPUs through, and that it says nothing of others."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from fairlead import settings
+from fairlead.cli.doctor.sharing import passthrough
+from fairlead.model.vfio import PassthroughHost
+from tests.unit.plan.vfio.vfioworld import function, node, snapshot
+from tests.unit.silicon.vfio import pcitree
+
+GPU = "0000:0f:00.0"
+GOOD = PassthroughHost(iommu_groups=3, drivers=("vfio-pci",), modules=("vfio_pci",), kernel="6.12.48+deb13-amd64")
+
+
+def findings(host: PassthroughHost = GOOD, *, driver: str = "vfio-pci", **more: object) -> list[tuple[str, str, str]]:
+    strangers = more.pop("strangers", ())
+    facts = passthrough.Facts(
+        snapshot=snapshot(function(GPU, driver=driver), host=host, strangers=strangers),  # type: ignore[arg-type]
+        **more,  # type: ignore[arg-type]
+    )
+    return [(one.level, one.what, one.fix) for one in passthrough.check(facts)]
+
+
+def test_a_good_machine_is_one_line() -> None:
+    assert findings() == [("ok", "1 of 1 GPUs are bound to VFIO", "")]
+
+
+def test_a_machine_without_passthrough_is_not_judged() -> None:
+    assert findings(PassthroughHost(modules=("nouveau",)), driver="nvidia") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "what", "fix"),
+    [
+        ({"iommu_groups": 0}, "fail", "no IOMMU is on", "firmware"),
+        ({"drivers": ()}, "fail", "no VFIO driver is registered", "modprobe vfio-pci"),
+        ({"iommufd_node": node("iommu")}, "warn", "6.12.48", "6.19"),
+        ({"modules": ("nouveau",)}, "warn", "nouveau", "blacklist nouveau"),
+    ],
+)
+def test_what_is_missing_is_said_with_its_remedy(changes: dict[str, object], level: str, what: str, fix: str) -> None:
+    host = dataclasses.replace(GOOD, **changes)  # type: ignore[arg-type]
+    found = findings(host, driver="nvidia", is_wanted=True)
+    assert any(one[0] == level and what in one[1] and fix in one[2] for one in found)
+    assert ("ok" in {one[0] for one in found}) is (level == "warn")
+
+
+def test_a_kernel_that_maps_peers_is_not_warned_of() -> None:
+    host = dataclasses.replace(GOOD, iommufd_node=node("iommu"), kernel="6.19.0")
+    assert [one[0] for one in findings(host)] == ["ok"]
+
+
+def test_a_group_that_is_not_viable_names_what_is_in_it() -> None:
+    found = findings(strangers=[("15", "0000:20:00.0", "nvme")])
+    assert [(one[0], "0000:20:00.0 is bound to nvme" in one[1]) for one in found] == [("fail", True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "rights", "is_said"),
+    [
+        ("containerd", "65536", "0000000000000000", True),
+        ("qemu-system-x86", "8388608", "0000000000000000", True),
+        ("containerd", "unlimited", "0000000000000000", False),
+        ("containerd", "65536", "0000000000004000", False),
+        ("sshd", "65536", "0000000000000000", False),
+    ],
+)
+def test_who_may_lock_little_memory_is_named(tmp_path: Path, name: str, limit: str, rights: str, is_said: bool) -> None:
+    tree = pcitree.Tree(tmp_path)
+    pcitree.add_gpu(tree, GPU, driver="vfio-pci")
+    tree.write("proc/77/comm", f"{name}\n")
+    tree.write("proc/77/limits", f"Max locked memory         {limit}                {limit}                bytes\n")
+    tree.write("proc/77/status", f"Name:\t{name}\nCapEff:\t{rights}\n")
+    config = settings.load(flags={}, env={"FAIRLEAD_SILICON_ROOT": str(tmp_path)}, file=None)
+    found = list(passthrough.check(passthrough.collect(config)))
+    assert any(f"process 77 ({name})" in one.what for one in found) is is_said
