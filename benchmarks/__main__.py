@@ -35,6 +35,7 @@ from benchmarks import (
     scheduler,
     scheduler_cluster,
     store,
+    vfio,
 )
 
 MODULES = (
@@ -53,6 +54,7 @@ MODULES = (
     scheduler,
     scheduler_cluster,
     store,
+    vfio,
 )
 
 _CURVES = (
