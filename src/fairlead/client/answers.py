@@ -333,6 +333,8 @@ class GPUListing(Record, frozen=True, kw_only=True):
     """Of one machine; a cluster publishes none."""
     lenders: tuple[VGPULenderView, ...] = ()
     """Of one machine."""
+    passthrough: tuple[PassthroughView, ...] = ()
+    """GPUs bound to VFIO, of one machine."""
 
 
 class GPUView(Record, frozen=True, kw_only=True):
@@ -481,6 +483,32 @@ class NodeView(Record, frozen=True, kw_only=True):
     taints: tuple[str, ...]
     kernel: str
     engine: str
+
+
+class PassthroughView(Record, frozen=True, kw_only=True):
+    """`PassthroughView` of the API."""
+
+    key: str
+    """Who it is, by serial number or place: no UUID of a driver."""
+    node: str
+    address: str
+    """PCI address now."""
+    vendor: str
+    """Nvidia, amd or intel."""
+    model: str = ""
+    """Its name in the list of PCI ids; empty: not in it."""
+    module: int | None = None
+    """Place on the baseboard; null: none, or not known."""
+    group: str = ""
+    """Number of its IOMMU group."""
+    driver: str = ""
+    """Vfio-pci, or a variant of it."""
+    numa_node: int | None = None
+    """One with processors; null: none is named."""
+    nodes: tuple[str, ...] = ()
+    """Device nodes that a machine needs."""
+    message: str = ""
+    """What keeps it from being used; empty: nothing."""
 
 
 class ProcessTable(Record, frozen=True, kw_only=True):

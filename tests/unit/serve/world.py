@@ -23,6 +23,7 @@ from litestar import types
 from fairlead import errors
 from fairlead.engine.fake import engine
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
+from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Link, LinkKind
 from fairlead.model.sample import Sample
 from fairlead.model.step import TraceStep
@@ -108,6 +109,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.inventory = inventory()
         self.samples: tuple[Sample, ...] = ()
+        self.drivers: tuple[DriverFiles, ...] = ()
         self.store = memory.MemoryStore()
         self.engine = engine.FakeEngine()
         self.engine.add_image("demo", command=("echo", "hello"))
@@ -116,7 +118,7 @@ class World:
             store=self.store,
             engine=self.engine,
             node=NODE,
-            readings=local.Readings(scan=lambda: self.inventory, drivers=tuple, sampler=self),
+            readings=local.Readings(scan=lambda: self.inventory, drivers=lambda: self.drivers, sampler=self),
             faults=self.faults,
             state_folder=folder,
             dial=self.engine.dial,

@@ -32,6 +32,7 @@ from fairlead.node.engines import judge, records
 from fairlead.node.isolation import ownfolder
 from fairlead.plan.gpu import door
 from fairlead.plan.lease.row import State
+from fairlead.serve.backend import passthrough as bound
 from fairlead.serve.backend import vgpus
 from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView
 from fairlead.serve.v1.events.view import EventList, EventView
@@ -458,6 +459,7 @@ def _listing(inventory: Inventory, drivers: Sequence[DriverFiles]) -> GPUListing
         is_simulated=inventory.is_simulated,
         vgpus=vgpus.list_vgpus(drivers, inventory.gpus, (), (), node=""),
         lenders=vgpus.list_lenders(drivers),
+        passthrough=bound.list_passthrough(drivers, node=""),
     )
 
 

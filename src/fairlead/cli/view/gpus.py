@@ -13,7 +13,7 @@ from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.model.gpu import GPU, UnreadableGPU
 from fairlead.model.ids import GPUUUID
-from fairlead.serve.backend.hardware import ANOTHER, GPUListing, GPUView, Holder, VGPUView
+from fairlead.serve.backend.hardware import ANOTHER, GPUListing, GPUView, Holder, PassthroughView, VGPUView
 
 
 def _holders(item: GPUView) -> str:
@@ -110,6 +110,19 @@ def _vgpu_columns(places: Mapping[str, str]) -> tuple[Column[VGPUView], ...]:
     )
 
 
+_PASSTHROUGH_COLUMNS: Final = (
+    Column[PassthroughView]("PASSED THROUGH", lambda item: item.address),
+    Column[PassthroughView]("MODEL", lambda item: item.model or item.vendor, rank=1),
+    Column[PassthroughView]("MODULE", lambda item: "" if item.module is None else str(item.module), rank=4),
+    Column[PassthroughView]("GROUP", lambda item: item.group, rank=3),
+    Column[PassthroughView]("DRIVER", lambda item: item.driver, rank=2),
+    Column[PassthroughView]("NUMA", lambda item: "" if item.numa_node is None else str(item.numa_node), is_wide=True),
+    Column[PassthroughView]("NODES", lambda item: ",".join(item.nodes), is_wide=True),
+    Column[PassthroughView]("KEY", lambda item: item.key, rank=5),
+    Column[PassthroughView]("IN THE WAY", lambda item: item.message, is_folded=True),
+)
+
+
 @click.command()
 @click.option("-w", "--watch", is_flag=True, help="show it anew until Ctrl-C")
 @options.output_option
@@ -147,11 +160,14 @@ def _show(client: Client, found: GPUListing, *, form: str) -> None:
         plaintext.echo("")
         places = {view.gpu.pci_bus_id: str(view.gpu.index) for view in found.gpus}
         output.show_listing(found.vgpus, _vgpu_columns(places), form=form, name=lambda item: item.id)
+    if found.passthrough and form in {"table", "wide"}:
+        plaintext.echo("")
+        output.show_listing(found.passthrough, _PASSTHROUGH_COLUMNS, form=form, name=lambda item: item.key)
     for lost in found.unreadable if form != "name" else ():
         plaintext.echo(f"GPU {lost.index} is {lost.reason.lower()}: {lost.message}", err=True)
     if found.is_simulated and form != "name":
         plaintext.echo("these GPUs are SIMULATED", err=True)
-    if not rows and form == "table":
+    if not rows and not found.passthrough and form == "table":
         plaintext.echo(_NO_GPU if client.cluster else "no GPU answers; `fairlead doctor` says more", err=True)
 
 

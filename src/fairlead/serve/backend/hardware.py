@@ -72,6 +72,22 @@ class VGPULenderView(msgspec.Struct, frozen=True, kw_only=True):
     creatable: Annotated[tuple[str, ...], msgspec.Meta(description="types that can still be created")]
 
 
+class PassthroughView(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU that is bound to VFIO and given to virtual machines whole; containers get none of it."""
+
+    key: Annotated[str, msgspec.Meta(description="who it is, by serial number or place: no UUID of a driver")]
+    node: str
+    address: Annotated[str, msgspec.Meta(description="PCI address now")]
+    vendor: Annotated[str, msgspec.Meta(description="nvidia, amd or intel")]
+    model: Annotated[str, msgspec.Meta(description="its name in the list of PCI ids; empty: not in it")] = ""
+    module: Annotated[int | None, msgspec.Meta(description="place on the baseboard; null: none, or not known")] = None
+    group: Annotated[str, msgspec.Meta(description="number of its IOMMU group")] = ""
+    driver: Annotated[str, msgspec.Meta(description="vfio-pci, or a variant of it")] = ""
+    numa_node: Annotated[int | None, msgspec.Meta(description="one with processors; null: none is named")] = None
+    nodes: Annotated[tuple[str, ...], msgspec.Meta(description="device nodes that a machine needs")] = ()
+    message: Annotated[str, msgspec.Meta(description="what keeps it from being used; empty: nothing")] = ""
+
+
 class GPUListing(msgspec.Struct, frozen=True, kw_only=True):
     """All GPUs, node by node, each node's in index order."""
 
@@ -81,6 +97,9 @@ class GPUListing(msgspec.Struct, frozen=True, kw_only=True):
     is_simulated: bool
     vgpus: Annotated[tuple[VGPUView, ...], msgspec.Meta(description="of one machine; a cluster publishes none")] = ()
     lenders: Annotated[tuple[VGPULenderView, ...], msgspec.Meta(description="of one machine")] = ()
+    passthrough: Annotated[
+        tuple[PassthroughView, ...], msgspec.Meta(description="GPUs bound to VFIO, of one machine")
+    ] = ()
 
 
 def judged_since(device: gpudevice.GPUDevice) -> str | None:

@@ -21,7 +21,7 @@ from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.lease.row import State
 from fairlead.plan.metering.price import Pricing
 from fairlead.plan.pod import machine, podstate
-from fairlead.serve.backend import deviceclaims, hardware, place, port, vgpus, volumes
+from fairlead.serve.backend import deviceclaims, hardware, passthrough, place, port, vgpus, volumes
 from fairlead.serve.backend.containers import devicechange, enginepods, lifecycle, podaccess
 from fairlead.serve.backend.faults import LocalFaults
 from fairlead.serve.backend.tenancy import localsecrets
@@ -192,6 +192,7 @@ class LocalHardware:
                 self.readings.drivers(), found.gpus, self.readings.advertised(), await self._granted(), node=self.node
             ),
             lenders=vgpus.list_lenders(self.readings.drivers()),
+            passthrough=passthrough.list_passthrough(self.readings.drivers(), node=self.node),
         )
 
     def _shown(

@@ -128,8 +128,8 @@ class MemberHardware(own.OwnHardware):
         found = await own.OwnHardware.list_gpus(self)
         gpus = tuple(msgspec.structs.replace(one, gpu=self._bare(one.gpu)) for one in found.gpus)
         if self._has_role:
-            return msgspec.structs.replace(found, gpus=gpus)
-        return msgspec.structs.replace(found, gpus=gpus, unreadable=(), vgpus=(), lenders=())
+            return msgspec.structs.replace(found, gpus=gpus, passthrough=())  # its keys are serial numbers
+        return msgspec.structs.replace(found, gpus=gpus, unreadable=(), vgpus=(), lenders=(), passthrough=())
 
     @property
     def _has_role(self) -> bool:
