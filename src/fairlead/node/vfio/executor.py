@@ -23,7 +23,7 @@ from fairlead import errors
 from fairlead.frozen import frozen
 from fairlead.kernel import openfiles
 from fairlead.model.vfio import Function, Snapshot, is_vfio
-from fairlead.plan.vfio import binding, resetting, verdict
+from fairlead.plan.vfio import binding, resetting, unit, verdict
 from fairlead.plan.vfio.step import LOOKS, Act, Step
 from fairlead.silicon.vfio import attribute, discovery, holder, registers, writer
 
@@ -95,9 +95,11 @@ class Executor:
         """Read the machine now."""
         return await asyncio.to_thread(discovery.scan, self._root, dev_root=self._dev_root)
 
-    async def find_holders(self, functions: Sequence[Function], *, is_ours: bool = False) -> verdict.Holders:
-        """Return who has which function open. Args: is_ours: see `holder.find_holders`."""
-        return await asyncio.to_thread(holder.find_holders, functions, self._find_users, is_ours=is_ours)
+    async def find_holders(
+        self, functions: Sequence[Function], *, is_ours: bool = False, opens: bool = False
+    ) -> verdict.Holders:
+        """Return who has which function open. Args: is_ours, opens: see `holder.find_holders`."""
+        return await asyncio.to_thread(holder.find_holders, functions, self._find_users, is_ours=is_ours, opens=opens)
 
     async def bind(self, addresses: Collection[str]) -> tuple[Outcome, ...]:
         """Bind functions to VFIO with all that goes where they go, one unit after the other; idempotent.
@@ -117,7 +119,7 @@ class Executor:
         addresses: Collection[str],
     ) -> tuple[Outcome, ...]:
         snapshot = await self.scan()
-        plans = plan_all(snapshot, addresses, await self.find_holders(snapshot.functions))
+        plans = plan_all(snapshot, addresses, await self.find_holders(_together(snapshot, addresses), opens=True))
         return tuple([await self._carry_out(plan) for plan in plans])
 
     async def _carry_out(self, plan: binding.UnitPlan) -> Outcome:
@@ -146,8 +148,8 @@ class Executor:
             done.append(step)
         return None
 
-    async def _message_of_users(self, functions: Sequence[Function], *, is_ours: bool = False) -> str | None:
-        holders = await self.find_holders(functions, is_ours=is_ours)
+    async def _message_of_users(self, functions: Sequence[Function]) -> str | None:
+        holders = await self.find_holders(functions, opens=True)
         found = [obstacle for one in functions for obstacle in verdict.list_held(one, holders)]
         return found[0].sentence if found else None
 
@@ -235,7 +237,7 @@ class Executor:
         if missing := [one for one in addresses if snapshot.find(one) is None]:
             message = f"there is no function {', '.join(missing)} that can be passed through"
             raise errors.NotFound(message, reason="VFIOFunctionUnknown", hint="fairlead vfio list")
-        holders = await self.find_holders(snapshot.functions, is_ours=is_ours)
+        holders = await self.find_holders(_together(snapshot, addresses), is_ours=is_ours, opens=True)
         plan = resetting.plan_reset(snapshot, addresses, holders, scrub_s=scrub_s)
         plan = plan if needs_erased else resetting.without_erasing(plan)
         if plan.refusals:
@@ -262,6 +264,11 @@ class Executor:
 
     def _folder(self, address: str) -> str:
         return f"{self._root}/sys/bus/pci/devices/{address}"
+
+
+def _together(snapshot: Snapshot, addresses: Collection[str]) -> list[Function]:
+    """Return functions with all that goes where they go."""
+    return [one for whole in unit.list_units(snapshot, addresses) for one in whole]
 
 
 def _restoring(steps: Sequence[Step], address: str) -> Iterator[Step]:

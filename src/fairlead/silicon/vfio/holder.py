@@ -49,12 +49,13 @@ FindUsers = Callable[[Collection[Number]], Sequence[User]]
 
 
 def find_holders(
-    functions: Sequence[Function], find_users: FindUsers, *, is_ours: bool = False
+    functions: Sequence[Function], find_users: FindUsers, *, is_ours: bool = False, opens: bool = False
 ) -> Mapping[str, tuple[Holder, ...]]:
     """Return who has which function open, by address; one without an entry is open nowhere.
 
     Args: is_ours: this process has the nodes of VFIO open itself, which proves that no other has them: then a process
-          counts only where it is seen with one.
+          counts only where it is seen with one.   opens: whether to ask the kernel by opening groups, which for that
+          moment keeps others out: only for what is about to be taken from its driver, or reset.
     """
     nodes = {one.address: _nodes(one) for one in functions}
     numbers = frozenset(_number(node) for listed in nodes.values() for node in listed)
@@ -63,12 +64,14 @@ def find_holders(
     users = find_users(numbers)
     found = {}
     for one in functions:
-        if nodes[one.address] and (holders := tuple(_holders(one, nodes[one.address], users, is_ours=is_ours))):
-            found[one.address] = holders
+        if nodes[one.address] and (holders := _holders(one, nodes[one.address], users, is_ours=is_ours, opens=opens)):
+            found[one.address] = tuple(holders)
     return found
 
 
-def _holders(one: Function, nodes: Sequence[DeviceNode], users: Sequence[User], *, is_ours: bool) -> list[Holder]:
+def _holders(
+    one: Function, nodes: Sequence[DeviceNode], users: Sequence[User], *, is_ours: bool, opens: bool
+) -> list[Holder]:
     by_number = {_number(node): node.path for node in nodes}
     seen = [
         Holder(pid=user.pid, name=user.name, what=by_number[number])
@@ -76,9 +79,9 @@ def _holders(one: Function, nodes: Sequence[DeviceNode], users: Sequence[User], 
         for number in by_number
         if number in user.devices
     ]
-    if seen:
+    if seen or (is_ours and one.is_bound_to_vfio):
         return seen
-    is_taken = False if is_ours and one.is_bound_to_vfio else _is_taken(one)
+    is_taken = _is_taken(one) if opens else None
     if is_taken:
         return [Holder(pid=0, name="", what=nodes[0].path)]
     if is_taken is False:
