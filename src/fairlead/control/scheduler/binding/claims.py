@@ -149,7 +149,7 @@ async def _remove(store: PatchingStore, known: Claims, one: Removal, heed: Calla
     if found is not None:
         with contextlib.suppress(errors.NotFound):
             if left := tuple(name for name in found.metadata.finalizers if name != FINALIZER):
-                telemetry.log.debug("claim has more finalizers", claim=one.name, finalizers=len(left))
+                telemetry.log.debug("claim has more finalizers", claim=one.name, count=len(left))
             about = msgspec.structs.replace(found.metadata, finalizers=left)
             if len(left) < len(found.metadata.finalizers):
                 found = await store.patch(found, msgspec.structs.replace(found, metadata=about))
