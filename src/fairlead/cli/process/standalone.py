@@ -62,6 +62,9 @@ _GOOD_RUN_S: Final = 30.0
 _OFFER_S: Final = 10.0
 """How long `up` waits for the Node to show what the plugins advertise."""
 
+_EXTENDED: Final = "DRAExtendedResource"
+"""The feature gate of claims that a scheduler makes for extended resources."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
@@ -115,7 +118,9 @@ async def run_service(
             tasks.create_task(_supervise_kubelet(config, registered), name="kubelet")
             kept = tenancies.compose(config, store, engine, unverified=lambda name: _unverified(reports, name))
             controllers = (
-                controller.Scheduler(store, evicting, config.control, groups=(podgroup.PodGroup,), date=None),
+                controller.Scheduler(
+                    store, evicting, of_machine(config.control), groups=(podgroup.PodGroup,), date=None
+                ),
                 podgc.PodGC(store, config.control, node=node),
                 resourceclaim.ResourceClaims(store, user_devices=config.api.user_gpus),
                 devicetaint.DeviceTaints(store, evicting),
@@ -173,6 +178,21 @@ async def run_service(
             )
             await stop.wait()
             raise Stopped
+
+
+def of_machine(control: settings.ControlSettings) -> settings.ControlSettings:
+    """Return the scheduler's settings without claims for extended resources: the embedded kubelet prepares none.
+
+    A pod that asks for a resource which claims alone give waits, and the scheduler says for what.
+    Raises: Invalid: the settings ask for the feature.
+    """
+    gates = [one.strip() for one in control.feature_gates.split(",") if one.strip()]
+    if f"{_EXTENDED}=true" in gates:
+        message = f"control.feature_gates has {_EXTENDED}=true, and one machine's kubelet prepares no such claims"
+        hint = "leave it out, and ask by `fairlead run --device-class` or a ResourceClaim"
+        raise errors.Invalid(message, reason="SettingInvalid", hint=hint)
+    off = [one for one in gates if one != f"{_EXTENDED}=false"]
+    return dataclasses.replace(control, feature_gates=",".join((*off, f"{_EXTENDED}=false")))
 
 
 def _ready_folders(config: settings.Settings) -> None:
