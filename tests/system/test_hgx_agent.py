@@ -25,7 +25,7 @@ RESOURCE = "nvidia.com/pgpu-x1"
 NAMES = ("gpu0", "gpu1", "gpu4")
 """Modules 5, 7 and 1."""
 WORD = 0xFEEDFACE
-LIMIT_S = 120
+LIMIT_S = 240
 _AGENT = ("--state-folder", "/state/fairlead", "--node-vfio", "bound", "--node-engine", "containerd://2.2.1")
 
 
