@@ -57,6 +57,7 @@ LOGS = {"api", "up", "scheduler", "controller", "kubelet"}
 _TIMELESS = """
 attach|detach|quota apply|quota set|state check|agent check|withdraw|doctor|isolate audit|cdi diff|cdi explain|dra check
 dra eval|dra explain|dra slices|dra claims|dra free
+vfio list|vfio check|vfio plan|vfio bind|vfio release|vfio reset
 cdi inject|cdi lint|cdi list|cdi validate|cdi generate|mig export|mig generate-config|mig list|mig plan
 context list
 """
