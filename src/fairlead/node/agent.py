@@ -128,7 +128,9 @@ class _Agent:
             turned=lambda within_s: meter.heartbeat("inventory", within_s),
             memory=healthmemory.HealthMemory(settings.state.folder / "agent", boot_id=boot_id) if boot_id else None,
         )
-        self.passthrough = vfioparts.compose(settings, self.watch)
+        self.passthrough = vfioparts.compose(
+            settings.node, self.watch, state=settings.state.folder, root=settings.silicon.root
+        )
         """GPUs that are passed through; None: none is."""
         self.workloads = silicon if isinstance(silicon, Workloads) else None
         self.folder = foldermonitor.FolderMonitor(settings.kubelet_folder)

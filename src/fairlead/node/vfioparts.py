@@ -7,13 +7,14 @@ and the device plugins treat them as they do all others.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from fairlead import errors
 from fairlead.node.inventory import monitor
 from fairlead.node.vfio import binder, executor, gpus, modules, nodes, thirdgate
 from fairlead.plan.vfio import slot
-from fairlead.settings import NodeSettings, Settings
+from fairlead.settings import NodeSettings
 
 ERASED: Final = "erased"
 """The value of `node.vfio_clean` with which a board must say that its memory is erased."""
@@ -36,20 +37,20 @@ def check(chosen: NodeSettings, *, has_store: bool) -> None:
         raise errors.Invalid(message, reason="SettingInvalid", hint="give it a kubeconfig, or set node.vfio=bind")
 
 
-def compose(chosen: Settings, watch: monitor.InventoryMonitor) -> VFIOPart | None:
+def compose(chosen: NodeSettings, watch: monitor.InventoryMonitor, *, state: Path, root: Path) -> VFIOPart | None:
     """Return the part, whose GPUs are scanned with the others; None: the settings pass no GPU through.
 
-    Raises: Invalid: a setting.
+    Args: state: folder of the agent's state.   root: has /dev, /proc and /sys.   Raises: Invalid: a setting.
     """
-    naming = slot.naming_of(chosen.node.vfio, chosen.node.vfio_names, chosen.node.vfio_alias, chosen.node.vfio_nodes)
+    naming = slot.naming_of(chosen.vfio, chosen.vfio_names, chosen.vfio_alias, chosen.vfio_nodes)
     if naming is None:
         return None
-    gate, carrying = thirdgate.ThirdGate(nodes.take_hold), executor.Executor(chosen.silicon.root)
+    gate, carrying = thirdgate.ThirdGate(nodes.take_hold), executor.Executor(root)
     found = gpus.PassthroughGPUs(
-        chosen.silicon.root,
-        modules.ModuleMemory(chosen.state.folder / "agent"),
+        root,
+        modules.ModuleMemory(state / "agent"),
         nodes.take_hold,
-        _reset_by(carrying, needs_erased=chosen.node.vfio_clean == ERASED),
+        _reset_by(carrying, needs_erased=chosen.vfio_clean == ERASED),
         held=lambda: gate.held,
     )
     watch.beside = found.scan
@@ -57,7 +58,7 @@ def compose(chosen: Settings, watch: monitor.InventoryMonitor) -> VFIOPart | Non
         naming=naming,
         gate=gate,
         gpus=found,
-        binder=binder.Binder(carrying, chosen.node.vfio, watch.ask_scan),
+        binder=binder.Binder(carrying, chosen.vfio, watch.ask_scan),
     )
 
 
