@@ -66,9 +66,11 @@ class PassthroughGPUs:
     def _scan(self, held: frozenset[str]) -> dict[GPUUUID, PassthroughGPU]:
         snapshot = discovery.scan(self._root)
         found = dict[GPUUUID, PassthroughGPU]()
+        earlier = {one.address: one for one in self._known.values()}
         for gpu in snapshot.gpus:
             if gpu.is_bound_to_vfio and gpu.vendor in _VENDORS:
-                one = self._describe(snapshot, gpu, held)
+                silent = None if gpu.answers else earlier.get(gpu.address)
+                one = self._describe(snapshot, gpu, held) if silent is None else _as_silent(silent, snapshot, gpu)
                 found[one.key] = one
         there = {gpu.address for gpu in snapshot.gpus}
         for key, before in self._known.items():
@@ -144,6 +146,13 @@ class PassthroughGPUs:
             message = f"{gpu.address} was module {known} and now says {now}: NVLink's partitions would be another GPU's"
             hint = f"look at the board, then remove {modules.FILE} from the agent's state folder and release it"
             raise errors.DeviceFault(message, reason=MODULE_MOVED, hint=hint)
+
+
+def _as_silent(before: PassthroughGPU, snapshot: Snapshot, gpu: Function) -> PassthroughGPU:
+    """Return a GPU that stopped answering as it was known: its serial, and so its key, cannot be read any more."""
+    first = verdict.judge(snapshot, gpu).first
+    problem = f"{gpu.address} does not answer on the bus" if first is None else first.sentence
+    return dataclasses.replace(before, driver=gpu.driver, problem=problem)
 
 
 def _pair(shared: DeviceNode | None, own: DeviceNode | None) -> tuple[DeviceNode, ...]:

@@ -113,6 +113,19 @@ async def test_a_gpu_that_vanished_stays_listed_without_nodes_and_one_that_comes
     assert await world.scan() == before
 
 
+async def test_a_gpu_that_stops_answering_keeps_its_key_and_module_and_says_so(world: World) -> None:
+    before = await world.scan()
+    config = (world.tree.root / "sys/bus/pci/devices" / before[0].address).resolve() / "config"
+    readable = config.read_bytes()
+    config.write_bytes(b"\xff" * len(readable))
+    after = {gpu.key: gpu for gpu in await world.scan()}
+    assert after.keys() == {gpu.key for gpu in before}
+    assert "does not answer" in after[before[0].key].problem
+    assert after[before[0].key].module == before[0].module
+    config.write_bytes(readable)
+    assert await world.scan() == before
+
+
 async def test_a_gpu_that_goes_to_another_driver_is_gone_at_once(world: World) -> None:
     before = await world.scan()
     driver = (world.tree.root / "sys/bus/pci/devices" / before[0].address).resolve() / "driver"
