@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.cli.admin import manifests
-from tests.cluster import node, pods, test_mps_on_cluster
+from tests.cluster import node, pods, test_claims_on_cluster, test_mps_on_cluster
 from tests.cluster.test_articles import Kubectl, load_images
 from tests.cluster.test_helm import Tools
 from tests.cluster.test_proofs import recording, until_reported
@@ -186,3 +186,45 @@ def test_pods_share_a_gpu_by_mps_as_the_image_runs_its_daemon(
         release.helm("upgrade")
         test_mps_on_cluster.until(server, cluster, test_mps_on_cluster.SHARED, 0)
         node.until_allocatable(server, cluster.node, 8)
+
+
+_RESOURCE = "/apis/resource.k8s.io/v1"
+
+
+@pytest.fixture
+def by_claims(release: Release, cluster: home.Cluster, server: api.API) -> Iterator[None]:
+    """The release with its DRA driver; the device plugin offers no GPU meanwhile."""
+    release.helm("upgrade", "dra.enabled=true")
+    test_claims_on_cluster.until_slices(server, 8)
+    node.until_allocatable(server, cluster.node, 0)
+    yield
+    release.helm("upgrade")
+    node.until_allocatable(server, cluster.node, 8)
+
+
+def test_the_scheduler_allocates_claims_with_its_own_role(
+    release: Release, by_claims: None, cluster: home.Cluster, server: api.API, space: pods.Space
+) -> None:
+    devices = {"requests": [test_claims_on_cluster.request("two", count=2)]}
+    path = f"{_RESOURCE}/namespaces/{space.namespace}"
+    server.create(
+        f"{path}/resourceclaimtemplates", {"metadata": {"name": "two"}, "spec": {"spec": {"devices": devices}}}
+    )
+    looker = pods.looker(0)
+    del looker["resources"]["limits"]
+    looker["resources"]["claims"] = [{"name": "gpus"}]
+    claims = [{"name": "gpus", "resourceClaimTemplateName": "two"}]
+    base = {"schedulerName": "fairlead", "terminationGracePeriodSeconds": 0}
+    try:
+        spec = {**base, "resourceClaims": claims, "containers": [looker]}
+        server.create(space.path, {"metadata": {"name": "claims"}, "spec": spec})
+        pods.assert_sees_its_own(space.sight("claims"), 2)
+        # No node has the extended resource: the scheduler makes the claim, allocates it and hands its name to the pod.
+        server.create(space.path, {"metadata": {"name": "implied"}, "spec": {**base, "containers": [pods.looker(3)]}})
+        pods.assert_sees_its_own(space.sight("implied"), 3)
+        assert space.get("implied")["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
+        space.delete("claims")
+        space.delete("implied")
+        server.until(f"{path}/resourceclaims", lambda items: None if items else True, what="no claim is left")
+    finally:
+        server.delete(f"{path}/resourceclaimtemplates/two")
