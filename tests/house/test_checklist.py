@@ -28,7 +28,9 @@ def _rows(text: str) -> list[str]:
     return [line for line in lines if "| shown by |" not in line]
 
 
-@pytest.mark.parametrize(("page", "count"), [(_PAGE, 100), (_AGENT, 50), (_SCHEDULER, 50), (_FIRST_HOUR, 80), (_CLAIMS, 90)])
+@pytest.mark.parametrize(
+    ("page", "count"), [(_PAGE, 100), (_AGENT, 50), (_SCHEDULER, 50), (_FIRST_HOUR, 80), (_CLAIMS, 90)]
+)
 def test_every_test_that_a_checklist_names_is_there(root: Path, page: str, count: int) -> None:
     named = _NAMED.findall(_page(root, page))
     assert len(named) > count
