@@ -191,6 +191,20 @@ def test_a_program_that_opens_a_gpu_while_no_agent_runs_is_not_joined_by_a_tenan
     world.until(3)
 
 
+def test_a_gpu_that_is_taken_out_is_unhealthy_at_once_and_comes_back_by_itself(world: World) -> None:
+    world.until(3)
+    name, address = "gpu1", world.node.address["gpu1"]
+    world.node.unplug(name)
+    world.until(2)
+    world.node.plug(name)
+    assert world.node.call("facts", "wait_for", address, True, 60) >= 0
+    done = world.node.fairlead("vfio", "bind", address)
+    assert done.code == 0, done
+    world.until(3)
+    world.group[name] = world.node.call("facts", "nodes", address)["group"]
+    assert world.stranger(name) == "EBUSY"
+
+
 def test_what_the_agent_holds_is_neither_released_nor_reset_by_hand(world: World) -> None:
     world.until(3)
     address, before = world.node.address["gpu1"], world.resets()

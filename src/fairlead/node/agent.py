@@ -331,10 +331,10 @@ class _Agent:
         snapshot = self.watch.snapshots.value
         await self.specs.ensure(snapshot.inventory, snapshot.drivers)
 
-    async def bind_passthrough(self) -> None:
-        """Bind GPUs to VFIO where the settings or the node's label say so, for ever."""
+    async def keep_passthrough(self) -> None:
+        """Bind GPUs to VFIO where the settings or the node's label say so, and follow the bus, for ever."""
         if self.passthrough is not None:
-            await self.passthrough.binder.run(self.of_store.node.labels if self.of_store is not None else None)
+            await self.passthrough.run(self.of_store.node.labels if self.of_store is not None else None)
 
     async def follow_node(self) -> None:
         """Follow this node's Node object, for ever, where there is a store."""
@@ -535,7 +535,7 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
     ),
     part.Part(
         name="passthrough",
-        run=lambda agent, _: agent.bind_passthrough(),
+        run=lambda agent, _: agent.keep_passthrough(),
         is_wanted=lambda agent: agent.passthrough is not None,
     ),
     part.Part(name="mps", run=lambda agent, meter: _keep(agent.mps, meter), is_wanted=lambda agent: bool(agent.mps)),

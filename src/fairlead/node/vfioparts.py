@@ -6,15 +6,19 @@ and the device plugins treat them as they do all others.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from fairlead import errors
-from fairlead.node.inventory import monitor
-from fairlead.node.vfio import binder, executor, gpus, modules, nodes, thirdgate
+from fairlead.node.inventory import latest, monitor
+from fairlead.node.vfio import binder, busevents, executor, gpus, modules, nodes, thirdgate
 from fairlead.plan.vfio import slot
 from fairlead.settings import NodeSettings
+
+Labels = latest.Latest[Mapping[str, str] | None]
 
 ERASED: Final = "erased"
 """The value of `node.vfio_clean` with which a board must say that its memory is erased."""
@@ -28,6 +32,13 @@ class VFIOPart:
     gate: thirdgate.ThirdGate
     gpus: gpus.PassthroughGPUs
     binder: binder.Binder
+    bus: busevents.BusEvents
+
+    async def run(self, labels: Labels | None) -> None:
+        """Bind what is to be bound and follow the bus, for ever. Args: labels: of this node; None: they are unknown."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.binder.run(labels), name="passthrough: binding")
+            tasks.create_task(self.bus.run(), name="passthrough: bus")
 
 
 def check(chosen: NodeSettings, *, has_store: bool) -> None:
@@ -45,6 +56,7 @@ def compose(chosen: NodeSettings, watch: monitor.InventoryMonitor, *, state: Pat
     naming = slot.naming_of(chosen.vfio, chosen.vfio_names, chosen.vfio_alias, chosen.vfio_nodes)
     if naming is None:
         return None
+    bus = busevents.BusEvents(watch.ask_scan)
     gate, carrying = thirdgate.ThirdGate(nodes.take_hold), executor.Executor(root)
     found = gpus.PassthroughGPUs(
         root,
@@ -52,6 +64,7 @@ def compose(chosen: NodeSettings, watch: monitor.InventoryMonitor, *, state: Pat
         nodes.take_hold,
         _reset_by(carrying, needs_erased=chosen.vfio_clean == ERASED),
         held=lambda: gate.held,
+        bus=bus,
     )
     watch.beside = found.scan
     return VFIOPart(
@@ -59,6 +72,7 @@ def compose(chosen: NodeSettings, watch: monitor.InventoryMonitor, *, state: Pat
         gate=gate,
         gpus=found,
         binder=binder.Binder(carrying, chosen.vfio, watch.ask_scan),
+        bus=bus,
     )
 
 

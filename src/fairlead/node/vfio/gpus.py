@@ -20,7 +20,7 @@ from fairlead.model.driver import DeviceNode, DriverFiles, PassthroughGPU
 from fairlead.model.gpu import Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.model.vfio import Function, ModuleReading, ModuleUnknown, Snapshot
-from fairlead.node.vfio import modules, thirdgate
+from fairlead.node.vfio import busevents, modules, thirdgate
 from fairlead.plan.vfio import unit, verdict
 from fairlead.silicon.vfio import discovery, registers
 
@@ -44,13 +44,15 @@ class PassthroughGPUs:
         reset: Reset,
         *,
         held: Callable[[], Collection[str]],
+        bus: busevents.BusEvents,
     ) -> None:
         """Read nothing yet.
 
         Args: root: has /dev and /sys.   held: returns the keys of the GPUs whose nodes are in our hands.
+              bus: knows which functions have reported errors.
         """
         self._root, self._memory, self._take_hold, self._held = root, memory, take_hold, held
-        self._reset = reset
+        self._reset, self._bus = reset, bus
         self._known: dict[GPUUUID, PassthroughGPU] = {}
 
     async def scan(self) -> tuple[DriverFiles, ...]:
@@ -71,7 +73,8 @@ class PassthroughGPUs:
             if gpu.is_bound_to_vfio and gpu.vendor in _VENDORS:
                 silent = None if gpu.answers else earlier.get(gpu.address)
                 one = self._describe(snapshot, gpu, held) if silent is None else _as_silent(silent, snapshot, gpu)
-                found[one.key] = one
+                problem = one.problem or self._bus.problem(one.address)
+                found[one.key] = dataclasses.replace(one, problem=problem)
         there = {gpu.address for gpu in snapshot.gpus}
         for key, before in self._known.items():
             if key not in found and before.address not in there:
@@ -136,6 +139,7 @@ class PassthroughGPUs:
             raise errors.NotFound(f"{one.address} is not bound to VFIO any more", reason="GPUGone", hint=hint)
         await self._reset(found.address)
         await asyncio.to_thread(self._check_module, found)
+        self._bus.forget(found.address)
         telemetry.log.debug("gpu reset and scrubbed", gpu=str(one.key), pci=found.address)
 
     def _check_module(self, gpu: Function) -> None:

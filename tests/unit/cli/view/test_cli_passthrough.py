@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.model.gpu import Inventory
-from fairlead.node.vfio import gpus, modules
+from fairlead.node.vfio import busevents, gpus, modules
 from fairlead.serve.backend import hardware
 from fairlead.serve.backend.tenancy import member
 from tests.unit.cli.conftest import Service
@@ -36,7 +36,8 @@ def bound(service: Service, tmp_path: Path) -> Service:
         region = pcitree.registers(pcitree.module_registers(module), size=0x22000)
         (tree.folder(address) / "resource0").write_bytes(region)
     memory = modules.ModuleMemory(tmp_path / "state")
-    found = gpus.PassthroughGPUs(tree.root, memory, lambda _: Hold(), _reset, held=tuple)
+    bus = busevents.BusEvents(lambda: None)
+    found = gpus.PassthroughGPUs(tree.root, memory, lambda _: Hold(), _reset, held=tuple, bus=bus)
     service.world.drivers = asyncio.run(found.scan())
     return service
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from fairlead import errors
+from fairlead.kernel import uevent
 from fairlead.model.driver import PassthroughGPU
-from fairlead.node.vfio import gpus, modules
+from fairlead.node.vfio import busevents, gpus, modules
 from tests.unit.silicon.vfio import pcitree
 
 _MODULES = {5, 7, 6, 8, 1, 3, 2, 4}
@@ -47,11 +50,14 @@ class World:
             (self.tree.folder(address) / "resource0").write_bytes(_region(module))
         self.nodes, self.state, self.ours = Held(), folder / "state", set[str]()
         self.resets: list[str] = []
+        self.bus = busevents.BusEvents(lambda: None)
         self.gpus = self.agent()
 
     def agent(self) -> gpus.PassthroughGPUs:
         memory = modules.ModuleMemory(self.state)
-        return gpus.PassthroughGPUs(self.tree.root, memory, self.nodes.take, self.reset, held=lambda: self.ours)
+        return gpus.PassthroughGPUs(
+            self.tree.root, memory, self.nodes.take, self.reset, held=lambda: self.ours, bus=self.bus
+        )
 
     async def reset(self, address: str) -> None:
         self.resets.append(address)
@@ -159,3 +165,27 @@ async def test_a_gpu_that_is_no_longer_bound_is_not_reset(world: World) -> None:
     with pytest.raises(errors.NotFound):
         await world.gpus.reset(first)
     assert world.resets == []
+
+
+async def test_a_gpu_that_reported_an_error_is_kept_back_until_it_was_reset(world: World) -> None:
+    first, *others = await world.scan()
+    fields = {"SUBSYSTEM": "pci", "PCI_SLOT_NAME": first.address, "ERROR_EVENT": "FAILED_RECOVERY"}
+    said = uevent.UEvent(action="change", path="/devices/x", fields=fields)
+
+    async def watch() -> AsyncIterator[uevent.UEvent]:
+        yield said
+        await asyncio.Event().wait()
+
+    world.bus = busevents.BusEvents(lambda: None, watch=watch)
+    world.gpus = world.agent()
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(world.bus.run())
+        while not world.bus.problem(first.address):  # noqa: ASYNC110  (what is waited for is a plain value)
+            await asyncio.sleep(0)
+        problems = {gpu.key: gpu.problem for gpu in await world.scan()}
+        assert "could not recover from" in problems[first.key]
+        assert {problems[gpu.key] for gpu in others} == {""}
+        world.ours = {str(gpu.key) for gpu in await world.scan()}
+        await world.gpus.reset(first)
+        assert {gpu.problem for gpu in await world.scan()} == {""}
+        following.cancel()
