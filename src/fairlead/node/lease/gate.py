@@ -56,6 +56,12 @@ A pod that is deleted without grace is gone from the API server before its kubel
 on a busy machine; and a kubelet fails a pod for good where Allocate refuses.
 """
 _LET_GO_GAP_S: Final = 0.05
+CLEANED_S: Final = 10.0
+"""How long Allocate and Prepare wait, beside `ASKED_S`, for a GPU whose reset or scrub has begun.
+
+A kubelet gives a GPU on as soon as its pod has ended, before it has heard that the GPU is being cleaned, and fails the
+next pod for good where it is refused. It admits no other pod while it waits, so not longer.
+"""
 SLOW_S: Final = 5.0
 NAMED_S: Final = 1.0
 """By this time after an Allocate's answer the kubelet's list names its pod."""
@@ -249,20 +255,27 @@ class Gate:
     async def _until_let_go(
         self, keys: Sequence[str], listed: gpuholders.Listed, limit: asyncio.Timeout, *, asked: frozenset[str]
     ) -> None:
-        """Wait for the processes that are ending to let go of these GPUs, which their pods have given back.
+        """Wait until processes that are ending have let go of these GPUs, and until cleaning that has begun is done.
 
-        Args: limit: of the whole Allocate; the rest of it begins anew with each look that finds one ending.
+        Args: limit: of the whole Allocate; the rest of it begins anew with each look that finds one of both.
         """
         clock = asyncio.get_running_loop().time
-        deadline = clock() + LET_GO_S
-        while clock() < deadline:
-            rows = self._opened().rows.value
-            if not any(self._holders.openers.is_ending(rows[key]) for key in keys if key in rows):
-                break
+        begun = clock()
+        while (longest_s := max(self._awaited_s(key) for key in keys)) > clock() - begun:
             limit.reschedule(clock() + ASKED_S)
+            if longest_s == CLEANED_S:
+                self.poke()  # cleaning is begun by the rounds
             await asyncio.sleep(_LET_GO_GAP_S)
             async with self._settling:
                 await self._settle(keys, listed, asked=asked)
+
+    def _awaited_s(self, key: str) -> float:
+        """Return how long a GPU is waited for as it stands: 0 where nothing that has begun would make it free."""
+        row = self._row(self._opened().rows.value, key)
+        if self._holders.openers.is_ending(row):
+            return LET_GO_S
+        is_cleaned = row.state in _CLEANED and not row.reason and self._cleaning_of(key) is not None
+        return CLEANED_S if is_cleaned else 0.0
 
     async def _until_ended(self, asks: Iterable[change.Ask], wanted: frozenset[str]) -> frozenset[str]:
         """Wait shortly for the store to report the end of pods that have these devices; return those of pods that live.

@@ -75,6 +75,7 @@ class Node:
     """Keys of the GPUs that were reset, in order."""
     fault: errors.FairleadError | None = None
     """What a reset ends in."""
+    reset_s: float = 0.0
     boot: str = "boot-1"
     gate: gates.Gate = field(init=False)
 
@@ -88,6 +89,7 @@ class Node:
     async def reset(self, one: PassthroughGPU) -> None:
         assert self.openers[one.group_nodes[-1].host_path] == "agent", "nobody else may have it meanwhile"
         self.resets.append(str(one.key))
+        await asyncio.sleep(self.reset_s)
         if self.fault is not None:
             raise self.fault
 
@@ -224,6 +226,29 @@ async def test_a_gpu_that_cannot_be_reset_is_given_to_nobody_and_says_why(node: 
         with pytest.raises(errors.Unavailable) as caught:
             await node.give(1)
         assert "not scrubbed" in caught.value.message
+
+
+async def test_a_kubelet_that_gives_a_gpu_on_while_it_is_reset_waits_and_gets_it(node: Node) -> None:
+    async with node.agent():
+        await node.until(1, State.FREE)
+        await node.give(1)
+        node.listed.clear()
+        node.reset_s = 2.1  # longer than Allocate waits for anything else
+        await node.give(1, pod="b")
+        assert node.resets.count("pcie-1") == 2
+        assert node.state(1) is State.HELD
+
+
+async def test_a_reset_that_takes_too_long_is_not_waited_for(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "CLEANED_S", 0.2)
+    async with node.agent():
+        await node.until(1, State.FREE)
+        await node.give(1)
+        node.listed.clear()
+        node.reset_s = 1.0
+        with pytest.raises(errors.Unavailable) as caught:
+            await node.give(1, pod="b")
+        assert caught.value.reason == change.NOT_READY
 
 
 async def test_a_crashed_agent_finds_a_held_gpu_held_and_takes_no_node_of_it(node: Node) -> None:
