@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from fairlead.client.lifeanswers import CostView, PhaseView, ProofView, Waiting
 from fairlead.client.record import Record
 
@@ -182,6 +184,23 @@ class ContainerView(Record, frozen=True, kw_only=True):
     """Null: in a list, or no possession of GPUs is written down here."""
     gpu_leases: tuple[ProofView, ...] = ()
     """Its GPUs and what they were verified by; lists leave them out."""
+    definition: Definition | None = None
+    """What it was asked to be; left out of lists."""
+
+
+class Definition(Record, frozen=True, kw_only=True):
+    """`Definition` of the API."""
+
+    command: tuple[str, ...] = ()
+    """In place of the image's entrypoint."""
+    args: tuple[str, ...] = ()
+    """In place of the image's command."""
+    workdir: str = ""
+    env: tuple[VariableView, ...] = ()
+    mounts: tuple[MountView, ...] = ()
+    limits: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """CPU, memory and devices, as quantities."""
+    restart: str = ""
 
 
 class Driver(Record, frozen=True, kw_only=True):
@@ -446,6 +465,15 @@ class MemberView(Record, frozen=True, kw_only=True):
     uid: str
     """Of the tenancy: a later one of its name is another."""
     role: str
+
+
+class MountView(Record, frozen=True, kw_only=True):
+    """`MountView` of the API."""
+
+    path: str
+    volume: str
+    """Name of the volume in the container's group."""
+    read_only: bool = False
 
 
 class NetworkView(Record, frozen=True, kw_only=True):
@@ -774,6 +802,16 @@ class VGPUView(Record, frozen=True, kw_only=True):
     message: str = ""
     """What keeps it from being used, for a person."""
     holders: tuple[Holder, ...] = ()
+
+
+class VariableView(Record, frozen=True, kw_only=True):
+    """`VariableView` of the API."""
+
+    name: str
+    value: str | None = None
+    """Null: it is not shown."""
+    source: str = ""
+    """`secret NAME`, or `looks like a secret`; empty: its value is shown."""
 
 
 class VolumeList(Record, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from fairlead.serve.api.change import Wait
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend import account
 from fairlead.serve.backend.containers.pods import container_name, find_pod
-from fairlead.serve.v1.containers import pods, traceview, view, waits, waitview
+from fairlead.serve.v1.containers import definition, pods, traceview, view, waits, waitview
 from fairlead.serve.v1.containers.life import reading as life
 from fairlead.serve.v1.containers.life import waiting
 from fairlead.serve.v1.containers.output import logevents, logs
@@ -132,7 +132,8 @@ async def show_container(services: Dependencies, name: Name, namespace: Namespac
     shown = _named(services, view.container_view(pod))
     steps = await tracerecorder.list_steps(services.store, tracerecorder.reference(pod))
     told = await life.told(services, pod, steps)
-    return msgspec.structs.replace(shown, waiting=why.get(pod.metadata.uid), **told)
+    asked = definition.definition(pod)
+    return msgspec.structs.replace(shown, waiting=why.get(pod.metadata.uid), definition=asked, **told)
 
 
 @litestar.delete(

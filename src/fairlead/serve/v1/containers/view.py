@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from fairlead.plan.pod import podstate
+from fairlead.serve.v1.containers.definition import Definition
 from fairlead.serve.v1.containers.life.view import CostView, PhaseView, ProofView
 from fairlead.serve.v1.containers.life.waiting import Waiting
 from fairlead.wire.fairlead import listing
@@ -96,6 +97,9 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     gpu_leases: Annotated[
         tuple[ProofView, ...], msgspec.Meta(description="its GPUs and what they were verified by; lists leave them out")
     ] = ()
+    definition: Annotated[Definition | None, msgspec.Meta(description="what it was asked to be; left out of lists")] = (
+        None
+    )
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):

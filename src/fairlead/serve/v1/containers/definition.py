@@ -1,0 +1,82 @@
+"""Describes what a container was asked to be: command, variables and mounts, without values that are secret.
+
+A variable's value is left out where it comes from a Secret, or where its name says that it is one. Members who may only
+look at containers see this, so that what looks like a secret is not shown to those who know it already either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+import msgspec
+
+from fairlead.wire.kubernetes import core
+
+_SECRET: Final = re.compile(
+    r"(?:^|_)(?:KEY|TOKEN|SECRET|PASS|PASSWD|PASSWORD|PASSPHRASE|CREDENTIALS?|AUTH|COOKIE|DSN|PAT)(?:$|_)|APIKEY", re.I
+)
+_URL_PASSWORD: Final = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
+
+
+class VariableView(msgspec.Struct, frozen=True, kw_only=True):
+    """One variable of its environment."""
+
+    name: str
+    value: Annotated[str | None, msgspec.Meta(description="null: it is not shown")] = None
+    source: Annotated[
+        str, msgspec.Meta(description="`secret NAME`, or `looks like a secret`; empty: its value is shown")
+    ] = ""
+
+
+class MountView(msgspec.Struct, frozen=True, kw_only=True):
+    """One place where it sees a volume."""
+
+    path: str
+    volume: Annotated[str, msgspec.Meta(description="name of the volume in the container's group")]
+    read_only: bool = False
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
+    """What a container was asked to be; of a group, its first container."""
+
+    command: Annotated[tuple[str, ...], msgspec.Meta(description="in place of the image's entrypoint")] = ()
+    args: Annotated[tuple[str, ...], msgspec.Meta(description="in place of the image's command")] = ()
+    workdir: str = ""
+    env: tuple[VariableView, ...] = ()
+    mounts: tuple[MountView, ...] = ()
+    limits: Annotated[dict[str, str], msgspec.Meta(description="CPU, memory and devices, as quantities")] = {}
+    restart: str = ""
+
+
+def definition(pod: core.Pod) -> Definition | None:
+    """Describe what a pod's first container was asked to be; None: it has none."""
+    if not pod.spec.containers:
+        return None
+    one = pod.spec.containers[0]
+    return Definition(
+        command=one.command,
+        args=one.args,
+        workdir=one.working_dir,
+        env=tuple(_variables(one)),
+        mounts=tuple(
+            MountView(path=each.mount_path, volume=each.name, read_only=each.read_only) for each in one.volume_mounts
+        ),
+        limits={name: str(value) for name, value in one.resources.limits.items()},
+        restart=pod.spec.restart_policy,
+    )
+
+
+def _variables(one: core.Container) -> Iterator[VariableView]:
+    for each in one.env_from:
+        if each.secret_ref is not None:
+            yield VariableView(name=f"{each.prefix}*", source=f"secret {each.secret_ref.name}")
+    for variable in one.env:
+        origin = variable.value_from.secret_key_ref if variable.value_from is not None else None
+        if origin is not None:
+            yield VariableView(name=variable.name, source=f"secret {origin.name}")
+        elif _SECRET.search(variable.name) or _URL_PASSWORD.search(variable.value):
+            yield VariableView(name=variable.name, source="looks like a secret")
+        else:
+            yield VariableView(name=variable.name, value=variable.value)
