@@ -92,6 +92,7 @@ def test_a_person_submits_a_container_reads_its_output_and_types_in_it(machine: 
     _until(machine, page, "document.querySelectorAll('.way td.done').length === 4")  # the silicon's is the machine's
     _until(machine, page, "/line [5-9]/.test(document.getElementById('log').textContent)")
     page.open(page.ask("location.href"))  # it runs now: the terminal is offered
+    page.ask("document.getElementById('tab-terminal-tab').click()")
     page.ask("document.getElementById('open-terminal').click()")
     _until(machine, page, "document.getElementById('terminal-state').textContent.startsWith('Connected')")
     page.type("echo seen $((6*7))\n")
@@ -255,7 +256,28 @@ def test_no_page_is_too_wide_or_keeps_somebody_out(filled: Home, page: Page, wid
             *([f"{wide} px too wide"] if wide > 0 else []),
             *page.ask("window.__seen"),
         ]
+        for tab in page.ask("[...document.querySelectorAll('[data-tabs] a')].slice(1).map(one => one.hash)"):
+            page.ask(f"document.querySelector('[data-tabs] a[href=\"{tab}\"]').click()")
+            found[path + tab] = axe.problems(page, rules)
     assert {path: problems for path, problems in found.items() if problems} == {}
+
+
+def test_tabs_have_addresses_and_go_by_the_keyboard(filled: Home, page: Page) -> None:
+    address = _log_in(filled, page, "op")
+    page.open(f"{address}/containers/default/train#gpus")
+    shown = "[...document.querySelectorAll('section.tab')].filter(one => !one.hidden).map(one => one.id).join()"
+    assert page.ask(shown) == "gpus"
+    page.ask("document.getElementById('tab-gpus').focus()")
+    page.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowRight")
+    assert page.ask(f"{shown} + location.hash + document.activeElement.id") == "events#eventstab-events"
+    page.ask("history.back()")
+    _until(filled, page, f"{shown} === 'gpus'")
+    page.look(width=390)
+    page.open(f"{address}/queue")
+    visible = "document.getElementById('pages').offsetHeight > 0"
+    assert page.ask(visible) is False, "on a phone the menu is closed"
+    page.ask("document.querySelector('button.menu').click()")
+    assert page.ask(f"{visible} && document.querySelector('button.menu').ariaExpanded === 'true'") is True
 
 
 def test_pages_are_read_without_scripts(filled: Home, page: Page) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from typing import Any
 
 import jinja2
@@ -29,9 +30,19 @@ def _environment() -> jinja2.Environment:
         auto_reload=False,
     )
     made.globals["asset"] = static.address
-    for filter_ in (words.ago, words.bytes_, words.span, words.number, words.short, words.moment, words.percent):
+    for filter_ in (
+        words.ago,
+        words.bytes_,
+        words.span,
+        words.number,
+        words.short,
+        words.moment,
+        words.percent,
+        words.money,
+    ):
         made.filters[filter_.__name__.removesuffix("_")] = filter_
     made.filters["plain"] = _plain
+    made.filters["shell"] = shlex.join
     made.filters["devices"] = podstate.say_devices
     made.filters["person"] = personwords.message
     return made

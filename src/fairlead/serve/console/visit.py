@@ -70,6 +70,11 @@ class Visit:
         named = [(item.namespace, item.name) for item in items if self.is_root or item.uid in own]
         return [("default", "none"), *named] if self.is_root else named
 
+    async def space_names(self) -> dict[str, str]:
+        """Return what people call namespaces: the name of the tenancy that each belongs to."""
+        found = await tried(self.api.get(TenancyList, "/v1/tenancies"))
+        return {} if isinstance(found, errors.FairleadError) else {item.namespace: item.name for item in found.items}
+
     async def tenancies(self, action: Action) -> list[str]:
         """Return names of the tenancies in which the caller may do something."""
         one = self.principal

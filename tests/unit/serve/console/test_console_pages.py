@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import urllib.parse
 from collections.abc import AsyncIterator
@@ -107,14 +108,38 @@ async def test_the_overview_says_who_holds_which_gpu(socket: httpx.AsyncClient) 
 async def test_a_container_is_shown_with_its_way_its_phases_and_what_it_waits_for(socket: httpx.AsyncClient) -> None:
     await _running(socket, "train", gpus=2)
     text = (await socket.get("/console/containers/default/train")).text
-    assert "Phases" in text
+    assert "Start-up time" in text
+    assert "GPU path" in text
+    assert "Running on " in text
     assert "container created" in text
     assert "data-follow=" in text
     await socket.post("/v1/containers", json={"image": "demo", "name": "waits", "gpus": 4})
     text = (await socket.get("/console/containers/default/waits")).text
-    assert "waiting for 4 GPUs: 2 of 4 are free" in text
+    assert "Waiting for 4 GPUs" in text
+    assert "2 of 4" in text
     assert "1 of 1" in text
-    assert "Largest fit" in (await socket.get("/console/")).text
+    assert "Start-up time" not in text, "it has not started"
+    assert "Largest request that fits" in (await socket.get("/console/")).text
+
+
+async def test_a_containers_details_say_what_it_was_asked_to_be_and_hide_what_is_secret(
+    socket: httpx.AsyncClient,
+) -> None:
+    env = {"LR": "0.1", "HF_TOKEN": "hf_abc", "DB": "postgres://me:pw1@db/x"}
+    body = {"image": "demo", "name": "asked", "gpus": 1, "args": ["train.py", "--lr", "a b"], "env": env}
+    assert (await socket.post("/v1/containers", json=body)).status_code == 201
+    text = (await socket.get("/console/containers/default/asked")).text
+    assert "train.py --lr &#39;a b&#39;" in text
+    assert "<code>LR</code>" in text
+    assert "hf_abc" not in text
+    assert "pw1" not in text
+    assert text.count("it looks like a secret") == 2
+    again = re.search(r'href="(/console/run[?][^"]*)"', text)
+    assert again is not None
+    form = (await socket.get(html.unescape(again[1]))).text
+    assert "&#34;train.py&#34;" in form
+    assert "LR=0.1" in form
+    assert "hf_abc" not in form
 
 
 async def test_a_waiting_containers_page_completes_itself(socket: httpx.AsyncClient) -> None:
@@ -128,6 +153,8 @@ async def test_a_waiting_containers_page_completes_itself(socket: httpx.AsyncCli
     assert {one for one in found[1].split(",") if f'id="{one.removeprefix("#")}"' in text} == {
         "#enter-state",
         "#events-part",
+        "#gpus-part",
+        "#details-part",
     }
     assert "It opens once the container runs." in text
     assert 'id="terminal-form"' in text

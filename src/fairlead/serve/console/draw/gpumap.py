@@ -184,6 +184,6 @@ def _readings(gpu: GPU) -> Iterable[Reading]:
     if health.temperature_c is not None:
         limit = health.limit_c or 100
         percent = 100 * health.temperature_c / limit
-        yield Reading(label="Heat", text=f"{health.temperature_c} °C", percent=percent)
+        yield Reading(label="Temperature", text=f"{health.temperature_c} °C", percent=percent)
     if health.power_mw is not None:
         yield Reading(label="Power", text=f"{health.power_mw / 1000:.0f} W", percent=None)

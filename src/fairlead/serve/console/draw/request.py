@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from fairlead import errors
 
 _NUMBERS: Final = ("priority", "time_limit_s")
+_SHM: Final = "/dev/shm"  # noqa: S108  (a path of the container)
+_PORT: Final = re.compile(
+    r"(?:(?P<address>[0-9.]+|\[[0-9a-fA-F:]+\]):)?(?P<host>[0-9]{1,5}):(?P<container>[0-9]{1,5})"
+    r"(?:/(?P<protocol>tcp|udp|sctp))?",
+    re.IGNORECASE,
+)
+_SECRET: Final = re.compile(r"(?P<name>[^=:/\s]+)(?:/(?P<key>[^=:\s]+))?(?:=(?P<env>[^\s]+)|:(?P<path>/[^\s]*))?")
 _TEXTS: Final = ("name", "tenancy", "namespace", "cpu", "memory", "workdir", "user", "queue")
 
 
@@ -27,14 +35,9 @@ def request_of(fields: Mapping[str, str]) -> dict[str, Any]:
     elif count:
         made["gpus"] = count
     made |= {name: _number(name, given[name]) for name in _NUMBERS if name in given}
-    if words := _words(given.get("args", "")):
-        made["args"] = words
-    if env := dict(_pairs("env", given.get("env", ""))):
-        made["env"] = env
-    if labels := dict(_pairs("labels", given.get("labels", ""))):
-        made["labels"] = labels
-    if volumes := [_volume(line) for line in _lines(given.get("volumes", ""))]:
-        made["volumes"] = volumes
+    for field, (name, read) in _READ.items():
+        if found := read(given.get(field, "")):
+            made[name] = found
     if given.get("restart", "Never") != "Never":
         made["restart"] = given["restart"]
     if "preempt" in given:
@@ -61,20 +64,52 @@ def _flags(request: Mapping[str, Any]) -> Iterator[str]:
     for name, flag in _FLAGS.items():
         if name in request:
             yield f"{flag} {shlex.quote(str(request[name]))}"
-    for name, count in request.get("resources", {}).items():
-        yield f"-g {shlex.quote(f'{name}={count}')}"
-    for field, flag in (("env", "-e"), ("labels", "-l")):
-        for name, value in request.get(field, {}).items():
-            yield f"{flag} {shlex.quote(f'{name}={value}')}"
-    for one in request.get("volumes", ()):
-        end = ":ro" if one.get("read_only") else ""
-        yield f"-v {shlex.quote(one['name'] + ':' + one['container_path'] + end)}"
+    for field, (flag, say) in _LISTED.items():
+        given = request.get(field, ())
+        items = given.items() if isinstance(given, Mapping) else given
+        yield from (f"{flag} {shlex.quote(say(one))}" for one in items)
+    if "command" in request:
+        yield f"--entrypoint {shlex.quote(shlex.join(request['command']))}"
     if "restart" in request:
         yield f"--restart {request['restart'].lower()}"
     if request.get("preempt"):
         yield "--preempt"
 
 
+def _say_pair(pair: tuple[str, Any]) -> str:
+    return f"{pair[0]}={pair[1]}"
+
+
+def _say_volume(one: Mapping[str, Any]) -> str:
+    return f"{one['name']}:{one['container_path']}{':ro' if one.get('read_only') else ''}"
+
+
+def _say_port(one: Mapping[str, Any]) -> str:
+    protocol = str(one.get("protocol", "TCP"))
+    host = str(one.get("host_ip", ""))
+    address = f"[{host}]:" if ":" in host else f"{host}:" if host else ""
+    return f"{address}{one['host_port']}:{one['container_port']}{'' if protocol == 'TCP' else f'/{protocol.lower()}'}"
+
+
+def _say_secret(one: Mapping[str, Any]) -> str:
+    target = f"={one['env']}" if "env" in one else f":{one['path']}" if "path" in one else ""
+    return f"{one['name']}{'/' + one['key'] if 'key' in one else ''}{target}"
+
+
+def _say_size(one: Mapping[str, Any]) -> str:
+    return str(one["size"])
+
+
+_LISTED: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
+    "resources": ("-g", _say_pair),
+    "env": ("-e", _say_pair),
+    "labels": ("-l", _say_pair),
+    "volumes": ("-v", _say_volume),
+    "ports": ("-p", _say_port),
+    "secrets": ("--secret", _say_secret),
+    "memory_mounts": ("--shm-size", _say_size),
+}
+"""Flags of what a request lists, and how each item is written."""
 _FLAGS: Final = {
     "gpus": "-g",
     "name": "--name",
@@ -122,6 +157,41 @@ def _pairs(field: str, text: str) -> Iterator[tuple[str, str]]:
             message = f'{field}: "{errors.readable(line)}" is not of the form NAME=VALUE'
             raise errors.Invalid(message, reason="PairInvalid", hint="one a line, for example DEBUG=1")
         yield name, value
+
+
+def _port(line: str) -> dict[str, Any]:
+    found = _PORT.fullmatch(line)
+    if found is None:
+        message = f'ports: "{errors.readable(line)}" is not of the form HOST:CONTAINER or HOST:CONTAINER/udp'
+        raise errors.Invalid(message, reason="PortInvalid", hint="one a line, for example 8888:8888")
+    made: dict[str, Any] = {"host_port": int(found["host"]), "container_port": int(found["container"])}
+    if found["address"]:
+        made["host_ip"] = found["address"].strip("[]")
+    if found["protocol"] and found["protocol"].lower() != "tcp":
+        made["protocol"] = found["protocol"].upper()
+    return made
+
+
+def _secret(line: str) -> dict[str, Any]:
+    """Return a grant of `NAME[/KEY]`, with `=VARIABLE` or `:/PATH` behind it."""
+    found = _SECRET.fullmatch(line)
+    if found is None:
+        message = f'secrets: "{errors.readable(line)}" is not of the form NAME, NAME=VARIABLE or NAME:/PATH'
+        raise errors.Invalid(message, reason="SecretInvalid", hint="one a line, for example wandb=WANDB_API_KEY")
+    return {name: text for name, text in found.groupdict().items() if text}
+
+
+_READ: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
+    "args": ("args", _words),
+    "command": ("command", _words),
+    "env": ("env", lambda text: dict(_pairs("env", text))),
+    "labels": ("labels", lambda text: dict(_pairs("labels", text))),
+    "volumes": ("volumes", lambda text: [_volume(line) for line in _lines(text)]),
+    "ports": ("ports", lambda text: [_port(line) for line in _lines(text)]),
+    "secrets": ("secrets", lambda text: [_secret(line) for line in _lines(text)]),
+    "shm": ("memory_mounts", lambda text: [{"container_path": _SHM, "size": text}] if text else []),
+}
+"""By field of the form: the field of the request, and how its text is read."""
 
 
 def _volume(line: str) -> dict[str, Any]:

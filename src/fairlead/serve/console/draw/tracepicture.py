@@ -21,11 +21,11 @@ _OPENED: Final = frozenset({"OK", "ENXIO"})
 _MOST: Final = 16
 """Devices that are drawn; more are counted."""
 COLUMNS: Final = (
-    ("found", "Silicon", "the GPU on its bus"),
+    ("found", "Board", "the GPU on its bus"),
     ("allocated", "Device plugin", "what Allocate answered"),
     ("edits", "CDI", "what goes into the container"),
-    ("isolated", "Kernel", "rules and open(), read back"),
-    ("started", "Process", "what your program got"),
+    ("isolated", "Kernel", "device rules, read back"),
+    ("started", "Process", "what your program can open"),
 )
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from fairlead.frozen import frozen
 from fairlead.serve.console.draw import words
-from fairlead.serve.v1.containers.traceview import TraceView
+from fairlead.serve.v1.containers.traceview import EntryView, TraceView
 
 WIDTH: Final = 1000
 """Of the drawing; a page scales it."""
 _LEAST: Final = 4
 _MARKS: Final = 4
+_LONG_WAIT: Final = 3
+"""A wait for a place that is so many times longer than the rest has a row of its own and no part of the axis."""
 
 
 @frozen
@@ -44,6 +46,8 @@ class Waterfall:
     bars: tuple[Bar, ...]
     marks: tuple[Mark, ...]
     total: str
+    wait: str = ""
+    """How long it waited for a place before the axis begins; empty: the axis begins with the request."""
 
 
 def waterfall(trace: TraceView) -> Waterfall | None:
@@ -57,28 +61,44 @@ def waterfall(trace: TraceView) -> Waterfall | None:
         for one in trace.entries
         if one.step is not None and one.offset_s is not None and one.offset_s >= 0 and one.stage != "ended"
     ]
-    ends = [one.offset_s or 0.0 for one in steps]
     if not steps:
         return None
-    total = max(*ends, 0.001)
-    bars, reached = [], 0.0
+    ends = [one.offset_s or 0.0 for one in steps]
+    origin = _wait(steps)
+    total = max(*ends, origin + 0.001) - origin
+    bars, reached = [], origin
     for one, end in zip(steps, ends, strict=True):
+        if end < origin:
+            continue
         took = one.step.duration_s if one.step is not None else None
-        begin = max(0.0, end - took) if took is not None else min(reached, end)
+        begin = max(origin, end - took) if took is not None else max(origin, min(reached, end))
         lead = f", waited {words.span(begin - reached)} before" if begin - reached > 0.05 else ""
+        label = one.title or (one.step.reason if one.step else "")
         bars.append(
             Bar(
-                label=one.title or (one.step.reason if one.step else ""),
+                label=label,
                 layer=one.layer,
                 text=words.span(end - begin),
                 title=f"{words.span(begin)} to {words.span(end)} after the request{lead}",
-                x=round(WIDTH * begin / total, 1),
+                x=round(WIDTH * (begin - origin) / total, 1),
                 width=round(max(_LEAST, WIDTH * (end - begin) / total), 1),
                 is_warning=bool(one.step and one.step.is_warning),
             )
         )
         reached = max(reached, end)
-    return Waterfall(bars=tuple(map(_kept, bars)), marks=tuple(_marks(total)), total=words.span(total))
+    return Waterfall(
+        bars=tuple(map(_kept, bars)),
+        marks=tuple(_marks(total)),
+        total=words.span(max(ends)),
+        wait=words.span(origin) if origin else "",
+    )
+
+
+def _wait(steps: Sequence[EntryView]) -> float:
+    """Return how long a container waited for a place, where that would flatten all the rest; else 0."""
+    placed = next((one.offset_s or 0.0 for one in steps if one.stage == "scheduled"), 0.0)
+    rest = max(one.offset_s or 0.0 for one in steps) - placed
+    return placed if placed > _LONG_WAIT * max(rest, 0.2) else 0.0
 
 
 def _kept(bar: Bar) -> Bar:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 import time
 from typing import Final
@@ -57,6 +58,17 @@ def bytes_(count: float | None) -> str:
 def number(value: float) -> str:
     """Return a number with thousands apart and no more digits than matter."""
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:,.2f}"
+
+
+def money(text: str) -> str:
+    """Return an amount of money with two decimals: `12.50`, `<0.01`; what is no amount stays as it is."""
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    if not math.isfinite(value):
+        return text
+    return "<0.01" if 0 < value < 0.005 else f"{value:,.2f}"
 
 
 def percent(value: float | None) -> str:

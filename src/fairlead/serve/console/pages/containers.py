@@ -1,4 +1,4 @@
-"""Shows containers: all of them with a filter, and one with its way from the silicon to its process."""
+"""Shows containers: all of them with a filter, and one with its output, terminal, GPUs, events and details."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlead import errors
 from fairlead.serve.accounts.roles import Action
 from fairlead.serve.console import client
 from fairlead.serve.console import visit as visits
-from fairlead.serve.console.draw import gpumap, tone, tracepicture, waterfall, words
+from fairlead.serve.console.draw import gpumap, headline, tone, tracepicture, waterfall, words
 from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.v1.containers.traceview import TraceView
 from fairlead.serve.v1.containers.view import ENDED, ContainerList, ContainerView, Explanation
@@ -24,6 +24,13 @@ _MOST: Final = 500
 _LINES: Final = 200
 """Lines of output that a page begins with."""
 _STATES: Final = ("pending", "creating", "running", "crashed", "stopping", "succeeded", "failed", "stopped")
+_TABS: Final[tuple[tuple[str, str], ...]] = (
+    ("output", "Output"),
+    ("terminal-tab", "Terminal"),
+    ("gpus", "GPUs"),
+    ("events", "Events"),
+    ("details", "Details"),
+)
 _WORDS: Final = {
     "stop": "is being stopped",
     "remove": "is being removed",
@@ -53,6 +60,7 @@ async def listing(visit: Visitor) -> litestar.Response[bytes]:
         words=sought,
         namespace=namespace,
         namespaces=sorted({one.namespace for one in found}),
+        spaces=await visit.space_names(),
         tone=tone,
         address=gpumap.container_address,
     )
@@ -75,20 +83,30 @@ async def detail(visit: Visitor, namespace: Namespace, name: Name) -> litestar.R
     path = f"/v1/containers/{client.part(name)}"
     one = await visit.api.get(ContainerView, path, namespace=namespace)
     trace = await visit.api.get(TraceView, f"{path}/trace", namespace=namespace)
+    explanation = await visit.api.get(Explanation, f"{path}/explain", namespace=namespace)
+    spaces = await visit.space_names()
+    may_enter = visit.may(Action.CONTAINER_ENTER) and one.state not in ENDED
     return visit.page(
         "container",
         one=one,
-        explanation=await visit.api.get(Explanation, f"{path}/explain", namespace=namespace),
+        explanation=explanation,
+        headline=headline.headline(one),
+        why=headline.why(one, explanation),
+        asked=headline.devices(one.resources, one.gpus),
+        form_address=headline.form_address(one, spaces.get(namespace, "")),
+        space=spaces.get(namespace, "" if namespace == "default" else namespace),
+        spaces=spaces,
+        tabs=[tab for tab in _TABS if may_enter or tab[0] != "terminal-tab"],
         trace=trace,
         picture=tracepicture.picture(trace, one.devices, sees_node=visit.is_root or not visit.has_login),
-        waterfall=waterfall.waterfall(trace),
+        waterfall=None if one.state == "pending" else waterfall.waterfall(trace),
         events=(await visit.api.get(EventList, f"{path}/events", namespace=namespace)).items,
         output=await _output(visit, path, namespace, one),
         lines=_LINES,
         is_over=one.state in ENDED,
         said=_said(visit, name),
         may_run=visit.may(Action.CONTAINER_RUN),
-        may_enter=visit.may(Action.CONTAINER_ENTER) and one.state not in ENDED,
+        may_enter=may_enter,
         here=gpumap.container_address(namespace, name),
         query=urllib.parse.urlencode({"namespace": namespace}),
         api_path=f"/v1/containers/{urllib.parse.quote(name, safe='')}",

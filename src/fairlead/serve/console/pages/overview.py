@@ -32,6 +32,7 @@ async def overview(visit: Visitor) -> litestar.Response[bytes]:
         capacity=(await visit.api.get(CapacityList, "/v1/capacity")).items,
         containers=found,
         waiting=[one for one in found if one.state == "pending"],
+        spaces=await visit.space_names(),
         tone=tone,
         address=gpumap.container_address,
     )

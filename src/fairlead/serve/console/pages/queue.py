@@ -24,6 +24,7 @@ async def queue(visit: Visitor) -> litestar.Response[bytes]:
         waiting=sorted((one for one in found if one.state == "pending"), key=_order),
         capacity=(await visit.api.get(CapacityList, "/v1/capacity")).items,
         queues=[(one, amounts.meters(one.spec.limit or one.spec.deserved, one.status.allocated)) for one in queues],
+        spaces=await visit.space_names(),
         tone=tone,
         address=gpumap.container_address,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import litestar
@@ -11,13 +11,17 @@ from litestar import params, response
 
 from fairlead import errors
 from fairlead.serve.accounts.roles import Action
+from fairlead.serve.backend.hardware import ImageList
 from fairlead.serve.console import visit as visits
 from fairlead.serve.console.draw import gpumap, request
 from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.v1.containers.view import ContainerView
-from fairlead.serve.v1.nodes.view import CapacityList
+from fairlead.serve.v1.nodes.view import CapacityList, CapacityView
 from fairlead.serve.v1.status.view import Status
 
+_OWN: Final = "localhost/fairlead/"
+"""Images that Fairlead made for itself."""
+_MOST: Final = 200
 _BEGIN: Final = {"gpus": "1", "restart": "Never"}
 
 
@@ -58,13 +62,16 @@ async def _form(
     except errors.Invalid as problem:
         wanted, error = {"image": fields.get("image", "")}, error or problem
     status = await visit.api.get(Status, "/v1/status")
+    capacity = (await visit.api.get(CapacityList, "/v1/capacity")).items
     address = status.address if visit.has_login else ""
     return visit.page(
         "run",
         code=code,
         fields=fields,
         error=error,
-        resources=await _resources(visit, status.resource),
+        resources=[status.resource, *sorted({one.resource for one in capacity} - {status.resource})],
+        free=_free(capacity, status.resource),
+        images=await _images(visit),
         whole=status.resource,
         tenancies=await visit.tenancies(Action.CONTAINER_RUN),
         body=json.dumps(wanted, indent=2, ensure_ascii=False),
@@ -74,6 +81,16 @@ async def _form(
     )
 
 
-async def _resources(visit: Visit, whole: str) -> list[str]:
-    found = {one.resource for one in (await visit.api.get(CapacityList, "/v1/capacity")).items}
-    return [whole, *sorted(found - {whole})]
+def _free(capacity: Iterable[CapacityView], whole: str) -> str:
+    """Return what is free of whole GPUs, model by model; empty: nothing is known of them."""
+    own = [one for one in capacity if one.resource == whole]
+    return "; ".join(f"{one.free} of {one.offered} free{f' ({one.model})' if one.model else ''}" for one in own)
+
+
+async def _images(visit: Visit) -> list[str]:
+    """Return names of images that are on the machine; none where the caller may not look."""
+    found = await visits.tried(visit.api.get(ImageList, "/v1/images"))
+    if isinstance(found, errors.FairleadError):
+        return []
+    names = {name for one in found.items for name in one.names if not name.startswith(_OWN)}
+    return sorted(names)[:_MOST]

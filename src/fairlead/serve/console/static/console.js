@@ -70,6 +70,12 @@ document.addEventListener(
   window.addEventListener("pagehide", shut);
   open();
 
+  const menu = document.querySelector("button.menu");
+  if (menu) {
+    const pages = document.getElementById("pages");
+    menu.addEventListener("click", () => menu.setAttribute("aria-expanded", String(pages.classList.toggle("open"))));
+  }
+
   document.addEventListener("submit", (event) => {
     const question = event.target.dataset.confirm;
     if (question && !window.confirm(question)) event.preventDefault();
@@ -121,4 +127,53 @@ document.addEventListener(
       state.textContent = "The connection was lost: load the page again to go on.";
     });
   }
+})();
+
+(function () {
+  // Tabs: one part of a page at a time, each with an address of its own. Without scripts all parts are there.
+  const bar = document.querySelector("[data-tabs]");
+  if (!bar) return;
+  const links = [...bar.querySelectorAll("a")];
+  const parts = links.map((link) => document.querySelector(link.hash));
+  bar.setAttribute("role", "tablist");
+  links.forEach((link, at) => {
+    link.setAttribute("role", "tab");
+    link.setAttribute("aria-controls", parts[at].id);
+    parts[at].setAttribute("role", "tabpanel");
+  });
+  const show = () => {
+    const target = /^#[\w-]+$/.test(window.location.hash) ? document.querySelector(window.location.hash) : null;
+    const found = parts.findIndex((part) => target && part.contains(target));
+    const shown = found < 0 ? 0 : found;
+    links.forEach((link, at) => {
+      link.setAttribute("aria-selected", String(at === shown));
+      link.tabIndex = at === shown ? 0 : -1;
+      parts[at].hidden = at !== shown;
+    });
+    const log = document.getElementById("log");
+    if (log && !parts[shown].contains(target)) log.scrollTop = log.scrollHeight;
+    window.dispatchEvent(new Event("resize")); // a terminal that was hidden fits itself
+  };
+  const go = (link) => {
+    if (link.hash !== window.location.hash) window.history.pushState(null, "", link.hash);
+    show();
+  };
+  bar.addEventListener("click", (event) => {
+    const link = event.target.closest("a");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    go(link);
+  });
+  bar.addEventListener("keydown", (event) => {
+    const at = links.indexOf(document.activeElement);
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1 + links.length, Home: 0, End: links.length - 1 }[event.key];
+    if (at < 0 || to === undefined) return;
+    event.preventDefault();
+    const link = links[to % links.length];
+    link.focus();
+    go(link);
+  });
+  window.addEventListener("popstate", show);
+  window.addEventListener("hashchange", show);
+  show();
 })();

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fairlead import errors
 from fairlead.model.gpu import MIGDevice
 from fairlead.plan.trace import Record
 from fairlead.serve.backend.hardware import GPUListing, GPUView, Holder
@@ -199,3 +200,73 @@ def test_the_shown_command_quotes_what_a_shell_would_read() -> None:
 )
 def test_output_has_no_terminal_sequences(text: str, expected: str) -> None:
     assert words.output(text) == expected
+
+
+def test_a_long_wait_for_a_place_has_a_row_of_its_own_and_does_not_flatten_the_rest() -> None:
+    placed, started = 41.0, 41.8
+    trace = _trace(
+        _entry("accepted", 0.0), _entry("scheduled", placed), _entry("created", 41.5), _entry("started", started)
+    )
+    found = waterfall.waterfall(trace)
+    assert found is not None
+    assert found.wait == "41 s"
+    assert [bar.label for bar in found.bars] == ["scheduled", "created", "started"]
+    assert found.bars[1].width > 500, "half a second of 0.8 s"
+    quick = waterfall.waterfall(_trace(_entry("accepted", 0.0), _entry("scheduled", 0.1)))
+    assert quick is not None
+    assert quick.wait == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        *(
+            ("0.139802", "0.14"),
+            ("0.0004", "<0.01"),
+            ("10.000000", "10.00"),
+            ("0", "0.00"),
+            ("1234567", "1,234,567.00"),
+        ),
+        *(("nan", "nan"), ("much", "much"), ("", "")),
+    ],
+)
+def test_money_has_two_decimals(text: str, shown: str) -> None:
+    assert words.money(text) == shown
+
+
+def test_a_form_with_ports_secrets_and_shared_memory_is_a_request_and_the_verb_that_sends_it() -> None:
+    fields = {
+        "image": "nb",
+        "ports": "8888:8888\n127.0.0.1:53:5353/udp",
+        "secrets": "wandb=WANDB_API_KEY\nhf/token:/root/.hf\nplain",
+        "shm": "16Gi",
+        "command": "tini --",
+    }
+    wanted = request.request_of(fields)
+    assert wanted == {
+        "image": "nb",
+        "command": ["tini", "--"],
+        "ports": [
+            {"host_port": 8888, "container_port": 8888},
+            {"host_port": 53, "container_port": 5353, "host_ip": "127.0.0.1", "protocol": "UDP"},
+        ],
+        "secrets": [
+            {"name": "wandb", "env": "WANDB_API_KEY"},
+            {"name": "hf", "key": "token", "path": "/root/.hf"},
+            {"name": "plain"},
+        ],
+        "memory_mounts": [{"container_path": "/dev/shm", "size": "16Gi"}],
+    }
+    assert request.command(wanted) == (
+        "fairlead run -d -p 8888:8888 -p 127.0.0.1:53:5353/udp --secret wandb=WANDB_API_KEY "
+        "--secret hf/token:/root/.hf --secret plain --shm-size 16Gi --entrypoint 'tini --' nb"
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"ports": "80"}, {"ports": "a:b"}, {"ports": "80:80;rm"}, {"secrets": "=X"}, {"secrets": "a b"}, {"command": "'"}],
+)
+def test_a_port_or_secret_that_cannot_be_read_is_named(fields: dict[str, str]) -> None:
+    with pytest.raises(errors.Invalid):
+        request.request_of({"image": "nb", **fields})
