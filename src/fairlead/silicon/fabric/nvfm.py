@@ -8,12 +8,12 @@ thread has each connection (`connection`). What comes back is checked before it 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from fairlead import errors
 from fairlead.model.fabric import FabricGPU, FailedDevice, Partition, UnsupportedPartition
-from fairlead.silicon.fabric import abi, result
+from fairlead.silicon.fabric import abi, listing, result
 from fairlead.silicon.fabric.address import Address, Kind
 
 _TYPES: Final = {Kind.INET: abi.INET, Kind.UNIX: abi.UNIX, Kind.VSOCK: abi.VSOCK}
@@ -77,8 +77,8 @@ class NVFM:
     def list_partitions(self) -> tuple[Partition, ...]:
         """Return the fabric's partitions. Raises: ProtocolError: the list contradicts itself."""
         found = self._fetch("fmGetSupportedFabricPartitions", abi.PartitionList, "partitions were not listed")
-        _check_count("partitions", found.count, abi.MOST_PARTITIONS)
-        return checked([_partition(found.partitions[at]) for at in range(found.count)])
+        listing.check_count("partitions", found.count, abi.MOST_PARTITIONS)
+        return listing.checked([_partition(found.partitions[at]) for at in range(found.count)])
 
     def activate(self, partition: int) -> None:
         """Activate a partition."""
@@ -112,8 +112,8 @@ class NVFM:
     def list_failed(self) -> tuple[FailedDevice, ...]:
         """Return devices whose links failed."""
         found = self._fetch("fmGetNvlinkFailedDevices", abi.FailedDevices, "failed links were not listed")
-        _check_count("GPUs with failed links", found.gpu_count, abi.MOST_GPUS)
-        _check_count("switches with failed links", found.switch_count, abi.MOST_SWITCHES)
+        listing.check_count("GPUs with failed links", found.gpu_count, abi.MOST_GPUS)
+        listing.check_count("switches with failed links", found.switch_count, abi.MOST_SWITCHES)
         return tuple(
             _failed(items[at], is_switch=is_switch)
             for items, count, is_switch in (
@@ -127,10 +127,10 @@ class NVFM:
         """Return partitions that cannot be offered."""
         what = "partitions that cannot be offered were not listed"
         found = self._fetch("fmGetUnsupportedFabricPartitions", abi.UnsupportedList, what)
-        _check_count("unsupported partitions", found.count, abi.MOST_PARTITIONS)
+        listing.check_count("unsupported partitions", found.count, abi.MOST_PARTITIONS)
         listed = list[UnsupportedPartition]()
         for one in found.partitions[: found.count]:
-            _check_count("GPUs of a partition", one.gpu_count, abi.MOST_GPUS)
+            listing.check_count("GPUs of a partition", one.gpu_count, abi.MOST_GPUS)
             listed.append(UnsupportedPartition(id=one.id, modules=tuple(one.physical_ids[: one.gpu_count])))
         return tuple(listed)
 
@@ -166,15 +166,9 @@ def _id(partition: int) -> int:
     return partition
 
 
-def _check_count(what: str, count: int, most: int) -> None:
-    if count > most:
-        message = f"the Fabric Manager lists {count} {what}, and at most {most} fit"
-        raise errors.ProtocolError(message, reason="FabricListInvalid")
-
-
 def _partition(info: Any) -> Partition:
     count = info.gpu_count
-    _check_count(f"GPUs in partition {info.id}", count, abi.MOST_GPUS)
+    listing.check_count(f"GPUs in partition {info.id}", count, abi.MOST_GPUS)
     gpus = info.gpus
     return Partition(id=info.id, gpus=tuple(_gpu(gpus[at]) for at in range(count)), is_active=bool(info.is_active))
 
@@ -191,7 +185,7 @@ def _gpu(info: Any) -> FabricGPU:
 
 
 def _failed(info: Any, *, is_switch: bool) -> FailedDevice:
-    _check_count("ports of a device", info.port_count, abi.MOST_PORTS)
+    listing.check_count("ports of a device", info.port_count, abi.MOST_PORTS)
     ports = tuple(info.ports[: info.port_count])
     return FailedDevice(is_switch=is_switch, uuid=text_of(info.uuid), pci=text_of(info.pci), ports=ports)
 
@@ -200,28 +194,3 @@ def text_of(raw: bytes) -> str:
     """Return a text of the Manager's; a text that is not printable ASCII is none. ctypes ends it with its field."""
     text = raw.decode("ascii", "replace") if raw else ""
     return text if text.isascii() and text.isprintable() else ""
-
-
-def checked(found: Sequence[Partition]) -> tuple[Partition, ...]:
-    """Return a list of partitions that does not contradict itself. Raises: ProtocolError (`FabricListInvalid`)."""
-    ids, active = set[int](), dict[int, int]()
-    for one in found:
-        modules = one.modules
-        if one.id in ids:
-            raise _contradiction(f"partition {one.id} twice")
-        ids.add(one.id)
-        if not modules or len(set(modules)) < len(modules):
-            raise _contradiction(f"partition {one.id} with " + ("one GPU twice" if modules else "no GPU"))
-        if odd := next((module for module in modules if not 1 <= module <= abi.MOST_GPUS), None):
-            raise _contradiction(f"GPU {odd} in partition {one.id}; physical ids are 1 to {abi.MOST_GPUS}")
-        if 0 in modules:
-            raise _contradiction(f"GPU 0 in partition {one.id}; physical ids are 1 to {abi.MOST_GPUS}")
-        for module in modules if one.is_active else ():
-            if (other := active.setdefault(module, one.id)) != one.id:
-                raise _contradiction(f"GPU {module} in the active partitions {other} and {one.id}")
-    return tuple(found)
-
-
-def _contradiction(what: str) -> errors.ProtocolError:
-    message = f"the Fabric Manager lists {what}"
-    return errors.ProtocolError(message, reason="FabricListInvalid", hint="see its log and its topology file")
