@@ -25,6 +25,7 @@ from benchmarks import (
     dra,
     dra_cluster,
     dra_prepare,
+    fabric,
     frame,
     generate,
     inject,
@@ -55,6 +56,7 @@ MODULES = (
     scheduler_cluster,
     store,
     vfio,
+    fabric,
 )
 
 _CURVES = (

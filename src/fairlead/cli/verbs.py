@@ -87,6 +87,7 @@ VERBS: Final = {
     "cdi": Verb(_LAYER, "layer.cdi.group:group", "Generate, list and validate CDI specs."),
     "dra": Verb(_LAYER, "layer.dra.group:group", "Look at devices and claims of Dynamic Resource Allocation."),
     "vfio": Verb(_LAYER, "layer.vfio.group:group", "Pass whole GPUs through to virtual machines."),
+    "fabric": Verb(_LAYER, "layer.fabric.group:group", "Show and change NVLink partitions."),
     "mig": Verb(_LAYER, "layer.mig:group", "Partition GPUs by files of mig-parted's format."),
     "settings": Verb(
         _LAYER, "admin.settings_verb:settings_verb", "Show the settings in force and where they come from."

@@ -316,6 +316,26 @@ class LeaseSettings:
 
 
 @frozen
+class FabricSettings:
+    """The Fabric Manager, which divides NVLink into partitions."""
+
+    manager: str = row(
+        "127.0.0.1:6666",
+        text="where the Fabric Manager listens: HOST:PORT, the path of a unix socket, or CID:PORT of vsock",
+    )
+    library: str = row("libnvfm.so.1", text="NVIDIA's library of the Fabric Manager, a name or a path")
+    agent: str = row(
+        "",
+        text="where `fairlead fabric serve` listens in the Service VM: the path of a unix socket or CID:PORT of vsock; "
+        "empty: the Manager is reached by its library",
+    )
+    secret: Path | None = row(
+        None, text="file of the secret that this side and `fairlead fabric serve` share; default: in the state folder"
+    )
+    timeout_s: float = row(10.0, unit="s", text="longest time for one call of the Fabric Manager")
+
+
+@frozen
 class MeteringSettings:
     """What GPUs cost, for `fairlead usage`: a cluster's administrator sets it where the verb runs."""
 
@@ -395,6 +415,7 @@ class Settings:
     labels: LabelSettings = field(default_factory=LabelSettings)
     health: HealthSettings = field(default_factory=HealthSettings)
     lease: LeaseSettings = field(default_factory=LeaseSettings)
+    fabric: FabricSettings = field(default_factory=FabricSettings)
     metering: MeteringSettings = field(default_factory=MeteringSettings)
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
     control: ControlSettings = field(default_factory=ControlSettings)
@@ -428,6 +449,11 @@ class Settings:
     def lease_folder(self) -> Path:
         """The folder of the node's ledger and of the reports on its GPUs."""
         return self.state.folder / "lease"
+
+    @property
+    def fabric_secret(self) -> Path:
+        """The file of the secret that the fabric's agent and its clients share."""
+        return self.fabric.secret or self.state.folder / "fabric.secret"
 
     @property
     def kubelet_folder(self) -> Path:

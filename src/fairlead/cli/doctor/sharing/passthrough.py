@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
 from fairlead import settings
 from fairlead.cli.doctor.finding import Finding
+from fairlead.cli.doctor.sharing import fabric
 from fairlead.frozen import frozen
 from fairlead.model.vfio import Snapshot
 from fairlead.plan.vfio import verdict
@@ -47,6 +49,8 @@ class Facts:
     is_wanted: bool = False
     """Whether the settings have GPUs passed through."""
     launchers: tuple[Launcher, ...] = ()
+    fabric: fabric.Facts = field(default_factory=fabric.Facts)
+    """What the Manager of its NVLink fabric says."""
 
 
 def collect(config: settings.Settings) -> Facts:
@@ -57,7 +61,10 @@ def collect(config: settings.Settings) -> Facts:
     is_wanted = config.node.vfio != "off"
     is_used = is_wanted or any(one.is_bound_to_vfio for one in snapshot.gpus)
     return Facts(
-        snapshot=snapshot, is_wanted=is_wanted, launchers=tuple(_launchers(config.silicon.root)) if is_used else ()
+        snapshot=snapshot,
+        is_wanted=is_wanted,
+        launchers=tuple(_launchers(config.silicon.root)) if is_used else (),
+        fabric=fabric.collect(config, snapshot),
     )
 
 
@@ -75,6 +82,7 @@ def _launchers(root: Path) -> Iterator[Launcher]:
 
 def check(facts: Facts) -> Iterator[Finding]:
     """Yield findings; none where nothing is passed through and nothing is to be."""
+    yield from fabric.check(facts.fabric)
     gpus = facts.snapshot.gpus
     if not facts.is_wanted and not any(one.is_bound_to_vfio for one in gpus):
         return
