@@ -68,7 +68,7 @@ _GPU: Final = {"limits": {"nvidia.com/gpu": "1"}}
 def is_of_clusters(pod: Pod) -> bool:
     """Return whether a pod has a volume that one machine does not offer, or a claim that nobody made there."""
     kinds = {kind for volume in pod["spec"].get("volumes", []) for kind in volume}
-    return bool(kinds - {"name", "hostPath", "emptyDir", "secret", "image"})
+    return bool(kinds - {"name", "hostPath", "emptyDir", "secret", "configMap", "downwardAPI", "projected", "image"})
 
 
 REFUSED: Final[tuple[tuple[Pod, str], ...]] = (

@@ -103,6 +103,7 @@ CASES: Final[dict[str, dict[str, Any]]] = {
     "shared memory": {"shm_bytes": 1 << 20},
     "the host's IPC": {"shares_host_ipc": True, "shm_bytes": 1 << 20},
     "a host name": {"hostname": "pod-7"},
+    "lines of its hosts": {"hosts": (("10.9.8.7", "db.local"), ("fd00::1", "six.local"))},
     "the host's network": {"network": port.NetworkMode.HOST, "hostname": "pod-7"},
     "no network": {"network": port.NetworkMode.NONE, "hostname": "pod-7"},
     "ports of no network": {"ports": (port.Port(host_port=18091, container_port=80),)},

@@ -126,6 +126,8 @@ class ContainerPart(Record, frozen=True, kw_only=True):
     started_at: str | None = None
     finished_at: str | None = None
     is_init: bool = False
+    ready: bool = False
+    """It runs, and its readiness probe says so where it has one."""
 
 
 class ContainerView(Record, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from typing import Final
 NOSUID: Final = 0x2
 NODEV: Final = 0x4
 NOEXEC: Final = 0x8
+_BIND: Final = 0x1000
 RECURSIVE: Final = 0x4000
 SLAVE: Final = 0x80000
 """Mounts of the host still arrive here, ours never reach the host."""
@@ -39,6 +40,13 @@ def mount(target: Path, flags: int, *, kind: str | None = None, options: str | N
         raise OSError(number, os.strerror(number), str(target))
 
 
+def bind(source: Path, target: Path) -> None:
+    """Show a file or folder in another place too. Raises: OSError: the kernel refuses."""
+    if _libc.mount(os.fsencode(source), os.fsencode(target), None, _BIND, None) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(target))
+
+
 @dataclass(frozen=True, slots=True)
 class Mounted:
     """One mount."""
@@ -55,6 +63,11 @@ def list_mounts(root: Path = Path("/")) -> Iterator[Mounted]:
         before, _, after = line.partition(" - ")
         kind, source, *_ = after.split()
         yield Mounted(Path(_plain(before.split()[4])), kind, _plain(source))
+
+
+def is_mounted(place: Path) -> bool:
+    """Return whether something is mounted there, also a bind of the same file system, which `is_mount` does not see."""
+    return any(one.place == place for one in list_mounts())
 
 
 def _plain(text: str) -> str:

@@ -72,6 +72,26 @@ async def connect(pid: int, port: int, *, root: Path = Path("/")) -> Connection:
     return Connection(*await asyncio.open_connection(sock=connected))
 
 
+async def make_socket(pid: int, family: socket.AddressFamily, *, root: Path = Path("/")) -> socket.socket:
+    """Return a TCP socket of a process's network namespace, not connected and not blocking.
+
+    Raises: Unavailable (`NamespaceUnusable`): it is gone or closed to us.
+    """
+    loop = asyncio.get_running_loop()
+    pool = futures.ThreadPoolExecutor(1, "netns")
+
+    def made() -> socket.socket:
+        _enter(root / "proc" / str(pid) / "ns/net")
+        one = socket.socket(family, socket.SOCK_STREAM)
+        one.setblocking(False)
+        return one
+
+    try:
+        return await loop.run_in_executor(pool, made)
+    finally:
+        pool.shutdown(wait=False)
+
+
 def enter(namespace: Path) -> None:
     """Move this thread into a network namespace, for the rest of its life. Raises: OSError."""
     with namespace.open("rb") as file:
@@ -80,12 +100,16 @@ def enter(namespace: Path) -> None:
             raise OSError(number, os.strerror(number))
 
 
-def _connected(namespace: Path, port: int) -> socket.socket:
+def _enter(namespace: Path) -> None:
     try:
         enter(namespace)
     except OSError as error:
         message = f"cannot enter the network namespace {namespace}: {error.strerror}"
         raise errors.Unavailable(message, reason="NamespaceUnusable", hint="is the container still running?") from error
+
+
+def _connected(namespace: Path, port: int) -> socket.socket:
+    _enter(namespace)
     problem = OSError("no loopback")
     for family, address in _LOOPBACKS:
         one = socket.socket(family, socket.SOCK_STREAM)

@@ -118,12 +118,13 @@ def binds(spec: port.ContainerSpec) -> list[port.Bind]:
 
 
 def _network(spec: port.ContainerSpec, network: str) -> list[str]:
-    # Who joins a network namespace shares its host name too; podman refuses another one.
+    # Who joins a network namespace shares its host name and /etc/hosts too; podman refuses other ones.
     if spec.network_of is not None:
         checks.check_name(spec.network_of)
         return [f"--network=container:{spec.network_of}"]
+    hosts = [f"--add-host={line}" for line in host_lines(spec)]
     if spec.network is port.NetworkMode.HOST:
-        return ["--network=host"]
+        return ["--network=host", *hosts]
     hostname = [f"--hostname={spec.hostname}"] if spec.hostname else []
     if spec.network is None and spec.network_name is not None:
         checks.check_name(spec.network_name)
@@ -131,7 +132,12 @@ def _network(spec: port.ContainerSpec, network: str) -> list[str]:
         where = [f"--network={spec.network_name}", *alias]
     else:
         where = [f"--network={network if spec.network is None else spec.network.value}"]
-    return [*where, *hostname, *(f"--publish={_published(port)}" for port in spec.ports)]
+    return [*where, *hosts, *hostname, *(f"--publish={_published(port)}" for port in spec.ports)]
+
+
+def host_lines(spec: port.ContainerSpec) -> list[str]:
+    """Return more lines of /etc/hosts as podman names them."""
+    return [f"{name}:{address}" for address, name in spec.hosts]
 
 
 def _user_namespace(spec: port.ContainerSpec) -> list[str]:

@@ -37,6 +37,7 @@ from fairlead.node.kubelet.containercache import ContainerCache
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager, device_requests
 from fairlead.node.kubelet.dra import parts as dra
 from fairlead.node.kubelet.dra.podclaims import PodClaims
+from fairlead.node.kubelet.probing import prober
 from fairlead.node.kubelet.runtime import Runtime, RuntimeSettings
 from fairlead.node.publish import nodeevents
 from fairlead.plan.pod import podstate, podsync
@@ -89,6 +90,7 @@ class Kubelet:
         )
         self._home = checkpoint.home_id(self._folder)
         self._dra = dra.DRA(store, settings, node, self._folder, changed=self._claims_changed)
+        self._machine: dict[str, str] = {}
         self._runtime = Runtime(
             store=store,
             engine=engine,
@@ -97,7 +99,11 @@ class Kubelet:
             claimed=self._dra.manager.cdi_devices,
             settings=RuntimeSettings.of(settings),
             identity=spec.Identity(node=node, home=self._home),
+            allocatable=self._machine,
         )
+        self._prober = prober.Prober(engine, changed=self._probed, report=self._report_probe)
+        self._words: dict[str, dict[str, str]] = {}
+        """By pod and engine name: the last words of its ended containers."""
         self._claims = PodClaims(self._dra.manager, self._dra.health, self._runtime.record)
         self._attachments = attachment.Attachments(
             store, self._devices, cdi_folder=settings.node.cdi_folder, record=self._runtime.keep
@@ -110,7 +116,6 @@ class Kubelet:
         )
         self._relist, self._published = asyncio.Event(), asyncio.Event()
         self._has_pods, self._started = False, time.monotonic()
-        self._machine: dict[str, str] = {}
         self._info: core.NodeSystemInfo | None = None
         self._booted_at = 0.0
 
@@ -129,6 +134,7 @@ class Kubelet:
         ):
             tasks.create_task(self._devices.run(), name="device manager")
             tasks.create_task(self._dra.run(), name="DRA drivers")
+            tasks.create_task(self._prober.run(), name="probes")
             tasks.create_task(self._queue.run(), name="workers")
             tasks.create_task(self._events.run(), name="node events")
             # Through the work queue also the first time: two at once could each write from a read the other made stale.
@@ -144,7 +150,7 @@ class Kubelet:
         """Describe the machine, see what runs, read the checkpoint; a damaged one is rebuilt from the containers."""
         info = await self._images.info()
         root, disk, most = self._settings.silicon.root, self._settings.state.folder, self._settings.kubelet.max_pods
-        self._machine = await asyncio.to_thread(nodestatus.machine_capacity, root, max_pods=most, disk=disk)
+        self._machine.update(await asyncio.to_thread(nodestatus.machine_capacity, root, max_pods=most, disk=disk))
         self._info = await asyncio.to_thread(nodestatus.describe, root, info)
         self._booted_at = await asyncio.to_thread(nodestatus.booted_at, root)
         await self._list_engine()
@@ -180,6 +186,12 @@ class Kubelet:
             blocked.update({name: dataclasses.replace(one, retry_at=0.0) for name, one in blocked.items()})
         for uid in {*self._claims.waiting(), *self._dra.manager.holders()}:
             self._queue.add(uid)
+
+    def _probed(self, uid: str) -> None:
+        self._queue.add(uid)
+
+    async def _report_probe(self, pod: core.Pod, reason: str, message: str) -> None:
+        await self._runtime.record(pod, "kubelet", reason, message, is_warning=True, facts={})
 
     async def _follow_pods(self) -> None:
         selector = Selector(fields={"spec.nodeName": self._node})
@@ -285,12 +297,15 @@ class Kubelet:
         states = self._containers.of(uid)
         await self._record_ends(pod, states)
         held_up_s = await self._attachments.carry_out(pod, states, wait_for=self._wait_for)
+        self._prober.follow(pod, states)
+        words = await self._last_words(pod, states)
         plan = podsync.sync(
             pod,
-            tuple(spec.seen(state, self._booted_at) for state in states),
+            tuple(spec.seen(state, self._booted_at, words.get(state.name, "")) for state in states),
             now=time.time(),
             backoff_s=self._settings.kubelet.backoff_s,
             blocked=self._blocked.get(uid, {}),
+            healths=self._prober.healths(uid),
         )
         if any(isinstance(act, _admitted(pod)) for act in plan.acts):
             if (wait_s := self._plugin_wait(pod)) is not None:
@@ -300,6 +315,8 @@ class Kubelet:
         if plan.is_over and (block := await self._release(pod)) is not None:
             return await self._hold_up(pod, plan, block)
         await self._report(pod, plan)
+        if kills := [act for act in plan.acts if isinstance(act, podsync.Kill)]:
+            await self._kill(pod, kills)
         for act in plan.acts:
             await self._carry_out(pod, act)
         if plan.forget:
@@ -307,6 +324,16 @@ class Kubelet:
         if held_up_s is not None:
             return held_up_s
         return None if plan.wake_at is None else max(0.05, plan.wake_at - time.time())
+
+    async def _last_words(self, pod: core.Pod, states: tuple[ContainerState, ...]) -> Mapping[str, str]:
+        """Return what ended containers left as their last word, by engine name; each is read once."""
+        known = self._words.setdefault(pod.metadata.uid, {})
+        items = {item.name: item for item in (*pod.spec.init_containers, *pod.spec.containers)}
+        for state in states:
+            item = items.get(state.labels.get(names.CONTAINER_NAME, ""))
+            if item is not None and state.phase is ContainerPhase.EXITED and state.name not in known:
+                known[state.name] = await self._runtime.last_word(pod, item, state, spec.seen(state).attempt)
+        return known
 
     async def _record_ends(self, pod: core.Pod, states: tuple[ContainerState, ...]) -> None:
         known = {
@@ -471,8 +498,7 @@ class Kubelet:
             case podsync.Resume():
                 await self._resume(pod, act)
             case podsync.Kill():
-                await self._kill(pod, act)
-                await self._list_engine()
+                return  # all at once, before the rest
             case podsync.Remove():
                 await self._runtime.remove(act.engine_name)
                 self._containers.discard(act.engine_name)
@@ -480,17 +506,38 @@ class Kubelet:
                 assert_never(act)
         self._queue.add(pod.metadata.uid)
 
-    async def _kill(self, pod: core.Pod, act: podsync.Kill) -> None:
-        """Stop one container; a shorter grace that is asked for meanwhile ends the wait, and the next sync uses it."""
+    async def _kill(self, pod: core.Pod, acts: list[podsync.Kill]) -> None:
+        """Stop containers at the same time.
+
+        A shorter grace that is asked for meanwhile ends the wait, and the next sync uses it.
+        """
         uid = pod.metadata.uid
-        grace_s = min(act.grace_s, podsync.grace_s(self._pods.get(uid, pod)))
+        longest_s = podsync.grace_s(self._pods.get(uid, pod))
+        graces = [act.grace_s if act.why else min(act.grace_s, longest_s) for act in acts]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None) as wait:
-                self._kills[uid] = (grace_s, wait)
+                self._kills[uid] = (max(graces), wait)
                 try:
-                    await self._runtime.kill(act.engine_name, grace_s)
+                    await self._end_all(pod, acts, graces)
                 finally:
                     del self._kills[uid]
+        await self._list_engine()
+        self._queue.add(uid)
+
+    async def _end_all(self, pod: core.Pod, acts: list[podsync.Kill], graces: list[float]) -> None:
+        every = [
+            self._runtime.end(pod, act, self._containers.find(act.engine_name), grace_s)
+            for act, grace_s in zip(acts, graces, strict=True)
+        ]
+        if len(every) == 1:
+            await every[0]
+            return
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for number, one in enumerate(every):
+                    tasks.create_task(one, name=f"end of {acts[number].engine_name}")
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
 
     def _hurry(self, pod: core.Pod) -> None:
         """End the wait for a stop of this pod where its grace is shorter now."""
@@ -551,6 +598,8 @@ class Kubelet:
         """Keep nothing more of a pod whose containers are gone."""
         await self._runtime.forget(uid)
         self._attachments.forget(uid)
+        self._prober.forget(uid)
+        self._words.pop(uid, None)
         for kept in (self._blocked, self._unanswered, self._addressed):
             kept.pop(uid, None)
         self._claims.forget(uid)

@@ -16,21 +16,25 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 from fairlead import backoff, errors, telemetry
-from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState, Engine, IdentifiedImages
+from fairlead.engine.port import Bind, ContainerPhase, ContainerSpec, ContainerState, Engine, IdentifiedImages
 from fairlead.kernel import listener, probeprocess, readback
+from fairlead.kernel.network import address
 from fairlead.model.step import TraceStep
 from fairlead.node.isolation import edits
-from fairlead.node.kubelet import hostpath, sandbox, spec, volumes
+from fairlead.node.kubelet import hostpath, lastword, sandbox, spec, volumes
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
+from fairlead.node.kubelet.probing import check
 from fairlead.node.tenancy import exports, fetch, gate, idranges, secrets, userids
 from fairlead.node.tenancy.registries import Fetched, Registries
 from fairlead.node.trace import steps
 from fairlead.plan.cdi import requirement
 from fairlead.plan.pod import mountable, podsync, volume
+from fairlead.plan.pod.values import downward
 from fairlead.plan.shim import foreignanswer
 from fairlead.settings import EngineSettings, NodeSettings, Settings
 from fairlead.store import tracerecorder
@@ -40,6 +44,8 @@ from fairlead.wire.kubernetes import core, names
 
 T = TypeVar("T")
 _IMAGE_TRIES: Final = 3
+_LEAST_GRACE_S: Final = 2.0
+"""Between SIGTERM and SIGKILL where a preStop hook used the grace up, as the kubelet has it."""
 _FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 300.0
 
 
@@ -85,11 +91,13 @@ class Runtime:
         claimed: Callable[[core.Pod, core.Container], tuple[str, ...]],
         settings: RuntimeSettings,
         identity: spec.Identity,
+        allocatable: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Take the ports and whose containers they are.
 
-        Args: claimed: the CDI names that a container has by claims.
+        Args: claimed: the CDI names that a container has by claims.   allocatable: the machine's resources, live.
         """
+        self._allocatable = allocatable
         self._store = store
         self._engine = engine
         self._images = images
@@ -240,14 +248,18 @@ class Runtime:
         await self._devices.pre_start(grants)
         tenancy = await gate.find(self._store, pod)
         taken = await secrets.held(self._store, pod, self._settings.state_folder)
-        in_files = secrets.plan_files(pod, taken)
+        maps = await secrets.config_maps(self._store, pod)
         ids = await self._user_ids(pod, item, tenancy)
         network_of, ids = await self._ensure_sandbox(pod, tenancy, ids)
+        facts = await self._facts(pod, network_of)
+        in_files = secrets.plan_files(pod, taken, maps, facts)
         claims = await self._claims(pod)
         is_exported = bool(claims) and tenancy is not None and await self._exports.check(tenancy)
         owner = 0 if self._settings.engine.user_namespaces == "never" else ids
-        make = functools.partial(volumes.ensure, is_exported=is_exported, secret_files=in_files)
-        folders = await asyncio.to_thread(make, self._pod_folder(pod.metadata.uid), pod, claims, owner)
+        make = functools.partial(volumes.ensure, is_exported=is_exported, value_files=in_files)
+        folder = self._pod_folder(pod.metadata.uid)
+        folders = await asyncio.to_thread(make, folder, pod, claims, owner)
+        folders |= await asyncio.to_thread(volumes.show_parts, folder, pod, item, folders)
         cdi_devices = await self._cdi_names(pod, item, grants)
         wanted = spec.container_spec(
             pod,
@@ -259,7 +271,9 @@ class Runtime:
             network_of=network_of,
             cdi_devices=cdi_devices,
         )
-        wanted = spec.with_secrets(wanted, pod, item, grants=grants, held=taken)
+        values = spec.values(pod, item, maps, facts)
+        wanted = spec.with_secrets(wanted, pod, item, grants=grants, held=taken, values=values)
+        wanted = await self._with_last_word(wanted, pod, item, attempt)
         wanted = spec.in_tenancy(wanted, tenancy)
         resolved = (await self._resolve(pod, item, wanted)).beside(spec.device_paths(grants))
         wanted = userids.mapped(wanted, ids, resolved, self._node_folder)
@@ -273,6 +287,37 @@ class Runtime:
                 pod, steps.created(item.name, attempt, wanted, state, at=time.time(), duration_s=timing.duration_s)
             )
             return await self._let_go(pod, item, state, resolved, probe)
+
+    async def _with_last_word(
+        self, wanted: ContainerSpec, pod: core.Pod, item: core.Container, attempt: int
+    ) -> ContainerSpec:
+        """Return a container that can leave its last word in a file."""
+        if not item.termination_message_path:
+            return wanted
+        folder = self._pod_folder(pod.metadata.uid)
+        path = await asyncio.to_thread(volumes.ensure_last_word_file, folder, item.name, attempt)
+        bind = Bind(host_path=str(path), container_path=item.termination_message_path, is_untrusted=True)
+        return dataclasses.replace(wanted, binds=(*wanted.binds, bind))
+
+    async def last_word(self, pod: core.Pod, item: core.Container, state: ContainerState, attempt: int) -> str:
+        """Return what an ended container left as its last word: of its file, or else of the end of its output."""
+        if not item.termination_message_path:
+            return ""
+        path = volumes.last_word_file(self._pod_folder(pod.metadata.uid), item.name, attempt)
+        text = await asyncio.to_thread(lastword.read_end, path)
+        if text or not state.exit_code or item.termination_message_policy != lastword.FALLBACK:
+            return text
+        return await lastword.end_of_output(self._engine, state.name)
+
+    async def _facts(self, pod: core.Pod, network_of: str | None) -> downward.Facts:
+        """Return what the pod's containers may be given of where they run."""
+        host = await asyncio.to_thread(address.of_process, "self")
+        own = host if pod.spec.host_network else ()
+        if network_of is not None and downward.needs_address(pod.spec) and not pod.spec.host_network:
+            found = await self._engine.list_containers({names.POD_UID: pod.metadata.uid})
+            pid = next((state.pid for state in found if state.name == network_of), None)
+            own = () if pid is None else await asyncio.to_thread(address.of_process, pid)
+        return downward.Facts(pod_addresses=own, host_addresses=host, allocatable=self._allocatable)
 
     async def _claims(self, pod: core.Pod) -> dict[str, Path]:
         """Return the folders of the pod's claims by name. Raises: NotFound: one is gone."""
@@ -466,9 +511,11 @@ class Runtime:
     ) -> tuple[str | None, int | None]:
         """Return the engine name of the pod's sandbox, made and running, and the first of its user ids.
 
-        Pods of one container have no sandbox. One that runs already keeps the ids it was made with.
+        Pods of one container have no sandbox, unless it is to know the pod's address before it starts.
+        One that runs already keeps the ids it was made with.
         """
-        if len(pod.spec.containers) + len(pod.spec.init_containers) == 1:
+        count = len(pod.spec.containers) + len(pod.spec.init_containers)
+        if count == 1 and not (downward.needs_address(pod.spec) and not pod.spec.host_network):
             return None, ids
         name = spec.engine_name(pod, sandbox.CONTAINER, 0)
         found = await self._engine.list_containers({names.POD_UID: pod.metadata.uid})
@@ -485,13 +532,15 @@ class Runtime:
             **spec.labels(pod, sandbox.CONTAINER, 0, self._identity, ()),
             **({names.USER_IDS: str(ids)} if ids else {}),
         }
-        listens = spec.ports(pod.spec.containers)
+        lasting = (one for one in pod.spec.init_containers if one.restart_policy == "Always")
+        listens = spec.ports((*pod.spec.containers, *lasting))
         wanted = ContainerSpec(
             name=name,
             image=image,
             labels=labels,
             hostname=spec.hostname(pod),
             ports=listens,
+            hosts=spec.hosts(pod),
             network=spec.network(pod),
             first_user_id=ids,
         )
@@ -504,6 +553,25 @@ class Runtime:
         return self._settings.state_folder / "pods" / uid
 
     # ending
+
+    async def end(self, pod: core.Pod, act: podsync.Kill, state: ContainerState | None, grace_s: float) -> None:
+        """Stop one container of a pod: its preStop hook first, whose time counts to the grace."""
+        every = (*pod.spec.init_containers, *pod.spec.containers)
+        item = next((one for one in every if one.name == act.container), None)
+        hook = item.lifecycle.pre_stop if item is not None and item.lifecycle is not None else None
+        if act.why:
+            text = f"container {act.container}: {act.why}: it is stopped"
+            await self.record(pod, "kubelet", "Killing", text, is_warning=True, facts={"container": act.container})
+        if hook is not None and item is not None and state is not None and grace_s > 0:
+            begun = time.monotonic()
+            target = check.Target(item=item, engine_name=state.name, pid=state.pid)
+            done = await check.hook(self._engine, target, hook, grace_s)
+            if not done.is_good:
+                text = f"container {act.container}: its preStop hook failed: {done.text}"
+                facts = {"container": act.container}
+                await self.record(pod, "kubelet", "FailedPreStopHook", text, is_warning=True, facts=facts)
+            grace_s = max(_LEAST_GRACE_S, grace_s - (time.monotonic() - begun))
+        await self.kill(act.engine_name, grace_s)
 
     async def kill(self, name: str, grace_s: float) -> None:
         """Stop one container, politely first."""

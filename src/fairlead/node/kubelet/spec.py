@@ -19,6 +19,7 @@ from fairlead.model.gpu import Vendor
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.plan.cdi import capability, generate
 from fairlead.plan.pod import environment, mountable, podsync, secret
+from fairlead.plan.pod.values import downward, valuevolume
 from fairlead.plan.shim import foreignanswer
 from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import Tenancy
@@ -161,6 +162,7 @@ def container_spec(
         network_of=network_of,
         hostname=None if network_of else hostname(pod),
         ports=() if network_of else ports((item,)),
+        hosts=() if network_of else hosts(pod),
         shm_bytes=_shared_memory(limits, has_devices=bool(grants or cdi_devices)),
         tty=item.tty,
         stdin=item.stdin,
@@ -174,13 +176,14 @@ def with_secrets(
     *,
     grants: tuple[Grant, ...],
     held: Mapping[str, secret.Values],
+    values: secret.Given = secret.NOTHING,
 ) -> ContainerSpec:
-    """Return a container with the variables that it takes from Secrets.
+    """Return a container with the variables that it takes from Secrets, ConfigMaps and fields of its pod.
 
-    Args:    held: the Secrets that are there, by name.
+    Args:    held: the Secrets that are there, by name.   values: what is taken from elsewhere.
     Raises:  as `plan.pod.secret.environment`.
     """
-    plain, taken = secret.environment(item, held, pod.metadata.namespace)
+    plain, taken = secret.environment(item, held, pod.metadata.namespace, values)
     given = dict(merged_answer(grants).envs)
     kept = {name: value for name, value in taken.items() if name not in given}
     env = {**plain, **given}
@@ -191,6 +194,21 @@ def with_secrets(
         env=env,
         secret_env=kept,
     )
+
+
+def values(
+    pod: core.Pod, item: core.Container, maps: Mapping[str, core.ConfigMap], facts: downward.Facts
+) -> secret.Given:
+    """Return what a container's variables may take from ConfigMaps and fields of its pod."""
+
+    def fact(source: core.EnvVarSource) -> str:
+        if source.field_ref is not None:
+            return downward.field_value(pod, source.field_ref.field_path, facts)
+        if source.resource_field_ref is not None:
+            return downward.resource_value(pod.spec, item, source.resource_field_ref, facts)
+        return ""
+
+    return secret.Given(maps={name: one.data for name, one in maps.items()}, fact=fact)
 
 
 def machine(pod: core.Pod) -> core.MachineOptions:
@@ -217,6 +235,11 @@ def in_tenancy(wanted: ContainerSpec, tenancy: Tenancy | None) -> ContainerSpec:
 def hostname(pod: core.Pod) -> str:
     """Return the name a pod sees as its own: the one it asks for, else the pod's, cut to a valid host name."""
     return pod.spec.hostname or pod.metadata.name[:63].rstrip("-.")
+
+
+def hosts(pod: core.Pod) -> tuple[tuple[str, str], ...]:
+    """Return the lines that the pod asks for in its /etc/hosts: address and name."""
+    return tuple((one.ip, name) for one in pod.spec.host_aliases for name in one.hostnames)
 
 
 def ports(containers: Sequence[core.Container]) -> tuple[Port, ...]:
@@ -285,17 +308,22 @@ def _rights(pod: core.Pod, item: core.Container) -> _Rights:
 def _volume_binds(pod: core.Pod, item: core.Container, volumes: Mapping[str, Path]) -> tuple[Bind, ...]:
     claims = {one.name: one.persistent_volume_claim for one in pod.spec.volumes if one.persistent_volume_claim}
     read_only = {name for name, claim in claims.items() if claim.read_only}
-    read_only |= {one.name for one in pod.spec.volumes if one.secret is not None}
+    read_only |= {one.name for one in pod.spec.volumes if valuevolume.is_of_values(one)}
     hosts = {one.name for one in pod.spec.volumes if one.host_path is not None}
     return tuple(
         Bind(
-            host_path=str(volumes[mount.name] / mount.sub_path),
+            host_path=str(volumes.get(subpath_key(item, number), volumes[mount.name] / mount.sub_path)),
             container_path=mount.mount_path,
             is_read_only=mount.read_only or mount.name in read_only,
             is_untrusted=mount.name not in hosts or mountable.is_marked(pod),
         )
-        for mount in item.volume_mounts
+        for number, mount in enumerate(item.volume_mounts)
     )
+
+
+def subpath_key(item: core.Container, number: int) -> str:
+    """Return the name under which a mount's part of a volume stands beside the volumes; none has a slash."""
+    return f"{item.name}/{number}"
 
 
 def _answer_binds(answer: pb.ContainerAllocateResponse) -> tuple[Bind, ...]:
@@ -306,10 +334,10 @@ def _answer_binds(answer: pb.ContainerAllocateResponse) -> tuple[Bind, ...]:
     )
 
 
-def seen(state: ContainerState, booted_at: float = 0.0) -> podsync.Seen:
+def seen(state: ContainerState, booted_at: float = 0.0, message: str = "") -> podsync.Seen:
     """Return a container of the engine as the plan of its pod sees it, read from its labels.
 
-    Args: booted_at: when the machine was started, Unix seconds.
+    Args: booted_at: when the machine was started, Unix seconds.   message: its last word.
     """
     attempt = state.labels.get(names.ATTEMPT, "0")
     return podsync.Seen(
@@ -323,4 +351,5 @@ def seen(state: ContainerState, booted_at: float = 0.0) -> podsync.Seen:
         started_at=state.started_at,
         finished_at=state.finished_at,
         is_before_boot=state.started_at is not None and state.started_at < booted_at,
+        message=message,
     )

@@ -14,12 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from fairlead import errors
+from fairlead import errors, telemetry
 from fairlead.engine.port import Engine
-from fairlead.kernel import tmpfs
+from fairlead.kernel import mount, subpath, tmpfs
 from fairlead.node.isolation import ownfolder
+from fairlead.node.kubelet import spec
 from fairlead.node.tenancy import secrets, userids
 from fairlead.plan.pod import secret
+from fairlead.plan.pod.values import valuevolume
 from fairlead.wire.kubernetes import core, names, quantity
 
 
@@ -30,7 +32,7 @@ def ensure(
     owner: int | None = None,
     *,
     is_exported: bool = False,
-    secret_files: Mapping[str, tuple[secret.File, ...]] = MappingProxyType({}),
+    value_files: Mapping[str, tuple[secret.File, ...]] = MappingProxyType({}),
 ) -> dict[str, Path]:
     """Make what is missing and return the host path of each volume by name.
 
@@ -38,7 +40,7 @@ def ensure(
              owner: first of the pod's user ids on the host, which what is in its volumes belongs to; 0: they are the
              host's own; None: they stay as they are.
              is_exported: claims are on an NFS server, which says itself whose its files are.
-             secret_files: of the volumes of Secrets, by volume.
+             value_files: of the volumes whose files are values, by volume.
     Raises:  Unavailable (`MemoryVolumeFailed`, `VolumeUnusable`).
     """
     paths: dict[str, Path] = {}
@@ -52,9 +54,9 @@ def ensure(
             paths[volume.name] = _claimed(claims[volume.persistent_volume_claim.claim_name])
             continue
         path = folder / "volumes" / volume.name
-        if volume.secret is not None:
+        if valuevolume.is_of_values(volume):
             user = secrets.user_of(pod, volume.name)
-            secrets.write(path, secret_files[volume.name], user=user, first_id=owner or 0)
+            secrets.write(path, value_files[volume.name], user=user, first_id=owner or 0)
             paths[volume.name] = path
             continue
         path.mkdir(parents=True, exist_ok=True)
@@ -67,9 +69,39 @@ def ensure(
     for volume in pod.spec.volumes:
         if is_exported and volume.persistent_volume_claim is not None:
             continue
-        if owner is not None and volume.host_path is None and volume.secret is None:
+        if owner is not None and volume.host_path is None and not valuevolume.is_of_values(volume):
             userids.own(paths[volume.name], owner)
     return paths
+
+
+def show_parts(folder: Path, pod: core.Pod, item: core.Container, volumes: Mapping[str, Path]) -> dict[str, Path]:
+    """Return where the parts of volumes are that a container mounts, by `spec.subpath_key`.
+
+    Files of values are ours: no container writes links among them.
+    Raises: Unavailable (`SubPathUnusable`).
+    """
+    ours = {one.name for one in pod.spec.volumes if valuevolume.is_of_values(one)}
+    found = {}
+    for number, one in enumerate(item.volume_mounts):
+        if one.sub_path and one.name not in ours:
+            place = folder / "parts" / item.name / str(number)
+            subpath.show(volumes[one.name], one.sub_path, place)
+            found[spec.subpath_key(item, number)] = place
+    return found
+
+
+def last_word_file(folder: Path, container: str, attempt: int) -> Path:
+    """Return where a container's last word is kept."""
+    return folder / "words" / f"{container}-{attempt}"
+
+
+def ensure_last_word_file(folder: Path, container: str, attempt: int) -> Path:
+    """Make the file that a container writes its last word to, which every user of it may write."""
+    path = last_word_file(folder, container, attempt)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.touch()
+    path.chmod(0o666)
+    return path
 
 
 def _claimed(path: Path) -> Path:
@@ -111,9 +143,14 @@ async def find_unused(folder: Path, engine: Engine) -> frozenset[str]:
 
 def discard(folder: Path) -> None:
     """Remove a pod's folder with everything in it; memory volumes first, so that nothing below them is walked."""
-    volumes = folder / "volumes"
-    if volumes.is_dir():
-        for path in volumes.iterdir():
-            if path.is_mount():
-                tmpfs.unmount(path)
+    for path in (folder / "parts").glob("*/*"):
+        tmpfs.unmount(path)
+    for path in (folder / "volumes").glob("*"):
+        if path.is_mount():
+            tmpfs.unmount(path)
+    # A part of a volume that is still mounted would lose its files with the folder: they are not the pod's.
+    left = folder.resolve()
+    if any(one.place.is_relative_to(left) for one in mount.list_mounts()):
+        telemetry.log.warning("folder of a pod is kept, something is mounted in it", path=str(folder))
+        return
     shutil.rmtree(folder, ignore_errors=True)

@@ -11,11 +11,13 @@ import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from fairlead import errors, files
 from fairlead.kernel import tmpfs
 from fairlead.plan.pod import secret
+from fairlead.plan.pod.values import configmap, downward, valuevolume
 from fairlead.plan.tenancy import userids
 from fairlead.store import sealing
 from fairlead.store.port import Store
@@ -39,11 +41,28 @@ async def held(store: Store, pod: core.Pod, state: Path) -> dict[str, secret.Val
     return found
 
 
-def plan_files(pod: core.Pod, values: Mapping[str, secret.Values]) -> dict[str, tuple[secret.File, ...]]:
-    """Return the files of the pod's volumes of Secrets, by volume. Raises: as `plan.pod.secret.files`."""
-    namespace = pod.metadata.namespace
-    sources = {one.name: one.secret for one in pod.spec.volumes if one.secret is not None}
-    return {name: secret.files(source, values, namespace) for name, source in sources.items()}
+async def config_maps(store: Store, pod: core.Pod) -> dict[str, core.ConfigMap]:
+    """Return the ConfigMaps that a pod names and that are there, by name."""
+    found = dict[str, core.ConfigMap]()
+    for name in valuevolume.map_names(pod.spec):
+        with contextlib.suppress(errors.NotFound):
+            found[name] = await store.get(core.ConfigMap, name, pod.metadata.namespace)
+    return found
+
+
+def plan_files(
+    pod: core.Pod,
+    values: Mapping[str, secret.Values],
+    maps: Mapping[str, core.ConfigMap] = MappingProxyType({}),
+    facts: downward.Facts = downward.UNKNOWN,
+) -> dict[str, tuple[secret.File, ...]]:
+    """Return the files of the pod's volumes of values, by volume. Raises: as `plan.pod.values.valuevolume.files`."""
+    contents = {name: configmap.contents(one) for name, one in maps.items()}
+    return {
+        one.name: valuevolume.files(pod, one, secrets=values, maps=contents, facts=facts)
+        for one in pod.spec.volumes
+        if valuevolume.is_of_values(one)
+    }
 
 
 def is_waited_for(error: errors.FairleadError) -> bool:
@@ -70,7 +89,8 @@ def write(folder: Path, wanted: tuple[secret.File, ...], *, user: int | None, fi
     """
     folder.mkdir(parents=True, exist_ok=True)
     if not folder.is_mount():
-        tmpfs.mount(folder, size_bytes=_SIZE_BYTES)
+        most = sum(len(one.data) for one in wanted)
+        tmpfs.mount(folder, size_bytes=max(_SIZE_BYTES, 4 * most))
         folder.chmod(0o755)
     kept = {folder / one.path for one in wanted}
     for path in (path for path in folder.rglob("*") if path.is_file() and path not in kept):

@@ -18,6 +18,8 @@ import msgspec
 
 from fairlead import errors
 from fairlead.plan.pod import affinity, machine, port, resourceclaim, secret, volume
+from fairlead.plan.pod.life import judge
+from fairlead.plan.pod.values import downward
 from fairlead.wire.kubernetes import core, meta, names, quantity
 from fairlead.wire.oci import imageref
 
@@ -156,8 +158,10 @@ def _spec(spec: core.PodSpec) -> Iterator[str]:
         yield from _user(path, item.security_context)
     yield from _duplicates((path, item.name) for path, item in containers_by_path(spec))
     for path, item in containers_by_path(spec):
-        if item.restart_policy:
-            yield f'{path}.restartPolicy: Unsupported value: "{item.restart_policy}": sidecars are not offered here'
+        is_init = path.startswith("spec.initContainers")
+        yield from judge.problems(path, item, is_init=is_init, grace_s=spec.termination_grace_period_seconds)
+        yield from _facts(path, item, spec)
+    yield from judge.alias_problems(spec)
     yield from port.problems(containers_by_path(spec))
     yield from resourceclaim.problems(spec, containers_by_path(spec))
     yield from affinity.problems(spec)
@@ -215,8 +219,19 @@ def _container(path: str, item: core.Container, volumes: Mapping[str, core.Volum
     for index, mount in enumerate(item.volume_mounts):
         if mount.name not in volumes:
             yield f'{path}.volumeMounts[{index}].name: Not found: "{mount.name}"'
-    yield from secret.problems(path, item, volumes)
+    yield from secret.problems(path, item)
     yield from _resources(f"{path}.resources", item.resources)
+
+
+def _facts(path: str, item: core.Container, spec: core.PodSpec) -> Iterator[str]:
+    """Yield what is wrong with variables that are fields of the pod."""
+    for index, one in enumerate(item.env):
+        where, source = f"{path}.env[{index}].valueFrom", one.value_from
+        if source is not None and source.field_ref is not None:
+            yield from downward.field_problems(f"{where}.fieldRef", source.field_ref, is_file=False)
+        if source is not None and source.resource_field_ref is not None:
+            wanted = source.resource_field_ref
+            yield from downward.resource_problems(f"{where}.resourceFieldRef", wanted, spec, is_file=False)
 
 
 def _image(path: str, name: str) -> Iterator[str]:

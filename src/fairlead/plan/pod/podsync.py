@@ -6,17 +6,24 @@ a kubelet that was killed anywhere continues where it was. Behaviour follows the
 another, restart policies, crash back-off 0, 10, 20 … 300 s (none after ten good minutes), a container that vanished
 counts as ended with 137. The same pod, containers and time give the same plan, and a reported status is not changed by
 reporting it: else every report would be the reason for the next.
+
+Sidecars are init containers that go on: the next container starts once a sidecar has started, and they are stopped
+after all others, the last one first.
+Source: kubernetes pkg/kubelet/kuberuntime (computePodActions, kuberuntime_termination_order.go).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
 from fairlead import backoff
+from fairlead.plan.pod.life import health
+from fairlead.plan.pod.life.health import Health
 from fairlead.wire.kubernetes import core, meta
 
 _GOOD_RUN_S: Final = 600.0
@@ -43,6 +50,8 @@ class Seen:
     finished_at: float | None = None
     is_before_boot: bool = False
     """It was started before the machine was."""
+    message: str = ""
+    """Its last word, once it has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +87,10 @@ class Kill:
 
     engine_name: str
     grace_s: float
+    container: str = ""
+    """Its name in the pod, whose preStop hook comes first."""
+    why: str = ""
+    """What a probe found; empty: the pod ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,9 +139,27 @@ class _Known:
     strays: tuple[Seen, ...] = ()
     """Living containers of older attempts: they must go before anything new comes."""
 
+    health: Health = health.WELL
+    """Of the attempt that runs."""
+
     @property
     def is_alive(self) -> bool:
         return self.seen is not None and self.seen.phase != "exited"
+
+    @property
+    def is_running(self) -> bool:
+        return self.seen is not None and self.seen.phase == "running"
+
+    @property
+    def is_sidecar(self) -> bool:
+        return self.item.restart_policy == "Always"
+
+    @property
+    def is_past(self) -> bool:
+        """Whether the containers after this init container may start."""
+        if self.is_sidecar:
+            return self.is_running and self.health.is_started
+        return not self.is_alive and self.exit_code == 0
 
     @property
     def exit_code(self) -> int | None:
@@ -157,18 +188,31 @@ class _Look:
 
 
 def sync(
-    pod: core.Pod, seen: tuple[Seen, ...], *, now: float, backoff_s: float, blocked: Mapping[str, Blocked]
+    pod: core.Pod,
+    seen: tuple[Seen, ...],
+    *,
+    now: float,
+    backoff_s: float,
+    blocked: Mapping[str, Blocked],
+    healths: Mapping[str, Health] = MappingProxyType({}),
 ) -> Plan:
     """Return the next step for one pod.
 
     Args:    seen: all engine containers with the pod's uid.   now: Unix seconds.   backoff_s: second restart's wait.
-             blocked: by container name.
+             blocked: by container name.   healths: by container id, of containers that are probed.
     """
     init_statuses, statuses = pod.status.init_container_statuses, pod.status.container_statuses
+
+    def know(item: core.Container, reported: tuple[core.ContainerStatus, ...]) -> _Known:
+        known = _know(item, seen, reported, now)
+        if known.seen is None or not known.is_running:
+            return known
+        return replace(known, health=health.of(item, known.seen.container_id, healths, pod.status))
+
     look = _Look(
         pod=pod,
-        inits=tuple(_know(item, seen, init_statuses, now) for item in pod.spec.init_containers),
-        mains=tuple(_know(item, seen, statuses, now) for item in pod.spec.containers),
+        inits=tuple(know(item, init_statuses) for item in pod.spec.init_containers),
+        mains=tuple(know(item, statuses) for item in pod.spec.containers),
         seen=seen,
         now=now,
         backoff_s=backoff_s,
@@ -269,7 +313,7 @@ _RESTARTED: Final = "the machine was restarted while it ran"
 
 def _ended(seen: Seen, status: core.ContainerStatus | None, now: float) -> core.ContainerStateTerminated:
     reason = "OOMKilled" if seen.oom_killed else "Completed" if seen.exit_code == 0 else "Error"
-    finished, message = _text(seen.finished_at), ""
+    finished, message = _text(seen.finished_at), seen.message
     if finished is None:
         if seen.exit_code == _KILLED and not seen.oom_killed:
             reason, message = ("MachineRestarted", _RESTARTED) if seen.is_before_boot else (_UNKNOWN, _UNSEEN)
@@ -305,14 +349,14 @@ def _wind_down(look: _Look) -> Plan:
     status, has_ended = look.pod.status, look.pod.status.phase in core.ENDED_PHASES
     is_deleted = look.pod.metadata.deletion_timestamp is not None
     if look.alive:
-        return Plan(acts=_kills(look.pod, look.alive), status=status if has_ended else _status(look, look.phase))
+        return Plan(acts=_next_kills(look), status=status if has_ended else _status(look, look.phase))
     removals: tuple[Act, ...] = tuple(Remove(engine_name=one.engine_name) for one in look.seen) if is_deleted else ()
     return Plan(acts=removals, status=status if has_ended else _status(look, "Failed"), is_over=True, forget=is_deleted)
 
 
 def _stop(look: _Look) -> Plan:
     if look.alive:
-        return Plan(acts=_kills(look.pod, look.alive), status=_status(look, look.phase))
+        return Plan(acts=_next_kills(look), status=_status(look, look.phase))
     good = bool(look.mains) and all(known.exit_code == 0 for known in look.mains)
     asked = look.pod.status.stop_request
     if asked is not None and asked.reason:  # stopped by the service, to make room or for a limit: not a success
@@ -323,16 +367,20 @@ def _stop(look: _Look) -> Plan:
 
 def _fail(look: _Look, block: Blocked) -> Plan:
     if look.alive:
-        return Plan(acts=_kills(look.pod, look.alive), status=_status(look, look.phase))
+        return Plan(acts=_next_kills(look), status=_status(look, look.phase))
     return Plan(status=_status(look, "Failed", reason=block.reason, message=block.message), is_over=True)
 
 
 def _advance(look: _Look) -> Plan:
-    stage = _first_unfinished(look.inits)
+    if _has_run_its_course(look):
+        return _finish(look)
+    if (failed := _failed_init(look)) is not None:
+        return _give_up(look, failed)
+    stage = _stage(look)
     acts: list[Act] = []
     wakes: list[float] = []
     waiting: dict[str, Blocked] = {}
-    for known in (stage,) if stage is not None else look.mains:
+    for known in (*_sidecars_before(look, stage), *((stage,) if stage is not None else look.mains)):
         act, due = _next(look, known, is_init=stage is not None)
         block = look.blocked.get(known.item.name)
         if act is not None and block is not None and block.retry_at > look.now:
@@ -343,14 +391,92 @@ def _advance(look: _Look) -> Plan:
             wakes.append(due)
         elif act is not None:
             acts.append(act)
-    acts = [*_strays(look), *acts, *_outdated(look.seen)]
+    acts = [*_strays(look), *_unhealthy(look), *acts, *_outdated(look.seen)]
     phase, reason, message = _phase(look, stage, busy=bool(acts) or bool(waiting))
     status = _status(look, phase, reason=reason, message=message, waiting=waiting)
     return Plan(acts=tuple(acts), status=status, wake_at=min(wakes, default=None), is_over=phase in core.ENDED_PHASES)
 
 
-def _first_unfinished(inits: tuple[_Known, ...]) -> _Known | None:
-    return next((known for known in inits if known.is_alive or known.exit_code != 0), None)
+def _has_run_its_course(look: _Look) -> bool:
+    """Return whether sidecars alone are left of a pod: its containers have ended, and none is to start again."""
+    sidecars = [known for known in look.inits if known.is_sidecar]
+    if not sidecars or any(known.attempt < 0 or known.ended is None for known in look.mains):
+        return False
+    return not any(_restarts(look.pod, known.exit_code or 0, is_init=False) for known in look.mains)
+
+
+def _failed_init(look: _Look) -> _Known | None:
+    """Return the init container that failed for good."""
+    ended = (known for known in look.inits if not known.is_sidecar and known.exit_code)
+    return next((known for known in ended if not _restarts(look.pod, known.exit_code or 0, is_init=True)), None)
+
+
+def _give_up(look: _Look, failed: _Known) -> Plan:
+    """End a pod whose init container failed; the sidecars before that one are stopped first."""
+    if look.alive:
+        return Plan(acts=_next_kills(look), status=_status(look, look.phase))
+    phase, reason, message = _phase(look, failed, busy=False)
+    return Plan(status=_status(look, phase, reason=reason, message=message), is_over=True)
+
+
+def _finish(look: _Look) -> Plan:
+    """Stop the sidecars of a pod whose containers have ended; its phase stays until they have ended too."""
+    phase, reason, message = _phase(look, None, busy=False)
+    if look.alive:
+        return Plan(acts=_next_kills(look), status=_status(look, look.phase))
+    return Plan(status=_status(look, phase, reason=reason, message=message), is_over=True)
+
+
+def _stage(look: _Look) -> _Known | None:
+    """Return the init container whose turn it is; None: the pod's containers may run.
+
+    Once one of those has been started, a sidecar that ends holds nothing up any more.
+    """
+    has_begun = any(known.attempt >= 0 for known in look.mains)
+    return next((known for known in look.inits if not known.is_past and not (has_begun and known.is_sidecar)), None)
+
+
+def _sidecars_before(look: _Look, stage: _Known | None) -> tuple[_Known, ...]:
+    """Return the sidecars that are to run beside an init container, or beside the pod's containers (None)."""
+    before = look.inits if stage is None else look.inits[: look.inits.index(stage)]
+    return tuple(known for known in before if known.is_sidecar)
+
+
+def _unhealthy(look: _Look) -> tuple[Act, ...]:
+    """Stop the containers that their probes, or a failed hook, give up."""
+    return tuple(
+        Kill(
+            engine_name=known.seen.engine_name,
+            grace_s=grace_s(look.pod) if known.health.grace_s is None else float(known.health.grace_s),
+            container=known.item.name,
+            why=known.health.failure,
+        )
+        for known in (*look.inits, *look.mains)
+        if known.seen is not None and known.health.failure
+    )
+
+
+def _next_kills(look: _Look) -> tuple[Act, ...]:
+    """Stop all that lives; sidecars only after everything else, the last one first."""
+    sidecars = [known.item.name for known in look.inits if known.is_sidecar]
+    others = tuple(one for one in look.alive if one.container not in sidecars)
+    if others:
+        return _kills(look.pod, others)
+    last = max((sidecars.index(one.container) for one in look.alive), default=-1)
+    found = _kills(look.pod, tuple(one for one in look.alive if sidecars.index(one.container) == last))
+    left_s = _left_s(look)
+    return tuple(replace(act, grace_s=min(act.grace_s, left_s)) if isinstance(act, Kill) else act for act in found)
+
+
+_LEAST_GRACE_S: Final = 2.0
+
+
+def _left_s(look: _Look) -> float:
+    """Return what is left of a pod's grace, which its containers and sidecars share."""
+    stop, marked = look.pod.status.stop_request, look.pod.metadata.deletion_timestamp
+    asked_at = meta.timestamp(stop.requested_at) if stop is not None else None
+    due = meta.timestamp(marked) if asked_at is None else asked_at + grace_s(look.pod)
+    return grace_s(look.pod) if due is None else max(_LEAST_GRACE_S, due - look.now)
 
 
 def _next(look: _Look, known: _Known, *, is_init: bool) -> tuple[Act | None, float]:
@@ -361,7 +487,9 @@ def _next(look: _Look, known: _Known, *, is_init: bool) -> tuple[Act | None, flo
         return Start(container=known.item.name, attempt=0), look.now
     if known.seen is not None and known.seen.phase == "created":
         return Resume(container=known.item.name, engine_name=known.seen.engine_name), look.now
-    if known.ended is None or not _restarts(look.pod, known.ended.exit_code, is_init=is_init):
+    if known.ended is None:
+        return None, look.now
+    if not known.is_sidecar and not _restarts(look.pod, known.ended.exit_code, is_init=is_init):
         return None, look.now
     ended = meta.timestamp(known.ended.finished_at) or look.now
     return Start(container=known.item.name, attempt=known.attempt + 1), ended + _backoff(look, known)
@@ -419,7 +547,7 @@ def _kills(pod: core.Pod, alive: tuple[Seen, ...]) -> tuple[Act, ...]:
     return tuple(
         Remove(engine_name=one.engine_name)
         if one.phase == "created"
-        else Kill(engine_name=one.engine_name, grace_s=grace_s(pod))
+        else Kill(engine_name=one.engine_name, grace_s=grace_s(pod), container=one.container)
         for one in alive
     )
 
@@ -450,13 +578,14 @@ def _status(
 ) -> core.PodStatus:
     held = waiting or {}
     statuses = tuple(_container_status(known, held, is_init=False) for known in look.mains)
+    inits = tuple(_container_status(known, held, is_init=True) for known in look.inits)
     return core.PodStatus(
         phase=phase,
         reason=reason,
         message=message,
-        conditions=_conditions(look, statuses, phase),
+        conditions=_conditions(look, (*statuses, *_sidecars(look, inits)), phase),
         container_statuses=statuses,
-        init_container_statuses=tuple(_container_status(known, held, is_init=True) for known in look.inits),
+        init_container_statuses=inits,
         start_time=look.pod.status.start_time or _text(look.now),
         pod_ip=look.pod.status.pod_ip,
         pod_ips=look.pod.status.pod_ips,
@@ -468,14 +597,14 @@ def _status(
 def _container_status(known: _Known, waiting: Mapping[str, Blocked], *, is_init: bool) -> core.ContainerStatus:
     state, last = _states(known, waiting)
     running = state.running is not None
-    done = is_init and state.terminated is not None and state.terminated.exit_code == 0
+    done = is_init and state.terminated is not None and state.terminated.exit_code == 0 and not known.is_sidecar
     return core.ContainerStatus(
         name=known.item.name,
         image=known.item.image,
         state=state,
         last_state=last,
-        ready=running or done,
-        started=running,
+        ready=(running and known.health.is_started and known.health.is_ready) or done,
+        started=running and known.health.is_started,
         restart_count=max(0, known.attempt),
         container_id=known.seen.container_id if known.seen else known.ended.container_id if known.ended else "",
     )
@@ -496,11 +625,15 @@ def _states(known: _Known, waiting: Mapping[str, Blocked]) -> tuple[core.Contain
     return core.ContainerStateUnion(waiting=core.ContainerStateWaiting(reason=_CREATING)), known.last
 
 
+def _sidecars(look: _Look, inits: tuple[core.ContainerStatus, ...]) -> tuple[core.ContainerStatus, ...]:
+    return tuple(status for status, known in zip(inits, look.inits, strict=True) if known.is_sidecar)
+
+
 def _conditions(look: _Look, statuses: tuple[core.ContainerStatus, ...], phase: str) -> tuple[meta.Condition, ...]:
     ready = phase == "Running" and all(status.ready for status in statuses)
     wanted = {
         "PodScheduled": True,
-        "Initialized": _first_unfinished(look.inits) is None,
+        "Initialized": _stage(look) is None,
         "ContainersReady": ready,
         "Ready": ready,
     }

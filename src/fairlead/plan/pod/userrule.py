@@ -10,6 +10,7 @@ from typing import Final
 
 from fairlead.plan.pod import mountable, podstate
 from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.pod.probe import Probe
 
 _PREFIX: Final = "user-"
 LONGEST_GRACE_S: Final = 3600
@@ -54,6 +55,9 @@ def _problems(pod: core.Pod) -> Iterator[str]:
         yield "a priority puts it before the pods of other users"
     if spec.termination_grace_period_seconds > LONGEST_GRACE_S:
         yield f"spec.terminationGracePeriodSeconds above {LONGEST_GRACE_S} keeps its GPUs from those they are owed to"
+    probes = (probe for item in (*spec.containers, *spec.init_containers) for probe in _probes(item) if probe)
+    if max((probe.termination_grace_period_seconds or 0 for probe in probes), default=0) > LONGEST_GRACE_S:
+        yield f"a probe's terminationGracePeriodSeconds above {LONGEST_GRACE_S} keeps its GPUs from those in the queue"
     beyond = [one.name for one in (spec.machine.limits if spec.machine else ()) if one.name not in LIMITS]
     if beyond:
         yield f"the limit {', '.join(beyond)} reaches beyond the container: take {', '.join(LIMITS)}"
@@ -61,6 +65,10 @@ def _problems(pod: core.Pod) -> Iterator[str]:
         yield "metadata.finalizers would keep its record for ever"
     if about.owner_references:
         yield "metadata.ownerReferences names other objects"
+
+
+def _probes(item: core.Container) -> tuple[Probe | None, ...]:
+    return item.startup_probe, item.liveness_probe
 
 
 def _ports(pod: core.Pod) -> Iterator[core.ContainerPort]:

@@ -13,6 +13,7 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.plan.pod import secret
+from fairlead.plan.pod.values import valuevolume
 from fairlead.wire.kubernetes import core, names, quantity
 
 _UNFIT: Final = re.compile(r"[^a-z0-9.-]+")
@@ -25,11 +26,13 @@ def problems(spec: core.PodSpec) -> Iterator[str]:
         path = f"spec.volumes[{index}]"
         if not names.is_dns_label(one.name):
             yield f'{path}.name: Invalid value: "{one.name}": {names.DNS_RULE}'
-        if not any((one.host_path, one.empty_dir, one.persistent_volume_claim, one.secret)):
+        given = (one.host_path, one.empty_dir, one.persistent_volume_claim)
+        if not any(given) and not valuevolume.is_of_values(one):
             yield (
                 f"{path}: Required value: must specify a volume type we offer (hostPath, emptyDir, "
-                "persistentVolumeClaim, secret)"
+                "persistentVolumeClaim, secret, configMap, downwardAPI, projected)"
             )
+        yield from valuevolume.problems(path, one, spec)
         if one.secret is not None:
             yield from secret.volume_problems(f"{path}.secret", one.secret)
         if one.persistent_volume_claim is not None and not one.persistent_volume_claim.claim_name:

@@ -8,15 +8,19 @@ from typing import Any, Final, get_args
 
 from fairlead import errors
 from fairlead.plan.pod import admission, priority, volume
+from fairlead.plan.pod.values import secretvalues
+from fairlead.plan.tenancy import secret
 from fairlead.serve.admission import budget, request
 from fairlead.serve.admission.context import Context
-from fairlead.serve.backend import idempotency
-from fairlead.serve.backend.port import DeviceObject, ManifestLifecycle, require
+from fairlead.serve.backend import idempotency, workloads
+from fairlead.serve.backend.place import Place
+from fairlead.serve.backend.port import DeviceObject, ManifestLifecycle, Workload, require
 from fairlead.store.port import Selector
 from fairlead.wire.kubernetes import core, manifest
 from fairlead.wire.kubernetes.coordination import PriorityClass
 
-Beside = core.PersistentVolumeClaim | PriorityClass | DeviceObject
+Beside = core.PersistentVolumeClaim | core.Secret | PriorityClass | Workload | DeviceObject
+KINDS: Final = (core.Pod, *get_args(Beside))
 _MANAGER: Final = "fairlead-api"
 _MOST: Final = 500
 """Objects of one manifest: each is stored on its own, and quotas are counted each time."""
@@ -28,8 +32,8 @@ class Asked:
 
     pods: tuple[tuple[core.Pod, Mapping[str, Any]], ...]
     """In their order, each as it was written too."""
-    beside: tuple[Beside, ...]
-    """Made before the Pods."""
+    beside: tuple[tuple[Beside, Mapping[str, Any]], ...]
+    """Made before the Pods, each as it was written too."""
     namespace: str
     """Of what names none."""
     warnings: tuple[str, ...]
@@ -43,7 +47,7 @@ def parse(context: Context, body: bytes) -> tuple[manifest.Manifest, ...]:
             field of the wrong type, a name that is ours.
     """
     require(context.backend.manifests)
-    wanted = manifest.parse(body, kinds=(core.Pod, core.PersistentVolumeClaim, PriorityClass, *get_args(DeviceObject)))
+    wanted = manifest.parse(body, kinds=KINDS)
     if len(wanted) > _MOST:
         message = f"the manifest holds {len(wanted)} objects, at most {_MOST} are taken at once; nothing was made"
         raise errors.Invalid(message, reason="ManifestTooLong", hint="send it in parts")
@@ -64,7 +68,7 @@ def complete(context: Context, wanted: tuple[manifest.Manifest, ...], *, namespa
         for found in wanted
         if isinstance(found.item, core.Pod)
     )
-    beside = tuple(found.item for found in wanted if isinstance(found.item, Beside))
+    beside = tuple((found.item, found.document) for found in wanted if isinstance(found.item, Beside))
     return Asked(pods=pods, beside=beside, namespace=namespace or "default", warnings=warnings)
 
 
@@ -73,8 +77,8 @@ async def judge(context: Context, asked: Asked) -> tuple[tuple[core.Pod, ...], t
 
     Raises: as `store` and `make_beside`.
     """
-    said = [text for item in asked.beside for text in await _judge_beside(context, item, asked.namespace)]
-    claims = [item.metadata.name for item in asked.beside if isinstance(item, core.PersistentVolumeClaim)]
+    said = [text for item, raw in asked.beside for text in await _judge_beside(context, item, raw, asked.namespace)]
+    claims = [item.metadata.name for item, _ in asked.beside if isinstance(item, core.PersistentVolumeClaim)]
     for where in dict.fromkeys(pod.metadata.namespace for pod, _ in asked.pods):
         await budget.check(context, where)
     places = context.backend.places
@@ -85,18 +89,58 @@ async def judge(context: Context, asked: Asked) -> tuple[tuple[core.Pod, ...], t
 async def make_beside(context: Context, asked: Asked) -> tuple[str, ...]:
     """Make what a manifest has beside its Pods; a volume that is there stays as it is. Returns what is left out."""
     said = list[str]()
-    for item in asked.beside:
-        if isinstance(item, PriorityClass):
-            priority.check(item)
-            await context.store.apply(item, manager=_MANAGER)
-            continue
-        about = item.metadata
-        place = context.backend.places.new(about.namespace or asked.namespace)
-        if isinstance(item, core.PersistentVolumeClaim):
-            await context.backend.volumes.create(about.name, place, labels=about.labels, size="")
-        else:
-            said += await require(context.backend.claims).keep(item, place)
+    for item, written in asked.beside:
+        said += (await keep(context, item, written, namespace=asked.namespace))[1]
     return tuple(said)
+
+
+async def keep(
+    context: Context, item: Beside, written: Mapping[str, Any], *, namespace: str
+) -> tuple[str, tuple[str, ...]]:
+    """Make one object that is no Pod, or bring the one of its name to what is written.
+
+    Args:    namespace: of what names none.
+    Returns: what was done, in kubectl's word, and what is left out.
+    """
+    about = item.metadata
+    if isinstance(item, PriorityClass):
+        priority.check(item)
+        await context.store.apply(item, manager=_MANAGER)
+        return workloads.CONFIGURED, ()
+    place = context.backend.places.new(about.namespace or namespace)
+    if isinstance(item, core.PersistentVolumeClaim):
+        is_there = await _is_there(context, core.PersistentVolumeClaim, about.name, place.namespace)
+        await context.backend.volumes.create(about.name, place, labels=about.labels, size="")
+        return workloads.UNCHANGED if is_there else workloads.CREATED, ()
+    if isinstance(item, core.Secret):
+        return await _keep_secret(context, item, place), ()
+    if isinstance(item, Workload):
+        return await require(context.backend.workloads).keep(item, place, written), ()
+    return workloads.CONFIGURED, await require(context.backend.claims).keep(item, place)
+
+
+async def _is_there(context: Context, kind: type[core.PersistentVolumeClaim], name: str, namespace: str) -> bool:
+    try:
+        await context.store.get(kind, name, namespace)
+    except errors.NotFound:
+        return False
+    return True
+
+
+async def _keep_secret(context: Context, item: core.Secret, place: Place) -> str:
+    """Keep a Secret's values, encrypted; what was there goes."""
+    values, kept = secretvalues.of_manifest(item), context.backend.secrets
+    try:
+        await kept.create(item.metadata.name, place, values)
+    except errors.Conflict as error:
+        if error.reason != "AlreadyExists":
+            raise
+        old = await kept.find(item.metadata.name, place.namespace)
+        if secret.digests(values, old.note.salt) == dict(old.note.digests):
+            return workloads.UNCHANGED
+        await kept.replace(item.metadata.name, place.namespace, values)
+        return workloads.CONFIGURED
+    return workloads.CREATED
 
 
 async def store(
@@ -112,7 +156,7 @@ def _lifecycle(context: Context) -> ManifestLifecycle:
     return require(context.backend.manifests)
 
 
-async def _judge_beside(context: Context, item: Beside, namespace: str) -> tuple[str, ...]:
+async def _judge_beside(context: Context, item: Beside, written: Mapping[str, Any], namespace: str) -> tuple[str, ...]:
     """Refuse what a manifest has beside its Pods as `make_beside` would; returns what would be left out."""
     if isinstance(item, core.PersistentVolumeClaim):
         volume.check_name(item.metadata.name)
@@ -121,6 +165,12 @@ async def _judge_beside(context: Context, item: Beside, namespace: str) -> tuple
     elif isinstance(item, PriorityClass):
         priority.check(item)
         context.refuse_writing(PriorityClass)
+    elif isinstance(item, core.Secret):
+        secret.check(item.metadata.name, secretvalues.of_manifest(item))
+        context.backend.places.new(item.metadata.namespace or namespace)
+    elif isinstance(item, Workload):
+        place = context.backend.places.new(item.metadata.namespace or namespace)
+        await require(context.backend.workloads).judge(item, place, written)
     else:
         place = context.backend.places.new(item.metadata.namespace or namespace)
         return await require(context.backend.claims).judge(item, place)

@@ -17,10 +17,13 @@ from fairlead.plan.pod import environment
 from fairlead.plan.schedule.fairshare import ledger
 from fairlead.plan.schedule.group import membership
 from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.pod.source import KeySelector, KeyToPath
+from fairlead.wire.kubernetes.pod.volume import SecretVolume
 
 _UNFIT: Final = re.compile(r"[^a-z0-9]+")
 _LONGEST: Final = 52  # a label's 63 less the dash, the suffix and room for a container's number
 
+_LAST_WORD: Final = "/dev/termination-log"
 SECRETS_FOLDER: Final = "/run/secrets"
 """Where a container finds its secrets that name no other place, as docker and podman have it."""
 Quantity = str | int | float
@@ -216,8 +219,18 @@ def from_manifest(pod: core.Pod, scheduler_name: str, *, namespace: str = "") ->
         message = f'pod "{pod.metadata.name}" is of namespace "{own}" in the manifest, and "{namespace}" is asked for'
         raise errors.Invalid(message, reason="NamespaceMismatch", hint="ask for none, or change the manifest")
     about = msgspec.structs.replace(pod.metadata, namespace=own or namespace or "default")
-    spec = msgspec.structs.replace(pod.spec, scheduler_name=pod.spec.scheduler_name or scheduler_name)
+    spec = msgspec.structs.replace(
+        pod.spec,
+        scheduler_name=pod.spec.scheduler_name or scheduler_name,
+        containers=tuple(map(_with_last_word, pod.spec.containers)),
+        init_containers=tuple(map(_with_last_word, pod.spec.init_containers)),
+    )
     return msgspec.structs.replace(pod, metadata=about, spec=spec)
+
+
+def _with_last_word(item: core.Container) -> core.Container:
+    """Return a container of a manifest, which can leave its last word in Kubernetes' usual file."""
+    return msgspec.structs.replace(item, termination_message_path=item.termination_message_path or _LAST_WORD)
 
 
 def _container(request: ContainerRequest, base: str, image: str, resource: str) -> core.Container:
@@ -271,7 +284,7 @@ def _volumes(request: ContainerRequest) -> Iterator[tuple[core.Volume, core.Volu
 def _secret_env(request: ContainerRequest) -> Iterator[core.EnvVar]:
     for one in request.secrets:
         if one.env:
-            source = core.KeySelector(name=one.name, key=one.key)
+            source = KeySelector(name=one.name, key=one.key)
             yield core.EnvVar(name=one.env, value_from=core.EnvVarSource(secret_key_ref=source))
 
 
@@ -280,8 +293,8 @@ def _secret_files(request: ContainerRequest) -> Iterator[tuple[core.Volume, core
         if one.env and not one.path:
             continue
         name, path = f"secret-{number}", one.path or f"{SECRETS_FOLDER}/{one.name}"
-        file = core.KeyToPath(key=one.key, path="value")
-        source = core.SecretVolume(secret_name=one.name, items=(file,))
+        file = KeyToPath(key=one.key, path="value")
+        source = SecretVolume(secret_name=one.name, items=(file,))
         mount = core.VolumeMount(name=name, mount_path=path, sub_path=file.path, read_only=True)
         yield core.Volume(name=name, secret=source), mount
 

@@ -21,7 +21,7 @@ from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.lease.row import State
 from fairlead.plan.metering.price import Pricing
 from fairlead.plan.pod import machine, podstate
-from fairlead.serve.backend import deviceclaims, hardware, passthrough, place, port, vgpus, volumes
+from fairlead.serve.backend import deviceclaims, hardware, passthrough, place, port, vgpus, volumes, workloads
 from fairlead.serve.backend.containers import devicechange, enginepods, lifecycle, podaccess
 from fairlead.serve.backend.faults import LocalFaults
 from fairlead.serve.backend.tenancy import localsecrets
@@ -115,6 +115,7 @@ def backend(
         images=images,
         image_building=images,
         manifests=living,
+        workloads=workloads.LocalWorkloads(store=store),
         devices=devicechange.LocalDeviceChanges(store=store, scan=readings.scan),
         faults=_REAL if faults is None else LocalFaults(faults=faults, node=node),
         tenancies=_NO_TENANCIES,

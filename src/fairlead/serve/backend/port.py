@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from fairlead import errors
 from fairlead.engine.access import Usage
@@ -34,6 +34,8 @@ from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
 from fairlead.wire.oci.registryauth import Login
 
 T = TypeVar("T")
+Workload = core.ConfigMap
+"""What manifests have beside Pods that a machine's own controllers and kubelet read."""
 DeviceObject = ResourceClaim | ResourceClaimTemplate | DeviceClass | ResourceSlice | DeviceTaintRule
 """What manifests have of claims, and of what they refer to."""
 
@@ -255,6 +257,26 @@ class DeviceClaims(Protocol):
         ...
 
 
+class Workloads(Protocol):
+    """What pods are configured and multiplied by, as manifests have it."""
+
+    async def judge(self, item: Workload, place: Place, written: Mapping[str, Any]) -> None:
+        """Refuse what `keep` would, and store nothing. Raises: as `keep`."""
+        ...
+
+    async def keep(self, item: Workload, place: Place, written: Mapping[str, Any]) -> str:
+        """Store an object, or change the one of its name; returns `created`, `configured` or `unchanged`.
+
+        Args:   written: the manifest, with the fields that are not carried out.
+        Raises: Invalid, in an API server's words; Denied: it is not the caller's to make.
+        """
+        ...
+
+    async def remove(self, kind: type[Workload], name: str, namespace: str) -> None:
+        """Remove one, with what it made. Raises: NotFound."""
+        ...
+
+
 class TenancyTrial(Protocol):
     """Tenancies kept here, whose networks can be tried."""
 
@@ -331,6 +353,11 @@ NO_LEDGER: Final = Absent(
 )
 
 
+NO_WORKLOADS: Final = Absent(
+    message="objects other than Pods are not made here",
+    reason="NotOnCluster",
+    hint="`kubectl apply -f FILE` makes them; the pods that they make can be seen from here",
+)
 NO_CLAIMS: Final = Absent(
     message="claims of devices are not made here",
     reason="NotOnCluster",
@@ -370,4 +397,5 @@ class Backend:
     credentials: RegistryCredentials | Absent = NO_CREDENTIALS
     ledger: Ledger | Absent = NO_LEDGER
     claims: DeviceClaims | Absent = NO_CLAIMS
+    workloads: Workloads | Absent = NO_WORKLOADS
     requests: idempotency.Requests

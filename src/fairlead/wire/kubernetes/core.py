@@ -11,36 +11,33 @@ from typing import ClassVar, Final
 import msgspec
 
 from fairlead.wire.kubernetes.meta import Condition, LabelSelector, ObjectMeta, Wire
+from fairlead.wire.kubernetes.pod.probe import Lifecycle, Probe
+from fairlead.wire.kubernetes.pod.source import FieldSelector, KeySelector, ResourceFieldSelector
+from fairlead.wire.kubernetes.pod.volume import ConfigMapVolume, DownwardAPIVolume, ProjectedVolume, SecretVolume
 
 ENDED_PHASES: Final = frozenset({"Succeeded", "Failed"})
 """Phases of a pod that never runs again."""
-
-
-class KeySelector(Wire, frozen=True):
-    """One key of a Secret of the pod's namespace."""
-
-    name: str = ""
-    key: str = ""
-    optional: bool = False
-    """Whether the container starts without it."""
 
 
 class EnvVarSource(Wire, frozen=True):
     """Where a variable's value comes from."""
 
     secret_key_ref: KeySelector | None = None
+    config_map_key_ref: KeySelector | None = None
+    field_ref: FieldSelector | None = None
+    resource_field_ref: ResourceFieldSelector | None = None
 
 
 class EnvVar(Wire, frozen=True):
-    """One variable, given by value or taken from a Secret."""
+    """One variable, given by value or taken from elsewhere."""
 
     name: str
     value: str = ""
     value_from: EnvVarSource | None = None
 
 
-class SecretReference(Wire, frozen=True):
-    """A whole Secret of the pod's namespace."""
+class SourceReference(Wire, frozen=True):
+    """A whole Secret or ConfigMap of the pod's namespace."""
 
     name: str = ""
     optional: bool = False
@@ -48,10 +45,11 @@ class SecretReference(Wire, frozen=True):
 
 
 class EnvFromSource(Wire, frozen=True):
-    """Every key of a Secret as a variable."""
+    """Every key of a Secret or ConfigMap as a variable."""
 
     prefix: str = ""
-    secret_ref: SecretReference | None = None
+    secret_ref: SourceReference | None = None
+    config_map_ref: SourceReference | None = None
 
 
 class ContainerResourceClaim(Wire, frozen=True):
@@ -78,7 +76,7 @@ class VolumeMount(Wire, frozen=True):
     mount_path: str
     read_only: bool = False
     sub_path: str = ""
-    """File of the volume that is mounted in its place; empty: the volume itself."""
+    """File or folder of the volume that is mounted in its place; empty: the volume itself."""
 
 
 class HostPathVolume(Wire, frozen=True):
@@ -104,28 +102,6 @@ class ClaimVolume(Wire, frozen=True):
     read_only: bool = False
 
 
-class KeyToPath(Wire, frozen=True):
-    """One key of a Secret as a file."""
-
-    key: str = ""
-    path: str = ""
-    """Relative to the volume."""
-    mode: int | None = None
-    """Permission bits; None: the volume's."""
-
-
-class SecretVolume(Wire, frozen=True):
-    """A Secret of the pod's namespace, a file for each key."""
-
-    secret_name: str = ""
-    items: tuple[KeyToPath, ...] = ()
-    """Empty: every key, under its own name."""
-    default_mode: int | None = None
-    """Permission bits; None: 0644 on a cluster, as `plan.pod.secret.File` says on one machine."""
-    optional: bool = False
-    """Whether the container starts without it."""
-
-
 class PlacedVolume(Wire, frozen=True):
     """A volume that not every node can have; which ones is not read here."""
 
@@ -138,6 +114,9 @@ class Volume(Wire, frozen=True):
     empty_dir: EmptyDirVolume | None = None
     persistent_volume_claim: ClaimVolume | None = None
     secret: SecretVolume | None = None
+    config_map: ConfigMapVolume | None = None
+    downward_api: DownwardAPIVolume | None = msgspec.field(default=None, name="downwardAPI")
+    projected: ProjectedVolume | None = None
     ephemeral: PlacedVolume | None = None
     """A claim made for the pod."""
     gce_persistent_disk: PlacedVolume | None = None
@@ -193,6 +172,14 @@ class Container(Wire, frozen=True):
     security_context: SecurityContext | None = None
     restart_policy: str = ""
     """`Always` on an init container makes it a sidecar; nothing else may have it."""
+    liveness_probe: Probe | None = None
+    readiness_probe: Probe | None = None
+    startup_probe: Probe | None = None
+    lifecycle: Lifecycle | None = None
+    termination_message_path: str = ""
+    """File in the container whose content is its last word; empty: none is kept."""
+    termination_message_policy: str = ""
+    """`FallbackToLogsOnError`: the end of its output where the file is empty and it failed; empty is `File`."""
     stdin: bool = False
     tty: bool = False
 
@@ -329,6 +316,13 @@ class SchedulingGroup(Wire, frozen=True):
     pod_group_name: str = ""
 
 
+class HostAlias(Wire, frozen=True):
+    """One line of a pod's /etc/hosts."""
+
+    ip: str = ""
+    hostnames: tuple[str, ...] = ()
+
+
 class MachineOptions(Wire, frozen=True):
     """What one machine's engine can do and Kubernetes has no field for; an API server would drop it."""
 
@@ -360,6 +354,8 @@ class PodSpec(Wire, frozen=True):
     volumes: tuple[Volume, ...] = ()
     hostname: str = ""
     """Name the pod sees as its own; empty: the pod's."""
+    host_aliases: tuple[HostAlias, ...] = ()
+    service_account_name: str = ""
     security_context: SecurityContext | None = None
     priority: int | None = None
     priority_class_name: str = ""
@@ -760,6 +756,23 @@ class Secret(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     type: str = "Opaque"
     data: Mapping[str, str] = {}
+    """Values in base64."""
+    string_data: Mapping[str, str] = {}
+    """Values as they are, of manifests alone: none is stored so."""
+    immutable: bool = False
+
+
+class ConfigMap(Wire, frozen=True):
+    """Data that pods are configured by."""
+
+    API_VERSION: ClassVar[str] = "v1"
+    KIND: ClassVar[str] = "ConfigMap"
+    PLURAL: ClassVar[str] = "configmaps"
+    NAMESPACED: ClassVar[bool] = True
+
+    metadata: ObjectMeta = ObjectMeta()
+    data: Mapping[str, str] = {}
+    binary_data: Mapping[str, str] = {}
     """Values in base64."""
     immutable: bool = False
 

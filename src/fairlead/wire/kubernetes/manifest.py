@@ -345,7 +345,10 @@ def _ignored_fields(value: dict[str, Any], struct: type, path: str) -> Iterator[
         if key in fields and key not in unread.refused_only(struct.__name__):
             yield from _ignored(child, fields[key], _below(path, key))
         elif path or key not in {"apiVersion", "kind"}:
-            yield _below(path, key), unread.problem(struct.__name__, key, fields, is_whole=is_whole)
+            yield (
+                _below(path, key),
+                unread.problem(struct.__name__, key, fields, is_whole=is_whole, is_empty=child in (False, "", [], {})),
+            )
 
 
 def _kind_of(value: object) -> str:

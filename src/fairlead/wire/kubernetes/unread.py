@@ -39,15 +39,19 @@ def refused_only(struct: str) -> frozenset[str]:
     return _fields().refused.get(struct, frozenset())
 
 
-def problem(struct: str, field: str, read: Iterable[str], *, is_whole: bool = False) -> str | None:
+def problem(
+    struct: str, field: str, read: Iterable[str], *, is_whole: bool = False, is_empty: bool = False
+) -> str | None:
     """Return what is wrong with a field that nothing reads; None: Kubernetes has it, and leaving it out may be said.
 
     Args:    struct: class of the object that has it.   read: the fields of that class.   is_whole: they are all there
-             are.
+             are.   is_empty: its value asks for nothing.
     """
     known, needed = _fields().known.get(struct), _fields().needed.get(struct, frozenset())
     if is_whole:
         known = known or frozenset()
+    if field in needed and is_empty:
+        return None
     if field in needed:
         return "is not carried out on one machine, and the program would see something else without it"
     if known is None and not needed:

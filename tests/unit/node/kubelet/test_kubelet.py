@@ -960,7 +960,7 @@ async def test_a_shorter_grace_ends_a_stop_that_is_under_way_with_a_longer_one(t
             await engine.is_stopping.wait()
         await world.store.delete(core.Pod, "train", "default", grace_s=1)
         await world.until_gone("train")
-        assert engine.graces[:3] == [300.0, 1.0, 1.0]
+        assert engine.graces[:4] == [300.0, 300.0, 1.0, 1.0]
 
 
 class _Leaving(_Deaf):

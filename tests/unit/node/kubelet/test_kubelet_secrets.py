@@ -15,6 +15,7 @@ from fairlead.node.tenancy import secrets
 from fairlead.plan.pod import secret
 from fairlead.store import sealing, tracerecorder
 from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.pod.source import KeySelector
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 from tests.unit.node.kubelet.test_kubelet import World, _container, _output, _pod, world
 
@@ -24,7 +25,7 @@ VALUE = "rosebud-7f3a"
 
 
 def _taking(key: str = "password", **more: Any) -> core.Container:
-    source = core.EnvVarSource(secret_key_ref=core.KeySelector(name="db", key=key))
+    source = core.EnvVarSource(secret_key_ref=KeySelector(name="db", key=key))
     return _container(("env",), env=(core.EnvVar(name="TOKEN", value_from=source),), **more)
 
 

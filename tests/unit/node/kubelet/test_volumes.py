@@ -12,6 +12,7 @@ from fairlead.kernel import tmpfs
 from fairlead.node.kubelet import volumes
 from fairlead.plan.pod import secret
 from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.pod.volume import SecretVolume
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts and gives files away")
 FIRST = 1 << 24
@@ -24,7 +25,7 @@ def pod(*found: core.Volume) -> core.Pod:
 DISK = core.Volume(name="disk", empty_dir=core.EmptyDirVolume())
 MEMORY = core.Volume(name="memory", empty_dir=core.EmptyDirVolume(medium="Memory", size_limit="1Mi"))
 CLAIM = core.Volume(name="data", persistent_volume_claim=core.ClaimVolume(claim_name="data"))
-SECRET = core.Volume(name="db", secret=core.SecretVolume(secret_name="db"))
+SECRET = core.Volume(name="db", secret=SecretVolume(secret_name="db"))
 
 
 def test_a_folder_of_the_host_stays_as_it_is_and_one_on_disk_is_everybodys(tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ def test_what_a_tenancys_pod_has_is_the_tenancys_and_a_servers_or_hosts_files_ar
 def test_a_secrets_files_are_written_where_nobody_else_looks(tmp_path: Path) -> None:
     files = {"db": (secret.File(path="password", data=b"x", mode=None),)}
     try:
-        (path,) = volumes.ensure(tmp_path / "pod", pod(SECRET), owner=FIRST, secret_files=files).values()
+        (path,) = volumes.ensure(tmp_path / "pod", pod(SECRET), owner=FIRST, value_files=files).values()
         assert (path / "password").read_bytes() == b"x"
         assert path.is_mount()
     finally:

@@ -199,7 +199,7 @@ def test_a_mount_names_a_volume_of_the_pod_and_a_volume_has_a_source() -> None:
     pod = _pod(spec={"volumes": [{"name": "nfs"}]}, volumeMounts=[{"name": "data", "mountPath": "/d"}])
     assert _problems(pod) == [
         "spec.volumes[0]: Required value: must specify a volume type we offer "
-        "(hostPath, emptyDir, persistentVolumeClaim, secret)",
+        "(hostPath, emptyDir, persistentVolumeClaim, secret, configMap, downwardAPI, projected)",
         'spec.containers[0].volumeMounts[0].name: Not found: "data"',
     ]
 
@@ -292,10 +292,12 @@ def test_overhead_alone_limits_nothing() -> None:
     assert admission.effective_limits(spec) == {}
 
 
-def test_a_sidecar_is_refused_rather_than_waited_for() -> None:
-    spec = core.PodSpec(containers=(_container("main"),), init_containers=(_container("log", restart_policy="Always"),))
-    with pytest.raises(errors.Invalid, match=r"spec\.initContainers\[0\]\.restartPolicy: Unsupported value"):
-        admission.admit(core.Pod(metadata=meta.ObjectMeta(name="p"), spec=spec))
+def test_a_sidecar_is_admitted_and_a_policy_of_a_container_is_not() -> None:
+    side = _container("log", restart_policy="Always")
+    spec = core.PodSpec(containers=(_container("main"),), init_containers=(side,))
+    assert admission.admit(core.Pod(metadata=meta.ObjectMeta(name="p"), spec=spec)).spec.init_containers
+    with pytest.raises(errors.Invalid, match=r"spec\.containers\[0\]\.restartPolicy: Unsupported value"):
+        admission.admit(core.Pod(metadata=meta.ObjectMeta(name="p"), spec=core.PodSpec(containers=(side,))))
 
 
 # strings that programs are told later

@@ -10,13 +10,15 @@ from fairlead.plan.pod import admission, secret
 from fairlead.plan.tenancy import baseline
 from fairlead.plan.tenancy import secret as kept
 from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.pod.source import KeySelector, KeyToPath
+from fairlead.wire.kubernetes.pod.volume import SecretVolume
 
 _DB = {"password": b"rosebud", "cert": b"one\ntwo\n"}
 _HELD = {"db": _DB, "token": {"value": b"t"}}
 
 
 def _from(name: str, key: str, *, optional: bool = False) -> core.EnvVarSource:
-    return core.EnvVarSource(secret_key_ref=core.KeySelector(name=name, key=key, optional=optional))
+    return core.EnvVarSource(secret_key_ref=KeySelector(name=name, key=key, optional=optional))
 
 
 def _container(**more: object) -> core.Container:
@@ -62,15 +64,15 @@ def test_a_variable_is_one_line_of_text_and_its_value_is_in_no_message(value: by
 
 
 def test_a_volume_has_the_keys_that_are_asked_for_where_they_are_asked_for() -> None:
-    every = core.SecretVolume(secret_name="db", default_mode=0o440)
+    every = SecretVolume(secret_name="db", default_mode=0o440)
     assert secret.files(every, _HELD, "n") == (
         secret.File(path="cert", data=b"one\ntwo\n", mode=0o440),
         secret.File(path="password", data=b"rosebud", mode=0o440),
     )
-    some = core.SecretVolume(secret_name="db", items=(core.KeyToPath(key="cert", path="tls/a.crt", mode=0o400),))
+    some = SecretVolume(secret_name="db", items=(KeyToPath(key="cert", path="tls/a.crt", mode=0o400),))
     assert secret.files(some, _HELD, "n") == (secret.File(path="tls/a.crt", data=b"one\ntwo\n", mode=0o400),)
     assert "rosebud" not in repr(secret.files(every, _HELD, "n"))
-    assert secret.files(core.SecretVolume(secret_name="none", optional=True), _HELD, "n") == ()
+    assert secret.files(SecretVolume(secret_name="none", optional=True), _HELD, "n") == ()
 
 
 @pytest.mark.parametrize(
@@ -84,11 +86,6 @@ def test_a_volume_has_the_keys_that_are_asked_for_where_they_are_asked_for() -> 
             [{"name": "v", "secret": {"secretName": "s"}}],
             {"volumeMounts": [{"name": "v", "mountPath": "/a", "subPath": "../../etc"}]},
             "subPath: Invalid value",
-        ),
-        (
-            [{"name": "v", "emptyDir": {}}],
-            {"volumeMounts": [{"name": "v", "mountPath": "/a", "subPath": "b"}]},
-            "subPath: Forbidden",
         ),
         ([], {"env": [{"name": "A", "valueFrom": {}}]}, "valueFrom: Required value"),
         ([], {"env": [{"name": "A", "value": "b", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}, "may n"),
@@ -136,13 +133,13 @@ def test_a_digest_tells_values_apart_and_needs_the_salt() -> None:
         ({"envFrom": [{"secretRef": {}}]}, "envFrom[0].secretRef.name: Required value"),
         ({"envFrom": [{"secretRef": {"name": "db"}, "prefix": "a b"}]}, "envFrom[0].prefix: Invalid value"),
         (
-            {"volumeMounts": [{"name": "none", "mountPath": "/x", "subPath": "a"}]},
-            "volumeMounts[0].subPath: Forbidden",
+            {"volumeMounts": [{"name": "none", "mountPath": "/x", "subPath": "../a"}]},
+            "volumeMounts[0].subPath: Invalid value",
         ),
     ],
 )
 def test_what_a_container_cannot_take_from_a_secret_is_named_by_its_path(item: dict[str, object], words: str) -> None:
-    (found,) = secret.problems("spec.containers[0]", _container(**item), {})
+    (found,) = secret.problems("spec.containers[0]", _container(**item))
     assert found.startswith("spec.containers[0].")
     assert words in found
 
@@ -163,26 +160,26 @@ def test_what_a_container_cannot_take_from_a_secret_is_named_by_its_path(item: d
     ],
 )
 def test_what_is_wrong_with_a_volume_of_a_secret_is_named_by_its_path(source: dict[str, object], words: str) -> None:
-    (found,) = secret.volume_problems("spec.volumes[0].secret", msgspec.convert(source, core.SecretVolume))
+    (found,) = secret.volume_problems("spec.volumes[0].secret", msgspec.convert(source, SecretVolume))
     assert words in found
 
 
 def test_files_are_those_that_are_named_with_the_modes_that_are_named() -> None:
-    items = (core.KeyToPath(key="cert", path="tls/cert", mode=0o400), core.KeyToPath(key="none", path="x"))
-    source = core.SecretVolume(secret_name="db", items=items, default_mode=0o440)
+    items = (KeyToPath(key="cert", path="tls/cert", mode=0o400), KeyToPath(key="none", path="x"))
+    source = SecretVolume(secret_name="db", items=items, default_mode=0o440)
     with pytest.raises(errors.NotFound, match="none"):
         secret.files(source, _HELD, "n")
     found = secret.files(msgspec.structs.replace(source, optional=True), _HELD, "n")
     assert [(one.path, one.data, one.mode) for one in found] == [("tls/cert", _DB["cert"], 0o400)]
-    assert secret.files(core.SecretVolume(secret_name="gone", optional=True), _HELD, "n") == ()
-    whole = secret.files(core.SecretVolume(secret_name="db"), _HELD, "n")
+    assert secret.files(SecretVolume(secret_name="gone", optional=True), _HELD, "n") == ()
+    whole = secret.files(SecretVolume(secret_name="db"), _HELD, "n")
     assert [one.path for one in whole] == ["cert", "password"]
 
 
 def test_what_a_volume_of_a_secret_lacks_is_named_by_its_field() -> None:
-    source = core.SecretVolume(
+    source = SecretVolume(
         default_mode=0o1000,
-        items=(core.KeyToPath(key="", path=""), core.KeyToPath(key="a b", path="../x", mode=-1)),
+        items=(KeyToPath(key="", path=""), KeyToPath(key="a b", path="../x", mode=-1)),
     )
     found = " ".join(secret.volume_problems("v", source))
     for field in ("v.secretName", "v.defaultMode", "items[0].key", "items[0].path", "items[1].key", "items[1].path"):
@@ -191,8 +188,8 @@ def test_what_a_volume_of_a_secret_lacks_is_named_by_its_field() -> None:
 
 
 def test_a_volume_of_many_items_is_judged_in_one_walk() -> None:
-    items = tuple(core.KeyToPath(key="k", path=f"{n % 50}/{n}") for n in range(100_000))
-    twice = core.SecretVolume(secret_name="s", items=(*items, core.KeyToPath(key="k", path="7"), items[3]))
+    items = tuple(KeyToPath(key="k", path=f"{n % 50}/{n}") for n in range(100_000))
+    twice = SecretVolume(secret_name="s", items=(*items, KeyToPath(key="k", path="7"), items[3]))
     assert [one.partition(":")[0] for one in secret.volume_problems("v", twice)] == [
         "v.items[100000].path",
         "v.items[100001].path",

@@ -238,7 +238,7 @@ def test_a_created_restart_that_vanished_is_the_same_attempt_again() -> None:
 
 def test_an_older_attempt_that_still_lives_is_killed_before_anything_starts() -> None:
     plan = _sync(_pod(), _seen("running", attempt=0), _seen("exited", attempt=1, code=1), now=_NOW + 60)
-    assert plan.acts == (Kill(engine_name="main-0", grace_s=30.0),)
+    assert plan.acts == (Kill(container="main", engine_name="main-0", grace_s=30.0),)
 
 
 def test_the_last_two_attempts_are_kept_for_their_logs() -> None:
@@ -293,7 +293,7 @@ def test_a_finished_init_container_that_was_pruned_does_not_run_again() -> None:
 def test_a_deleted_pod_is_killed_then_removed_then_forgotten() -> None:
     pod = _deleted(_pod("a", "b"), grace_s=7)
     plan = _sync(pod, _seen("running", name="a"), _seen("exited", name="b"))
-    assert plan.acts == (Kill(engine_name="a-0", grace_s=7.0),)
+    assert plan.acts == (Kill(container="a", engine_name="a-0", grace_s=7.0),)
     assert not plan.is_over
     last = _sync(pod, _seen("exited", name="a"), _seen("exited", name="b"))
     assert last.acts == (Remove(engine_name="a-0"), Remove(engine_name="b-0"))
@@ -303,7 +303,7 @@ def test_a_deleted_pod_is_killed_then_removed_then_forgotten() -> None:
 
 def test_a_pod_asked_to_stop_ends_by_its_exit_codes_and_is_kept() -> None:
     pod = _asked_to_stop(_pod())
-    assert _sync(pod, _seen("running")).acts == (Kill(engine_name="main-0", grace_s=30.0),)
+    assert _sync(pod, _seen("running")).acts == (Kill(container="main", engine_name="main-0", grace_s=30.0),)
     good, bad = _sync(pod, _seen("exited")), _sync(pod, _seen("exited", code=143))
     assert (good.status.phase, bad.status.phase) == ("Succeeded", "Failed")
     assert (good.status.reason, good.is_over, good.forget) == ("Stopped", True, False)
@@ -313,7 +313,7 @@ def test_a_pod_asked_to_stop_ends_by_its_exit_codes_and_is_kept() -> None:
 def test_a_stop_may_carry_its_grace_and_the_request_stays_in_the_status(asked_s: int | None, grace_s: float) -> None:
     pod = _asked_to_stop(_pod(), grace_s=asked_s)
     plan = _sync(pod, _seen("running"))
-    assert plan.acts == (Kill(engine_name="main-0", grace_s=grace_s),)
+    assert plan.acts == (Kill(container="main", engine_name="main-0", grace_s=grace_s),)
     assert plan.status.stop_request == pod.status.stop_request
 
 
@@ -324,7 +324,7 @@ def test_of_a_stop_and_a_deletion_the_shorter_grace_counts(
     stop_s: int | None, delete_s: int | None, grace_s: float
 ) -> None:
     pod = _deleted(_asked_to_stop(_pod(), grace_s=stop_s), grace_s=delete_s)
-    assert _sync(pod, _seen("running")).acts == (Kill(engine_name="main-0", grace_s=grace_s),)
+    assert _sync(pod, _seen("running")).acts == (Kill(container="main", engine_name="main-0", grace_s=grace_s),)
 
 
 def test_an_annotation_stops_nothing() -> None:
@@ -335,7 +335,7 @@ def test_an_annotation_stops_nothing() -> None:
 def test_an_ended_pod_keeps_its_status_even_where_somebody_starts_its_container_again() -> None:
     status = core.PodStatus(phase="Failed", reason="Stopped", message="stopped on request")
     plan = _sync(_pod(status=status), _seen("running"))
-    assert (plan.acts, plan.status) == ((Kill(engine_name="main-0", grace_s=30.0),), status)
+    assert (plan.acts, plan.status) == ((Kill(container="main", engine_name="main-0", grace_s=30.0),), status)
 
 
 # what is in the way
@@ -356,7 +356,7 @@ def test_a_final_block_fails_the_pod_after_its_other_containers_are_down() -> No
     pod = _pod("a", "b", policy="Never")
     block = {"b": Blocked(reason="ImageNotFound", message="no such image", is_final=True)}
     first = _sync(pod, _seen("running", name="a"), blocked=block)
-    assert (first.acts, first.is_over) == ((Kill(engine_name="a-0", grace_s=30.0),), False)
+    assert (first.acts, first.is_over) == ((Kill(container="a", engine_name="a-0", grace_s=30.0),), False)
     last = _sync(pod, _seen("exited", name="a", code=143), blocked=block)
     assert (last.status.phase, last.status.reason, last.is_over) == ("Failed", "ImageNotFound", True)
 
@@ -518,7 +518,7 @@ def test_a_pod_is_looked_at_again_when_its_time_is_up() -> None:
 def test_a_pod_that_ran_for_too_long_is_stopped_and_failed() -> None:
     pod = _limited(_NOW - 60, 60)
     killed = _sync(pod, _seen("running"))
-    assert killed.acts == (Kill(engine_name="main-0", grace_s=30.0),)
+    assert killed.acts == (Kill(container="main", engine_name="main-0", grace_s=30.0),)
     ended = _sync(_with(pod, killed), _seen("exited", code=137))
     assert (ended.acts, ended.is_over) == ((), True)
     assert (ended.status.phase, ended.status.reason) == ("Failed", "DeadlineExceeded")

@@ -27,10 +27,12 @@ def _read(text: str) -> tuple[tuple[manifest.Manifest, ...], tuple[str, ...]]:
             "subPathExpr: is not",
         ),
         (
-            "  containers: [{name: c, env: [{name: A, valueFrom: {fieldRef: {fieldPath: b}}}]}]",
-            "fieldRef: is not carried out",
+            "  containers: [{name: c, env: [{name: A, valueFrom: {fileKeyRef: {path: b}}}]}]",
+            "fileKeyRef: is not carried out",
         ),
-        ("  containers: [{name: c, envFrom: [{configMapRef: {name: b}}]}]", "configMapRef: is not carried out"),
+        ("  containers: [{name: c, lifecycle: {stopSignal: SIGINT}}]", "stopSignal: is not carried out"),
+        ("  shareProcessNamespace: true", "spec.shareProcessNamespace: is not carried out"),
+        ("  containers: [{name: c, livenessProbe: {exce: {}}}]", 'unknown field, did you mean "exec"?'),
     ],
 )
 def test_a_field_that_may_not_be_left_out_is_refused_by_its_path(spec: str, says: str) -> None:
@@ -41,22 +43,24 @@ def test_a_field_that_may_not_be_left_out_is_refused_by_its_path(spec: str, says
 
 def test_fields_of_a_cluster_that_a_machine_has_no_use_for_are_listed() -> None:
     spec = (
-        "  hostUsers: true\n  containers: [{name: c, livenessProbe: {exec: {}}, securityContext: {privileged: true}}]"
+        "  hostUsers: true\n  shareProcessNamespace: false\n"
+        "  containers: [{name: c, stdinOnce: true, securityContext: {privileged: true}}]"
     )
     pods, ignored = _read(_POD + spec)
     assert len(pods) == 1
     assert ignored == (
         "spec.hostUsers",
-        "spec.containers[0].livenessProbe",
+        "spec.shareProcessNamespace",
+        "spec.containers[0].stdinOnce",
         "spec.containers[0].securityContext.privileged",
     )
 
 
 def test_of_several_pods_each_is_named() -> None:
-    one = _POD + "  shareProcessNamespace: true\n  containers: []\n"
+    one = _POD + "  enableServiceLinks: true\n  containers: []\n"
     assert _read(f"{one}---\n{one.replace('name: a', 'name: b')}")[1] == (
-        "a: spec.shareProcessNamespace",
-        "b: spec.shareProcessNamespace",
+        "a: spec.enableServiceLinks",
+        "b: spec.enableServiceLinks",
     )
 
 

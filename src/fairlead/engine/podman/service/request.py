@@ -66,9 +66,14 @@ def encode(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, lo
 def _network(spec: port.ContainerSpec, network: str) -> dict[str, object]:
     if spec.network_of is not None:
         return {"netns": {"nsmode": "container", "value": spec.network_of}}
+    hosts = args.host_lines(spec)
     if spec.network is port.NetworkMode.HOST:
-        return {"netns": {"nsmode": "host"}}
-    own: dict[str, object] = {"hostname": spec.hostname, "portmappings": [_port(one) for one in spec.ports]}
+        return {"netns": {"nsmode": "host"}, "hostadd": hosts}
+    own: dict[str, object] = {
+        "hostadd": hosts,
+        "hostname": spec.hostname,
+        "portmappings": [_port(one) for one in spec.ports],
+    }
     if spec.network is None and spec.network_name is not None:
         aliases = [spec.hostname] if spec.hostname else []
         return {**own, "netns": {"nsmode": "bridge"}, "networks": {spec.network_name: {"aliases": aliases}}}

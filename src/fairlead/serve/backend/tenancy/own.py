@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
@@ -30,7 +30,15 @@ T = TypeVar("T", bound=Object)
 ALIASES: Final = ("", "default")
 """What a caller calls the namespace that is theirs."""
 NAMESPACED: Final[frozenset[type[Object]]] = frozenset(
-    {core.Pod, core.Event, core.ResourceQuota, core.PersistentVolumeClaim, ResourceClaim, ResourceClaimTemplate}
+    {
+        core.Pod,
+        core.ConfigMap,
+        core.Event,
+        core.ResourceQuota,
+        core.PersistentVolumeClaim,
+        ResourceClaim,
+        ResourceClaimTemplate,
+    }
 )
 """Kinds of which a caller sees the objects of their own namespaces."""
 
@@ -95,6 +103,9 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
     living, manifests = OwnLifecycle(whole=whole.lifecycle, user=user), whole.manifests
     if not isinstance(manifests, port.Absent):
         manifests = OwnManifests(whole=manifests, user=user)
+    workloads = whole.workloads
+    if not isinstance(workloads, port.Absent):
+        workloads = OwnWorkloads(whole=workloads, user=user)
     # Each field by name, so that a new capability is not a user's by accident.
     return port.Backend(
         places=Within(part=user),
@@ -114,6 +125,7 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
         metering=OwnMetering(whole=whole.metering, user=user),
         ledger=_LEDGER,
         claims=whole.claims,  # in the caller's place, which says whose they are
+        workloads=workloads,
         requests=whole.requests,  # shared: the digest that names a request includes the caller
     )
 
@@ -241,6 +253,26 @@ class OwnSecrets:
     async def remove(self, name: str, namespace: str) -> None:
         """See `port.Secrets.remove`."""
         await self.whole.remove(name, self.user.place(namespace))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnWorkloads:
+    """A `port.Workloads` within one user's namespace; what is made is judged by its place."""
+
+    whole: port.Workloads
+    user: Part
+
+    async def judge(self, item: port.Workload, place: Place, written: Mapping[str, Any]) -> None:
+        """See `port.Workloads.judge`."""
+        await self.whole.judge(item, place, written)
+
+    async def keep(self, item: port.Workload, place: Place, written: Mapping[str, Any]) -> str:
+        """See `port.Workloads.keep`."""
+        return await self.whole.keep(item, place, written)
+
+    async def remove(self, kind: type[port.Workload], name: str, namespace: str) -> None:
+        """See `port.Workloads.remove`."""
+        await self.whole.remove(kind, name, self.user.place(namespace))
 
 
 def whose(part: Part | None, namespace: str, name: str) -> tuple[str, str]:

@@ -37,6 +37,9 @@ class ContainerPart(msgspec.Struct, frozen=True, kw_only=True):
     started_at: str | None = None
     finished_at: str | None = None
     is_init: bool = False
+    ready: Annotated[bool, msgspec.Meta(description="it runs, and its readiness probe says so where it has one")] = (
+        False
+    )
 
 
 class ContainerClaim(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,6 +206,7 @@ def _part(spec: core.Container, status: core.ContainerStatus, *, is_init: bool) 
         "image": spec.image,
         "restarts": status.restart_count,
         "is_init": is_init,
+        "ready": status.ready,
     }
     if (ended := status.state.terminated) is not None:
         return ContainerPart(

@@ -44,7 +44,7 @@ async def test_volumes_that_only_a_cluster_has_are_refused_to_everybody(api: htt
     pods = [
         pod for pod in (*(pod for pod, _ in tenantpods.REFUSED), *tenantpods.TAKEN) if tenantpods.is_of_clusters(pod)
     ]
-    assert len(pods) == 14
+    assert len(pods) == 13
     for pod in pods:
         for namespace in (acme, "plain"):
             answer = await _submit(api, pod, namespace)

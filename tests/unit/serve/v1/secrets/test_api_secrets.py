@@ -11,6 +11,7 @@ import pytest
 
 from fairlead.store.sealing import Seal
 from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.pod.source import KeySelector
 from tests.unit.serve.v1.accounts.test_api_accounts import Lab, lab
 from tests.unit.serve.world import World
 
@@ -105,7 +106,7 @@ async def test_a_container_is_given_variables_and_files_of_secrets(api: httpx.As
     made = await api.post("/v1/containers", json={"image": "demo", "name": "one", "secrets": secrets})
     assert made.status_code == 201, made.text
     spec = (await world.pod("one")).spec
-    source = core.EnvVarSource(secret_key_ref=core.KeySelector(name="db", key="value"))
+    source = core.EnvVarSource(secret_key_ref=KeySelector(name="db", key="value"))
     assert spec.containers[0].env == (core.EnvVar(name="TOKEN", value_from=source),)
     assert [(one.mount_path, one.sub_path) for one in spec.containers[0].volume_mounts] == [
         ("/run/secrets/db", "value"),
