@@ -813,7 +813,7 @@ class VariableView(Record, frozen=True, kw_only=True):
     value: str | None = None
     """Null: it is not shown."""
     source: str = ""
-    """`secret NAME`, or `looks like a secret`; empty: its value is shown."""
+    """`secret NAME`, `config map NAME`, `field PATH`, `looks like a secret`; empty: it is shown."""
 
 
 class VolumeList(Record, frozen=True, kw_only=True):

@@ -26,7 +26,10 @@ class VariableView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     value: Annotated[str | None, msgspec.Meta(description="null: it is not shown")] = None
     source: Annotated[
-        str, msgspec.Meta(description="`secret NAME`, or `looks like a secret`; empty: its value is shown")
+        str,
+        msgspec.Meta(
+            description="`secret NAME`, `config map NAME`, `field PATH`, `looks like a secret`; empty: it is shown"
+        ),
     ] = ""
 
 
@@ -72,11 +75,22 @@ def _variables(one: core.Container) -> Iterator[VariableView]:
     for each in one.env_from:
         if each.secret_ref is not None:
             yield VariableView(name=f"{each.prefix}*", source=f"secret {each.secret_ref.name}")
+        if each.config_map_ref is not None:
+            yield VariableView(name=f"{each.prefix}*", source=f"config map {each.config_map_ref.name}")
     for variable in one.env:
-        origin = variable.value_from.secret_key_ref if variable.value_from is not None else None
-        if origin is not None:
-            yield VariableView(name=variable.name, source=f"secret {origin.name}")
+        if variable.value_from is not None:
+            yield VariableView(name=variable.name, source=_source(variable.value_from))
         elif _SECRET.search(variable.name) or _URL_PASSWORD.search(variable.value):
             yield VariableView(name=variable.name, source="looks like a secret")
         else:
             yield VariableView(name=variable.name, value=variable.value)
+
+
+def _source(found: core.EnvVarSource) -> str:
+    if found.secret_key_ref is not None:
+        return f"secret {found.secret_key_ref.name}"
+    if found.config_map_key_ref is not None:
+        return f"config map {found.config_map_key_ref.name}"
+    if found.field_ref is not None:
+        return f"field {found.field_ref.field_path}"
+    return f"field {found.resource_field_ref.resource}" if found.resource_field_ref is not None else "nothing"
