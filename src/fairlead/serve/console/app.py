@@ -19,6 +19,7 @@ from fairlead.serve.console import client, guard, render, static, visit
 from fairlead.serve.console.pages import (
     audit,
     budgets,
+    claims,
     containers,
     events,
     keys,
@@ -44,6 +45,7 @@ ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (
     *usage.ROUTES,
     *budgets.ROUTES,
     *events.ROUTES,
+    *claims.ROUTES,
     *volumes.ROUTES,
     *secrets.ROUTES,
     *keys.ROUTES,

@@ -19,6 +19,8 @@ from fairlead.serve.console import guard
 from fairlead.serve.limits.bucket import Rate
 from fairlead.serve.limits.gate import Policy
 from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.resource import dialect
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
 from tests.unit.serve.v1.accounts.test_api_accounts import Lab, opened
 from tests.unit.serve.world import World, application, in_process
 
@@ -29,6 +31,7 @@ PAGES = (
     "/console/run",
     "/console/queue",
     "/console/tenancies",
+    "/console/claims",
     "/console/volumes",
     "/console/secrets",
     "/console/usage",
@@ -413,3 +416,28 @@ async def test_programs_get_the_api_as_before(lab: Lab) -> None:
     assert answer.headers["content-type"] == "application/problem+json"
     assert "content-security-policy" not in answer.headers
     assert (await browser.get("/v1/self", headers={"authorization": f"Bearer {lab.keys['root']}"})).status_code == 200
+
+
+async def test_claims_say_what_they_hold_and_why_they_wait(world: World, socket: httpx.AsyncClient) -> None:
+    request = {"name": "gpus", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 2}}
+    result = {"request": "gpus", "driver": "gpu.nvidia.com", "pool": "vm", "device": "gpu-0"}
+    status = {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [{"resource": "pods", "name": "train", "uid": "u"}],
+    }
+    for name, more in (("held", {"status": status}), ("waits", {})):
+        body = {
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"devices": {"requests": [request]}},
+            **more,
+        }
+        found = dialect.read({"apiVersion": dialect.V1, "kind": "ResourceClaim", **body}).item
+        assert isinstance(found, ResourceClaim)
+        await world.store.create(found)
+    text = (await socket.get("/console/claims")).text
+    assert "gpu.nvidia.com/vm/gpu-0" in text
+    assert 'href="/console/containers/default/train"' in text
+    assert "waits" in text
+    assert "no container that waits names it" in text
+    form = {"name": "held", "namespace": "default", "csrf": ""}
+    assert (await socket.post("/console/claims/remove", data=form)).status_code == 303
