@@ -433,7 +433,8 @@ async def test_claims_say_what_they_hold_and_why_they_wait(world: World, socket:
         }
         found = dialect.read({"apiVersion": dialect.V1, "kind": "ResourceClaim", **body}).item
         assert isinstance(found, ResourceClaim)
-        await world.store.create(found)
+        made = await world.store.create(found)
+        await world.store.update_status(msgspec.structs.replace(made, status=found.status))
     text = (await socket.get("/console/claims")).text
     assert "gpu.nvidia.com/vm/gpu-0" in text
     assert 'href="/console/containers/default/train"' in text
