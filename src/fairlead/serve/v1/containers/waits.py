@@ -18,11 +18,13 @@ from fairlead.plan.schedule.claim.claims import NO_DRIVER
 from fairlead.plan.schedule.shard import running
 from fairlead.serve.backend.tenancy import own
 from fairlead.serve.v1.containers import waitview
-from fairlead.serve.v1.containers.life.waiting import NEVER, OTHER, Waiting
+from fairlead.serve.v1.containers.life.waiting import DEVICES, NEVER, OTHER, Waiting
 from fairlead.serve.v1.dependencies import Dependencies
+from fairlead.serve.v1.status.view import STARTING_S
 from fairlead.store import tracerecorder
 from fairlead.store.port import Selector
 from fairlead.wire.kubernetes import coordination, core
+from fairlead.wire.kubernetes.gpudevice import GPUDevice
 from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
 
 _START_S: Final = 60.0
@@ -57,12 +59,29 @@ async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str,
     } & known.keys()
     if claiming and await _no_driver(services):
         known |= {uid: Waiting(reason=OTHER, message=NO_DRIVER) for uid in claiming}
+    if any(map(_lacks_devices, known.values())) and await _is_starting(services):
+        return {uid: _not_yet(one) if _lacks_devices(one) else one for uid, one in known.items()}
     if any(map(_lacks_devices, known.values())) and (why := await _refused_configuration(services)):
         return {
             uid: msgspec.structs.replace(one, message=f"{one.message}: {why}") if _lacks_devices(one) else one
             for uid, one in known.items()
         }
     return known
+
+
+async def _is_starting(services: Dependencies) -> bool:
+    """Return whether this machine has GPUs, and its service has just started and may offer them in a moment."""
+    if not services.info.node or time.time() - services.info.started_at > STARTING_S:
+        return False
+    with contextlib.suppress(errors.Denied, errors.NotFound):
+        return bool((await services.census.list(GPUDevice)).items)
+    return False
+
+
+def _not_yet(found: Waiting) -> Waiting:
+    """Return the wait for devices that a node has, and that its agent has yet to offer."""
+    message = f"waiting for {found.resource}: the service has just started and offers none yet"
+    return msgspec.structs.replace(found, reason=DEVICES, message=message)
 
 
 async def _no_driver(services: Dependencies) -> bool:

@@ -15,6 +15,7 @@ from fairlead.serve.backend.containers import enginepods, pods
 from fairlead.serve.closing import closing
 from fairlead.store import tracerecorder
 from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.gpudevice import GPUDevice, GPUDeviceSpec
 from fairlead.wire.kubernetes.scheduling.queue import Queue
 from tests.unit.serve.world import NODE, RESOURCE, World
 
@@ -286,6 +287,30 @@ async def test_unknown_containers_are_not_found_whatever_is_asked(api: httpx.Asy
     ):
         answer = await api.request(method, f"/v1/containers/nobody{path}")
         assert (answer.status_code, answer.json()["reason"]) == (404, "ContainerNotFound"), path
+
+
+_GPU = GPUDeviceSpec(
+    node_name=NODE,
+    index=0,
+    minor=0,
+    uuid="GPU-1",
+    vendor="nvidia",
+    product="H100",
+    memory="80Gi",
+    simulated=True,
+)
+
+
+async def test_right_after_a_start_a_request_is_not_hopeless_where_the_machine_has_gpus(
+    api: httpx.AsyncClient, world: World
+) -> None:
+    """The embedded kubelet offers none until the agent has registered; `ps` called that "never fits"."""
+    name = await _run(api, resources={"nvidia.com/none": 1})
+    assert (await api.get(f"/v1/containers/{name}")).json()["waiting"]["reason"] == "WillNeverFit", "no GPU is known"
+    await world.store.create(GPUDevice(metadata=meta.ObjectMeta(name="vm.gpu-1"), spec=_GPU))
+    waiting = (await api.get(f"/v1/containers/{name}")).json()["waiting"]
+    assert (waiting["reason"], waiting["asked"]) == ("WaitingForDevices", 1)
+    assert "has just started" in waiting["message"]
 
 
 async def test_a_refused_configuration_is_why_no_node_has_a_device(api: httpx.AsyncClient, world: World) -> None:
