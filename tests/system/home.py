@@ -58,6 +58,8 @@ class Home:
     image: str
     extra: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
+    prefix: tuple[str, ...] = ()
+    """What every command is started with, the service too."""
 
     @property
     def state(self) -> Path:
@@ -82,7 +84,7 @@ class Home:
         log = (self.folder / "up.log").open("ab")
         profile = ("--simulate", simulate) if simulate else ()
         self.process = subprocess.Popen(
-            (*COMMAND, "up", *profile, *arguments),
+            (*self.prefix, *COMMAND, "up", *profile, *arguments),
             env={**self.env, **more},
             stdout=log,
             stderr=log,
@@ -121,7 +123,7 @@ class Home:
     def __call__(self, *arguments: str, timeout_s: float = 60, stdin: str | None = None) -> Result:
         """Run one command line to its end."""
         done = subprocess.run(
-            (*COMMAND, *arguments),
+            (*self.prefix, *COMMAND, *arguments),
             env=self.env,
             capture_output=True,
             text=True,

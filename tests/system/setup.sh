@@ -30,9 +30,11 @@ hgx="$(dirname "$(readlink -f "$0")")/hgx/setup.sh"
 nfs="$HOME/.cache/fairlead/debian/nfs"
 nfs_packages="nfs-kernel-server nfs-common libdevmapper1.02.1 libevent-2.1-7 libevent-core-2.1-7 libkeyutils1
   libnfsidmap1 libsqlite3-0 libtirpc3 libwrap0"
+# gVisor, for the tests of sandboxes.
+gvisor="$(dirname "$(readlink -f "$0")")/gvisor/setup.sh"
 has_systemd() { [ -e /lib/systemd/systemd ] || [ -d "$systemd" ]; }
 has_roots() { [ -d "$roots-bookworm" ] && [ -d "$roots-trixie" ]; }
-[ ${#missing[@]} -eq 0 ] && [ -d "$kernel" ] && [ -d "$registry" ] && [ -d "$nfs" ] && has_systemd && has_roots && exec "$hgx"
+[ ${#missing[@]} -eq 0 ] && [ -d "$kernel" ] && [ -d "$registry" ] && [ -d "$nfs" ] && has_systemd && has_roots && { "$gvisor"; exec "$hgx"; }
 if [ "$(id -u)" -ne 0 ]; then
   say "missing: ${missing[*]}, a kernel in $kernel or systemd in $systemd. Run as root: their tests will be skipped"
   exit 0
@@ -86,4 +88,5 @@ for suite in bookworm trixie; do
   chmod 755 "$part"
   mv -T "$part" "$roots-$suite" 2>/dev/null || [ -d "$roots-$suite" ]
 done
+"$gvisor"
 "$hgx"

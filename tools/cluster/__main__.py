@@ -44,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
             one.add_argument("--version", default=build.DEFAULT_VERSION, choices=build.versions())
         if verb == "build":
             one.add_argument("--ring", action="store_true", help="also what only the tests run: kwok, other engines")
+            one.add_argument("--only", choices=("gvisor",), help="this module alone")
         if verb not in {"build", "list"}:
             one.add_argument("--name", default=home.DEFAULT_NAME)
         if verb in {"kubectl", "exec"}:
@@ -52,6 +53,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _build(arguments: argparse.Namespace) -> None:
+    if arguments.only:
+        folders = [build.ensure(build.GVISOR, cache=arguments.cache, say=_say)]
+        print(f"{folders[0]}: {', '.join(build.programs(folders[0]))}")
+        return
     folders = list(build.ensure_programs(arguments.version, ring=arguments.ring, cache=arguments.cache, say=_say))
     if arguments.ring:
         folders += [build.ensure(module, cache=arguments.cache, say=_say) for module in build.OLDER]

@@ -69,6 +69,13 @@ PROMETHEUS_OPERATOR: Final = Module(
     renamed=(("operator", "prometheus-operator"),),
 )
 """Built by the one test that runs it, since smaller rings need none of it."""
+GVISOR: Final = Module(
+    name="gvisor",
+    required="gvisor.dev/gvisor",
+    stamps=("gvisor.dev/gvisor/runsc/version.version",),
+    renamed=(("shim", "containerd-shim-runsc-v1"),),
+)
+"""Built by `tests/system/gvisor/setup.sh` for the tests of sandboxes."""
 VENDOR_PLUGIN: Final = Module(name="nvidia-device-plugin", required="github.com/NVIDIA/k8s-device-plugin", cgo=True)
 """Built by the one test that runs it."""
 OLDER: Final = (

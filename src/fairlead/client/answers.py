@@ -174,6 +174,8 @@ class ContainerView(Record, frozen=True, kw_only=True):
     """Stopped so long after its start; null: never."""
     addresses: tuple[str, ...] = ()
     """IP addresses; none while it does not run."""
+    isolation: str = "none"
+    """None, gvisor or vm; of another RuntimeClass its name."""
     user: str = ""
     """Account whose namespace it is; empty: no user's, or not known."""
     tty: bool = False
@@ -288,6 +290,8 @@ class Explanation(Record, frozen=True, kw_only=True):
     time_limit_s: int | None = None
     """Stopped so long after its start; null: never."""
     started_at: str | None = None
+    isolation: str = "none"
+    """None, gvisor or vm; of another RuntimeClass its name."""
     phases: tuple[PhaseView, ...] = ()
     """In order."""
     cost: CostView | None = None
@@ -689,6 +693,8 @@ class TenancyView(Record, frozen=True, kw_only=True):
     egress: tuple[str, ...]
     images: tuple[str, ...]
     host_users: bool
+    isolation: str
+    """Of each of its containers; empty: each chooses."""
     nfs: str
     """Export that its volumes are on; empty: on disk."""
     registries: tuple[str, ...]

@@ -137,6 +137,8 @@ class RunOptions(TypedDict, total=False):
     """None, host or bridge; empty: as the engine is configured."""
     ipc: str
     """Host or private; empty: private."""
+    isolation: str
+    """None, gvisor or vm; empty: its tenancy's, which binds it, else none."""
     ulimits: Sequence[LimitRequest]
     remove_after_s: int | None
     """Removed so many seconds after its end; null: its record stays."""

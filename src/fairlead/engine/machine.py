@@ -43,6 +43,11 @@ def list_cdi_folders(_chosen: settings.EngineSettings, version: str) -> tuple[st
     return host.cdi_folders(version, Path("/"))
 
 
+def find_runtime(_chosen: settings.EngineSettings, name: str) -> str:
+    """Return the program of a runtime that the engine is configured with; empty: it has none of that name."""
+    return host.find_runtime(name, Path("/"))
+
+
 def check_cdi_folder(_chosen: settings.EngineSettings, folder: Path, found: EngineInfo) -> None:
     """Hold the folder of our specs to those that the engine reads. Raises: Invalid (`CDIFolderUnread`)."""
     host.check_cdi_folder(folder, found.version, root=Path("/"))

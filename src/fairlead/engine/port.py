@@ -99,6 +99,8 @@ class ContainerSpec:
     """Network of `Networks` that it is in, under its host name; nothing where `network_of` or `network` is given."""
     hosts: tuple[tuple[str, str], ...] = ()
     """(address, name): more lines of /etc/hosts; nothing where `network_of` is given."""
+    runtime: str = ""
+    """Name of the OCI runtime, as the engine is configured; empty: the engine's own."""
     first_user_id: int | None = None
     """User and group of the host that 0 to 65535 inside count from, in a user namespace; None: the host's own ids. With
     `network_of`, that container has the same."""

@@ -13,6 +13,7 @@ from fairlead.cli.core import options, output, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.client.calls import item_path
+from fairlead.model import isolation
 from fairlead.plan.tenancy.matrix import Attempt, Matrix
 from fairlead.serve.v1.tenancies.view import RegistryRequest, TenancyList, TenancyRequest, TenancyView
 from fairlead.wire.fairlead import tenancy as kind
@@ -92,6 +93,7 @@ _argument = click.argument("name", metavar="TENANCY", shell_complete=options.com
 @click.option("--egress", multiple=True, metavar="CIDR", help="private network to allow; the others are denied")
 @click.option("--image", "images", multiple=True, metavar="IMAGE", help="image it may run; team/: all below  [any]")
 @click.option("--host-users/--no-host-users", default=True, help="on a cluster: pods may have the node's users  [may]")
+@click.option("--isolation", type=click.Choice(isolation.WORDS), help="of each of its containers  [each chooses]")
 @click.option("--nfs", default="", metavar="SERVER:/PATH", help="NFS export for its named volumes  [this disk]")
 @click.option("--nfs-option", "nfs_options", multiple=True, metavar="OPTION", help="mount option of it: vers=4.2")
 @options.output_option
@@ -103,6 +105,7 @@ def create_verb(
     limits = options.pairs(quota, "--quota")
     if gpus is not None:
         limits[f"requests.{client.status().resource}"] = str(gpus)
+    given["isolation"] = given["isolation"] or ""
     request = TenancyRequest(name=name, quota=limits, internet=kind.ALLOW if internet else kind.DENY, **given)
     made = client.call("POST", "/v1/tenancies", TenancyView, body=request)
     shown = _waited(client, made, state="ready", limit_s=_READY_S)
@@ -137,6 +140,7 @@ def show_verb(client: Client, *, name: str, form: str) -> None:
         ("namespace", item.namespace),
         ("containers", str(item.containers)),
         ("limits", _uses(item) or "none"),
+        ("isolation", item.isolation or "as each container asks"),
         ("images", ", ".join(item.images) or "any"),
         ("registries", ", ".join(item.registries) or "none"),
         ("volumes", item.nfs or "on disk"),

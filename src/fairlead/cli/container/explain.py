@@ -10,6 +10,7 @@ import click
 
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
+from fairlead.model import isolation
 from fairlead.plan.pod import personwords
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.view import ContainerView, Explanation
@@ -39,6 +40,8 @@ def explanation_lines(found: Explanation) -> list[str]:
         lines.append(f"  its priority is {priority(found)}: higher goes first")
     if found.time_limit_s is not None and found.state not in view.ENDED:
         lines.append(f"  its time limit is {output.span(found.time_limit_s)}{_left(found)}")
+    if found.isolation != isolation.NONE:
+        lines.append(f"  its isolation is {found.isolation}")
     lines += [f"  {line}" for line in output.lines_of(decision_rows(found.facts))]
     return lines + [f"  {line}" for line in life_lines(found)]
 

@@ -73,6 +73,7 @@ _COLUMNS: Final = (
     Column[ContainerView]("ADDRESSES", lambda item: ",".join(item.addresses), is_wide=True),
     Column[ContainerView]("PORTS", lambda item: ",".join(item.ports), is_wide=True),
     Column[ContainerView]("DEVICES", _devices, is_wide=True),
+    Column[ContainerView]("ISOLATION", lambda item: item.isolation, is_wide=True),
     Column[ContainerView]("MESSAGE", _message, is_wide=True),
 )
 
@@ -157,6 +158,7 @@ def fields(item: ContainerView) -> Mapping[str, Any]:
         "GPUs": item.gpus if len(item.resources) < 2 else podstate.say_devices(item.resources),
         "Devices": [device for ids in item.devices.values() for device in ids],
         "Restarts": item.restarts,
+        "Isolation": item.isolation,
         "ExitCode": item.exit_code,
     }
 

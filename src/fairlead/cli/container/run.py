@@ -25,6 +25,7 @@ from fairlead.cli.core import invocation, options, output, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.terminal import replay, streams
 from fairlead.client import calls
+from fairlead.model import isolation
 from fairlead.serve.admission.request import ContainerRequest
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.view import ContainerList, ContainerView
@@ -78,7 +79,9 @@ class _Run(click.Command):
     "--gpu-compute", metavar="PERCENT", help="percent of one GPU's compute, as 30  [default: the share of its memory]"
 )
 @click.option(
-    "--isolation", type=click.Choice(runflags.ISOLATIONS), help="what limits that part  [default: mps or mig]"
+    "--isolation",
+    metavar="WORD[,WORD]",
+    help="none, gvisor or vm: what is between it and the node; mps, mig or none: what limits that part of a GPU",
 )
 @click.option("--claim", multiple=True, metavar="NAME[=TEMPLATE]", help="devices of a claim, or of one of a template")
 @click.option(
@@ -168,6 +171,8 @@ def run(
         given["part"] = {} if claimflags.is_claiming(given) else runflags.gpu_part(given, client)
         own = invocation.current(ctx).env
         shown = [_submit(client, str(image), one, own) for one in runflags.replicas(given, detach=detach)]
+    if any(item.isolation == isolation.GVISOR and item.gpus for item in shown):
+        plaintext.echo(f"note: {isolation.LIMITS}", err=True)
     if given["dry_run"]:
         for item in shown:
             _foretell(item)
@@ -241,6 +246,7 @@ def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str,
         cap_drop=runflags.capabilities(given["cap_drop"]),
         network=given["network"],
         ipc=given["ipc"],
+        isolation=runflags.isolations(given)[1],
         ulimits=runflags.ulimits(given["ulimit"]),
         remove_after_s=given["remove_after_s"],
         restart=runflags.restart(given["restart"]),

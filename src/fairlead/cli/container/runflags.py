@@ -18,6 +18,7 @@ from fairlead import errors
 from fairlead.cli.container import gpuoption
 from fairlead.cli.core import options, plaintext
 from fairlead.cli.core.client import Client
+from fairlead.model import isolation
 from fairlead.plan.mig import table
 from fairlead.plan.pod import machine
 from fairlead.serve.admission.request import (
@@ -64,6 +65,7 @@ _MIG: Final = "mig-"
 _CAPABILITY: Final = re.compile(r"[A-Z_]{1,40}")
 ISOLATIONS: Final = ("mps", "mig", "none")
 """`fraction.ISOLATIONS`, which costs the kubelet's messages to load."""
+_SANDBOXES: Final = (isolation.GVISOR, isolation.VM)
 RESTARTS: Final = tuple(_RESTARTS)
 PULLS: Final = tuple(_PULLS)
 SHM: Final = "/dev/shm"  # noqa: S108 a path of the container, not of this machine
@@ -184,10 +186,10 @@ def gpu_part(given: Mapping[str, Any], client: Client) -> dict[str, int]:
 
     Raises: Invalid: whole GPUs are asked for too, or a word is not an amount.   Insufficient: as `fraction.find_part`.
     """
-    size, compute, isolation = given["gpu_memory"], given["gpu_compute"], given["isolation"]
+    size, compute, (limit, _) = given["gpu_memory"], given["gpu_compute"], isolations(given)
     if size is None and compute is None:
-        if isolation is not None:
-            message = "--isolation is about a part of a GPU, and none is asked for"
+        if limit:
+            message = f"--isolation {limit} is about a part of a GPU, and none is asked for"
             raise errors.Invalid(message, reason="FractionInvalid", hint="add --gpu-memory or --gpu-compute")
         return {}
     if given["gpus"]:
@@ -199,7 +201,7 @@ def gpu_part(given: Mapping[str, Any], client: Client) -> dict[str, int]:
     wanted = fraction.Wanted(
         memory_bytes=int(quantity.parse_quantity(amount(memory(size), "--gpu-memory", "8Gi") or 0)),
         percent=fraction.of_percent(compute) if compute is not None else 0,
-        isolation=isolation or "",
+        isolation=limit,
     )
     status, listing = client.status(), client.call("GET", "/v1/gpus", GPUListing)
     nodes = [
@@ -223,6 +225,25 @@ def gpu_part(given: Mapping[str, Any], client: Client) -> dict[str, int]:
     found = fraction.find_part(wanted, nodes)
     plaintext.echo(str(found), err=True)
     return dict(found.resources)
+
+
+def isolations(given: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what limits a part of a GPU, and what stands between the container and its node, of `--isolation`.
+
+    `none` is about the part where one is asked for, and no other word says what limits it.
+    Raises: Invalid (`IsolationInvalid`): a word that is not offered, or two about one thing.
+    """
+    words = [word.strip() for word in (given["isolation"] or "").split(",")] if given["isolation"] else []
+    limits = [word for word in words if word in ISOLATIONS and word != isolation.NONE]
+    sandboxes = [word for word in words if word in _SANDBOXES]
+    has_part = given["gpu_memory"] is not None or given["gpu_compute"] is not None
+    for _ in range(words.count(isolation.NONE)):
+        (limits if has_part and not limits else sandboxes).append(isolation.NONE)
+    if len(limits) + len(sandboxes) != len(words) or len(limits) > 1 or len(sandboxes) > 1:
+        message = f'--isolation "{errors.readable(given["isolation"][:80])}" is not offered'
+        hint = "none, gvisor or vm; for a part of a GPU mps, mig or none; both as in --isolation mig,gvisor"
+        raise errors.Invalid(message, reason="IsolationInvalid", hint=hint)
+    return "".join(limits), "".join(sandboxes)
 
 
 def name(text: str) -> str:

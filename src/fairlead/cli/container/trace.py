@@ -19,6 +19,7 @@ from fairlead.cli.container import explain
 from fairlead.cli.core import client as api
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
+from fairlead.model import isolation
 from fairlead.plan.pod import personwords
 from fairlead.plan.trace import Record
 from fairlead.serve.v1.containers.traceview import EntryView, TraceView
@@ -65,7 +66,8 @@ _FORGOTTEN: Final = (
 
 def _headline(shown: ContainerView) -> str:
     asked = ", ".join(f"{count} x {resource}" for resource, count in shown.resources.items())
-    return " · ".join(part for part in (shown.name, shown.image, asked, _state(shown)) if part)
+    sandbox = f"isolation {shown.isolation}" if shown.isolation != isolation.NONE else ""
+    return " · ".join(part for part in (shown.name, shown.image, asked, sandbox, _state(shown)) if part)
 
 
 def _state(shown: ContainerView) -> str:
@@ -291,6 +293,7 @@ def _isolation(facts: Facts) -> Iterator[str]:
     granted = facts.get("granted", [])
     paths = [where for where in opens if where.startswith("/")]
     rows = [[where, nodes.get(where, ""), f"open: {_meaning(opens[where])}"] for where in paths]
+    rows += [[where, nodes[where], "in the container"] for where in granted if where in nodes and where not in opens]
     rows += [[where, "", "not in the container"] for where in granted if where not in nodes and where not in opens]
     others = [where for where in opens if not where.startswith("/")]
     by_outcome: dict[str, list[str]] = {}

@@ -18,13 +18,13 @@ from typing import Any, Final
 
 import click
 
-from fairlead import errors
+from fairlead import errors, files
 from fairlead.cli.core import invocation, plaintext, stopping
 from fairlead.inject import launcher, policy
 from fairlead.node.engines import charlinks, judge, records
 from fairlead.node.engines import files as enginefiles
 from fairlead.plan import charlinks as charlinks_plan
-from fairlead.plan.engineconfig import commandline, table
+from fairlead.plan.engineconfig import commandline, gvisor, table
 from fairlead.plan.engineconfig.model import Location, Request
 from fairlead.plan.gpu.allocation import enginesupport
 
@@ -69,6 +69,12 @@ def group() -> None:
 @click.option("--alias/--no-alias", default=True, show_default=True, help='the handler answers to "nvidia" too')
 @click.option("--kata", is_flag=True, help="add the handler of Kata machines with GPUs (containerd, crio)")
 @click.option("--kata-folder", default="/opt/kata", show_default=True, help="where Kata is installed")
+@click.option("--gvisor", is_flag=True, help='add the handler "gvisor", a kernel in user space')
+@click.option("--gvisor-program", metavar="PATH", help="gVisor's runsc  [default: the one on PATH]", callback=_absolute)
+@click.option("--gvisor-flag", "gvisor_flags", multiple=True, metavar="NAME[=VALUE]", help="option of runsc")
+@click.option(
+    "--gvisor-dev", metavar="FOLDER", help="device nodes of GPUs, where they are not in /dev", callback=_absolute
+)
 @click.option("--folder", type=_PATH, default=_FOLDER, show_default=True, help="where the shim's programs are written")
 @click.option("--policy", type=_PATH, default=policy.DEFAULT_PATH, show_default=True, help="the shim's policy file")
 @click.option("--engine-version", metavar="VERSION", help="release of the engine  [default: it is asked]")
@@ -83,6 +89,9 @@ def configure_verb(ctx: click.Context, /, *, engine: str, is_dry: bool, **option
         enables_cdi=options["enable_cdi"],
         has_kata=options["kata"],
         kata_folder=options["kata_folder"],
+        gvisor=_runsc(options["gvisor_program"]) if options["gvisor"] else "",
+        gvisor_flags=tuple(flag.removeprefix("--") for flag in options["gvisor_flags"]),
+        gvisor_dev=options["gvisor_dev"] or "",
     )
     config = options["config"] or table.ENGINES[engine].config
     found = asyncio.run(judge.find_running(engine, config))
@@ -102,6 +111,7 @@ def configure_verb(ctx: click.Context, /, *, engine: str, is_dry: bool, **option
         _show_diff(planned)
         return
     _install(Path(planned.program).parent, options["policy"], planned.runtimes)
+    _install_gvisor(engine, request)
     done, _ = enginefiles.configure(engine, place, request, recorded=recorded)
     _show(done, engine)
 
@@ -133,6 +143,21 @@ def _install(folder: Path, rules: Path, runtimes: tuple[str, ...]) -> None:
             message, reason="LauncherFolderRefused", hint="run as root, or set --folder"
         ) from error
     launcher.install(folder, config=rules, runtimes=runtimes)
+
+
+def _runsc(given: str | None) -> str:
+    """Return the path of runsc. Raises: Unavailable (`GVisorMissing`)."""
+    path = given or shutil.which("runsc")
+    if path and Path(path).is_file():
+        return path
+    message = f"{given} is not there" if given else "runsc is not on PATH: gVisor is not installed"
+    raise errors.Unavailable(message, reason="GVisorMissing", hint="--gvisor-program PATH says where it is")
+
+
+def _install_gvisor(engine: str, request: Request) -> None:
+    for path, (content, mode) in gvisor.made(engine, request).items():
+        Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        files.write_atomic(Path(path), content, mode=mode)
 
 
 def _show(outcome: enginefiles.Outcome, engine: str) -> None:

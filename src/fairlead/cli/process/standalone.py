@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import grp
 import os
 import sys
@@ -29,15 +30,17 @@ from fairlead.control.node import podgc
 from fairlead.control.scheduler import controller
 from fairlead.engine import machine as engines
 from fairlead.engine.port import EngineInfo
-from fairlead.model.gpu import Inventory
+from fairlead.model import isolation
+from fairlead.model.gpu import Inventory, Vendor
 from fairlead.node import agent, leftovers
 from fairlead.node.isolation import ownfolder
 from fairlead.node.kubelet import nodestatus
+from fairlead.node.sandbox import gvisor
 from fairlead.plan.dra import deviceclass
 from fairlead.plan.gpu import door as gpudoor
 from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.pod import machine as placing
-from fairlead.plan.pod import mountable
+from fairlead.plan.pod import mountable, podstate
 from fairlead.serve import probes, server
 from fairlead.serve.backend import local
 from fairlead.serve.backend.containers import lifecycle
@@ -128,7 +131,11 @@ async def run_service(
             )
             tasks.create_task(manager.run_controllers(store, controllers), name="controllers")
             await watching.wait()
-            living = lifecycle.LocalLifecycle(store=store, here=_here(config, node))
+            living = lifecycle.LocalLifecycle(
+                store=store,
+                here=_here(config, node),
+                gvisor=functools.partial(_refuse_gvisor, config, lambda: reports[-1].snapshots.value.inventory),
+            )
             # Before the API serves: a request for a restart must not meet one that is carried on.
             tasks.create_task(living.keep(), name="requests")
             door = dependencies.Services(
@@ -270,6 +277,16 @@ async def _prepare(store: sqlite.SQLiteStore, config: settings.Settings, node: s
             with contextlib.suppress(errors.Conflict):  # it is there, as somebody may have changed it
                 await store.create(one)
     await nodestatus.forget_devices(store, node)
+
+
+async def _refuse_gvisor(
+    config: settings.Settings, scan: Callable[[], Inventory], pod: core.Pod
+) -> errors.FairleadError | None:
+    """Return why a pod cannot run on gVisor on this machine; None: it can."""
+    program = await asyncio.to_thread(engines.find_runtime, config.engine, isolation.GVISOR_CLASS)
+    has_gpus = bool(podstate.asked_devices(pod) or pod.spec.resource_claims)
+    versions = [one.version for one in scan().drivers if one.vendor is Vendor.NVIDIA] if has_gpus else []
+    return await gvisor.refusal(program, driver=versions[0] if versions else "")
 
 
 def _here(config: settings.Settings, node: str) -> placing.Here:

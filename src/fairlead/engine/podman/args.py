@@ -54,7 +54,7 @@ def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, lo
     checks.check_image(spec.image)
     _check_lines(spec.secret_env)
     return [
-        *host.globals,
+        *(("--runtime", spec.runtime) if spec.runtime else host.globals),
         "create",
         f"--name={spec.name}",
         *_STEADY,

@@ -77,6 +77,9 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
         self._log_max_mib = group.log_max_mib
         # Created by us and not yet started: `start` need not ask podman first. Lost on a restart, and then it asks.
         self._held: dict[str, str] = {}
+        # With a runtime of their own: podman 4.3's service ignores the runtime that a request names, and knows those
+        # alone that were configured when it started. Lost on a restart, after which the service is a new one.
+        self._runtimes: set[str] = set()
         # Whether an ended container was killed for memory never changes; asking takes an inspect.
         self._oom: dict[tuple[str, int], bool] = {}
 
@@ -93,6 +96,8 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
     async def create(self, spec: port.ContainerSpec) -> port.ContainerState:
         """See `port.Engine.create`."""
         host = await self._podman.host()
+        if spec.runtime:
+            self._runtimes.add(spec.name)
         try:
             state = await self._create(spec, host)
         except errors.Unavailable as error:
@@ -134,7 +139,7 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
         subject = f'container "{spec.name}"'
         arguments = args.create(spec, host, network=host.network, log_max_mib=self._log_max_mib)
         answer = await self._ask_to_create(spec, host)
-        in_doubt = answer is None and self.service is not None
+        in_doubt = answer is None and self.service is not None and not spec.runtime
         if answer is None:
             answer = await self._create_by_command(spec, arguments)
         if answer.code != 0:
@@ -152,7 +157,7 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
 
     async def _ask_to_create(self, spec: port.ContainerSpec, host: podman_host.Host) -> command.Result | None:
         """Return the service's answer; None: there is no service for it, or it did not answer."""
-        if self.service is None or not host.service_creates:
+        if self.service is None or not host.service_creates or spec.runtime:
             return None
         body = request.encode(spec, host, network=host.network, log_max_mib=self._log_max_mib)
         return await self.service.create(body)
@@ -178,7 +183,7 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
         """Have the OCI runtime make the container, its process held."""
         answer = await self._ask_service(name, "init")
         if answer is None:
-            if self.service is not None and await self._is_initialised(name):
+            if self._is_served(name) and await self._is_initialised(name):
                 return
             answer = await self._command(name, identity, "init")
         if answer.code != 0:
@@ -193,7 +198,7 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
         await asyncio.to_thread(startrecord.note, bundle)
         answer = await self._ask_service(name, "start")
         if answer is None:
-            in_doubt = in_doubt or self.service is not None
+            in_doubt = in_doubt or self._is_served(name)
             if in_doubt and await self._has_run(name):
                 return
             answer = await self._command(name, identity, "start")
@@ -206,7 +211,11 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
 
     async def _ask_service(self, name: str, act: str) -> command.Result | None:
         """Return the service's answer; None: there is no service, or it did not answer and may have done it or not."""
-        return None if self.service is None else await self.service.ask(name, act)
+        return await self.service.ask(name, act) if self.service is not None and self._is_served(name) else None
+
+    def _is_served(self, name: str) -> bool:
+        """Return whether the service is asked about a container."""
+        return self.service is not None and name not in self._runtimes
 
     async def _command(self, name: str, identity: str, act: str) -> command.Result:
         folder = await self._bundle(identity, await self._podman.host())

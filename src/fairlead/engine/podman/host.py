@@ -145,6 +145,20 @@ def cdi_folders(version: str, root: Path) -> tuple[str, ...]:
     return found
 
 
+def find_runtime(name: str, root: Path) -> str:
+    """Return the program that podman starts for a runtime of its configuration; empty: it has none of that name.
+
+    Source: containers.conf(5), table of runtimes: the last file that has the name decides, the first path that exists.
+    """
+    paths: tuple[str, ...] = ()
+    for table in _configured(root, "engine"):
+        runtimes = table.get("runtimes")
+        named = runtimes.get(name) if isinstance(runtimes, dict) else None
+        if isinstance(named, list):
+            paths = tuple(str(path) for path in named)
+    return next((path for path in paths if (root / path.lstrip("/")).is_file()), "")
+
+
 def _configured(root: Path, table: str) -> Iterator[Mapping[str, object]]:
     """Yield one table of each containers.conf that podman reads as root, the deciding one last."""
     drop_ins = sorted((root / "etc/containers/containers.conf.d").glob("*.conf"))

@@ -12,14 +12,14 @@ import dataclasses
 import glob
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from fairlead import command, errors, files
 from fairlead.node.engines import records
-from fairlead.plan.engineconfig import change, table, tree
+from fairlead.plan.engineconfig import change, gvisor, table, tree
 from fairlead.plan.engineconfig.model import HEADER, Edit, Location, Proposal, Request
 from fairlead.plan.gpu.allocation import enginesupport
 
@@ -125,6 +125,7 @@ def configure(
         old = recorded.load(engine, place.config)
         view = _view(old)
         tree.check_asked(place, request)
+        gvisor.check(request)
         proposal = table.ENGINES[engine].propose(place, request, view)
         for edit in proposal.edits:
             _refuse_somebodys(edit, view)
@@ -235,6 +236,16 @@ def unconfigure(
         return Outcome(steps=steps, notes=kept)
 
 
+def _gvisor_findings(engine: str, request: Request) -> Iterator[str]:
+    """Yield what is not as the handler of gVisor needs it."""
+    for path, (content, _) in gvisor.made(engine, request).items():
+        if _read(path) != content:
+            yield f"{path}: it is not as it was written, and gVisor's handler needs it"
+    needed = (request.gvisor, gvisor.shim(request)) if engine == "containerd" else (request.gvisor,)
+    if request.gvisor:
+        yield from (f"{path}: gVisor's program is not there" for path in needed if not Path(path).exists())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
     """What stands on disk, held against what `configure` would write now."""
@@ -269,4 +280,5 @@ def review(
         found.append(f"{step.path}: {why}")
     if not Path(proposal.program).exists():
         found.append(f"{proposal.program}: the handler's program is not there")
+    found += _gvisor_findings(engine, record.request)
     return Review(place=place, request=record.request, proposal=proposal, findings=tuple(found))

@@ -173,6 +173,9 @@ class Attachments:
 
     async def _change(self, pod: core.Pod, change: DeviceChangeSpec, states: Sequence[ContainerState]) -> Outcome:
         state = _running(change.container, states)
+        if spec.is_gvisor(pod):
+            message = f"{pod.metadata.name} runs on gVisor, whose devices are those that it was made with"
+            raise errors.Conflict(message, reason="SandboxFixed", hint="run it again with the devices that it needs")
         if change.action == "attach":
             return await self._attach(pod, change, state)
         return await self._detach(pod, change, state)

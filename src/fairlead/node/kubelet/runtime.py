@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from fairlead import backoff, errors, telemetry
+from fairlead.engine import machine as machine_engine
 from fairlead.engine.port import Bind, ContainerPhase, ContainerSpec, ContainerState, Engine, IdentifiedImages
 from fairlead.kernel import listener, probeprocess, readback
 from fairlead.kernel.network import address
@@ -29,6 +30,7 @@ from fairlead.node.kubelet import hostpath, lastword, sandbox, spec, volumes
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
 from fairlead.node.kubelet.probing import check
+from fairlead.node.sandbox import gofer, gvisor
 from fairlead.node.tenancy import exports, fetch, gate, idranges, secrets, userids
 from fairlead.node.tenancy.registries import Fetched, Registries
 from fairlead.node.trace import steps
@@ -275,10 +277,13 @@ class Runtime:
         wanted = spec.with_secrets(wanted, pod, item, grants=grants, held=taken, values=values)
         wanted = await self._with_last_word(wanted, pod, item, attempt)
         wanted = spec.in_tenancy(wanted, tenancy)
+        if wanted.runtime:
+            await self._check_sandbox(wanted.runtime)
         resolved = (await self._resolve(pod, item, wanted)).beside(spec.device_paths(grants))
         wanted = userids.mapped(wanted, ids, resolved, self._node_folder)
         # What reads the isolation back starts while the engine works: its interpreter takes some 20 ms.
-        async with readback.started_ahead(is_wanted=bool(resolved.paths)) as probe:
+        is_probed = bool(resolved.paths) and not wanted.runtime
+        async with readback.started_ahead(is_wanted=is_probed) as probe:
             telemetry.crash_point("kubelet.before-create")
             with telemetry.timed("container created", container=wanted.name) as timing:
                 state = await self._create_pulling(item, wanted, tenancy)
@@ -318,6 +323,14 @@ class Runtime:
             pid = next((state.pid for state in found if state.name == network_of), None)
             own = () if pid is None else await asyncio.to_thread(address.of_process, pid)
         return downward.Facts(pod_addresses=own, host_addresses=host, allocatable=self._allocatable)
+
+    async def _check_sandbox(self, runtime: str) -> None:
+        """Refuse a start on gVisor where its handler is gone since the pod was accepted.
+
+        Raises: Unavailable (`IsolationUnavailable`).
+        """
+        if not await asyncio.to_thread(machine_engine.find_runtime, self._settings.engine, runtime):
+            raise gvisor.absent(f"podman has no runtime {runtime} any more")
 
     async def _claims(self, pod: core.Pod) -> dict[str, Path]:
         """Return the folders of the pod's claims by name. Raises: NotFound: one is gone."""
@@ -421,11 +434,13 @@ class Runtime:
             raise errors.Unavailable(message, reason="IsolationUnread", hint="it is tried again")
         mine = self._settings
         own = (mine.state_folder, mine.run_folder, mine.node.cdi_folder, mine.kubelet_folder)
+        # gVisor's kernel has no mounts: its gofer has the container's.
+        pid = await asyncio.to_thread(gofer.find, state.pid) if spec.is_gvisor(pod) else state.pid
         try:
-            await asyncio.to_thread(hostpath.check, state.pid, mounted, own)
+            await asyncio.to_thread(hostpath.check, pid, mounted, own)
             if mountable.is_marked(pod):
                 listed = mountable.parse(mine.mounts)
-                await asyncio.to_thread(hostpath.check_listed, state.pid, mounted, listed)
+                await asyncio.to_thread(hostpath.check_listed, pid, mounted, listed)
         except errors.Denied:
             await self._engine.remove(state.name)
             raise
@@ -454,7 +469,7 @@ class Runtime:
             raise errors.Unavailable(message, reason="IsolationUnread", hint="it is tried again")
         try:
             async with asyncio.TaskGroup() as tasks:
-                if state.pid is not None and resolved.paths:
+                if state.pid is not None and (resolved.paths or spec.is_gvisor(pod)):
                     tasks.create_task(self._read_back(pod, item, state.pid, resolved, probe))
                 judged = tasks.create_task(self._judge(item, state, resolved.hosts()))
         except ExceptionGroup as failed:
@@ -479,12 +494,26 @@ class Runtime:
         resolved: edits.Resolved,
         probe: probeprocess.ProbeProcess | None,
     ) -> None:
+        if spec.is_gvisor(pod):
+            await self._read_gofer(pod, item, pid, resolved)
+            return
         with telemetry.timed("isolation read", container=item.name) as timing:
             found = await readback.read_back(pid, paths=resolved.paths, numbers=resolved.others, waiting=probe)
         step = steps.isolation_read(
             item.name, pid, found, granted=resolved.paths, at=time.time(), duration_s=timing.duration_s
         )
         self.note(pod, step)
+
+    async def _read_gofer(self, pod: core.Pod, item: core.Container, pid: int, resolved: edits.Resolved) -> None:
+        """Read back which device nodes gVisor can open. Raises: Unavailable (`GoferUnread`): it is not let go."""
+        with telemetry.timed("isolation read", container=item.name) as timing:
+            own = await asyncio.to_thread(gofer.find, pid)
+            found = await asyncio.to_thread(gofer.read, own)
+        if resolved.paths:
+            step = steps.gofer_read(
+                item.name, own, found, granted=resolved.paths, at=time.time(), duration_s=timing.duration_s
+            )
+            self.note(pod, step)
 
     def _grants(self, pod: core.Pod, item: core.Container) -> tuple[Grant, ...]:
         return tuple(grant for grant in self._devices.held(pod.metadata.uid) if grant.container == item.name)

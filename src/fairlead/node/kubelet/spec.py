@@ -14,7 +14,7 @@ from google.protobuf import message
 
 from fairlead import errors
 from fairlead.engine.port import Bind, ContainerSpec, ContainerState, NetworkMode, Port
-from fairlead.model import cdikind
+from fairlead.model import cdikind, isolation
 from fairlead.model.gpu import Vendor
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.plan.cdi import capability, generate
@@ -166,6 +166,7 @@ def container_spec(
         shm_bytes=_shared_memory(limits, has_devices=bool(grants or cdi_devices)),
         tty=item.tty,
         stdin=item.stdin,
+        runtime=runtime(pod),
     )
 
 
@@ -214,6 +215,16 @@ def values(
 def machine(pod: core.Pod) -> core.MachineOptions:
     """Return what the pod asks of this machine beyond Kubernetes' fields."""
     return pod.spec.machine or core.MachineOptions()
+
+
+def runtime(pod: core.Pod) -> str:
+    """Return the engine's runtime for the pod's containers, which has the name of its class; empty: its own."""
+    return pod.spec.runtime_class_name if is_gvisor(pod) else ""
+
+
+def is_gvisor(pod: core.Pod) -> bool:
+    """Return whether the pod's containers run on gVisor."""
+    return isolation.of_class(pod.spec.runtime_class_name) == isolation.GVISOR
 
 
 def network(pod: core.Pod) -> NetworkMode | None:

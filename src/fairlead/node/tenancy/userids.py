@@ -26,6 +26,7 @@ from typing import Final
 from fairlead import errors, telemetry
 from fairlead.engine.port import Bind, ContainerSpec
 from fairlead.kernel import inotify
+from fairlead.model import isolation
 from fairlead.node.isolation import edits
 from fairlead.plan.tenancy import userids
 
@@ -101,6 +102,8 @@ def mapped(wanted: ContainerSpec, first: int | None, found: edits.Resolved, fold
         return wanted
     nodes = [*found.nodes, *wanted.device_nodes]
     within = dataclasses.replace(wanted, first_user_id=first)
+    if wanted.runtime == isolation.GVISOR_CLASS:  # it makes no node, and finds GPUs by the device list alone
+        return within
     moved = [(source, place, rights) for source, place, rights in nodes if source != place]
     if not moved:
         return within

@@ -115,6 +115,7 @@ def created(
             "first_user_id": wanted.first_user_id,
             "cpu_limit": wanted.cpu_limit,
             "memory_limit_bytes": wanted.memory_limit_bytes,
+            **({"runtime": wanted.runtime} if wanted.runtime else {}),
         },
     )
 
@@ -154,6 +155,27 @@ def isolation_read(
             "nodes": list(found.nodes),
             "opens": dict(found.opens),
             "granted": list(granted),
+            "unread": list(found.unread),
+        },
+    )
+
+
+def gofer_read(
+    container: str, pid: int, found: readback.Isolation, *, granted: Sequence[str], at: float, duration_s: float | None
+) -> TraceStep:
+    """Return which device nodes gVisor's gofer hands on; `pid`: the gofer's."""
+    return TraceStep(
+        layer="kernel",
+        reason="IsolationRead",
+        message="device nodes that gVisor can open read back from its gofer",
+        at=at,
+        duration_s=duration_s,
+        facts={
+            "container": container,
+            "pid": pid,
+            "nodes": list(found.nodes),
+            "opens": {},
+            "granted": [path for path in granted if path in {node.path for node in found.nodes}],
             "unread": list(found.unread),
         },
     )

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from fairlead import errors
-from fairlead.plan.engineconfig import change, containerdset, tree
+from fairlead.plan.engineconfig import change, containerdset, gvisor, tree
 from fairlead.plan.engineconfig.model import CDI_FOLDERS, HEADER, Edit, HostFiles, Item, Location, Proposal, Request
 from fairlead.wire.text import toml
 
@@ -118,7 +118,11 @@ def propose(place: Location, request: Request, host: HostFiles) -> Proposal:
     section = files.before.section
     runtimes = tree.table(section, "containerd", "runtimes", where=place.config)
     tree.refuse_taken(runtimes, request, place.config)
-    notes = [*tree.judge_release("containerd", place, request), *tree.taken_over(runtimes, request)]
+    notes = [
+        *tree.judge_release("containerd", place, request),
+        *tree.taken_over(runtimes, request),
+        *gvisor.kept(runtimes, request),
+    ]
     notes += _notes_on_ignored(files)
     source = _source(section, runtimes)
     program, underlying = tree.program("containerd", _binary(source, place.config), request)
@@ -259,6 +263,8 @@ def _fill(ours: dict[str, Any], section: Mapping[str, Any], request: Request, *,
         runtimes[name] = copy.deepcopy(handler)
     if request.has_kata and _KATA not in tree.table(section, "containerd", "runtimes", where="containerd"):
         runtimes[_KATA] = _kata(request.kata_folder)
+    if request.gvisor and gvisor.NAME not in tree.table(section, "containerd", "runtimes", where="containerd"):
+        runtimes[gvisor.NAME] = gvisor.containerd(request)
 
 
 def _kata(folder: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any, Final
 
-from fairlead.plan.engineconfig import tree
+from fairlead.plan.engineconfig import gvisor, tree
 from fairlead.plan.engineconfig.model import CDI_FOLDERS, HEADER, Edit, HostFiles, Location, Proposal, Request
 from fairlead.wire.text import toml
 
@@ -37,7 +37,11 @@ def propose(place: Location, request: Request, host: HostFiles) -> Proposal:
     section = _joined(files)
     runtimes = tree.table(section, "runtimes", where=place.config)
     tree.refuse_taken(runtimes, request, place.config)
-    notes = (*tree.judge_release("crio", place, request), *tree.taken_over(runtimes, request))
+    notes = (
+        *tree.judge_release("crio", place, request),
+        *tree.taken_over(runtimes, request),
+        *gvisor.kept(runtimes, request),
+    )
     source = _source(section, runtimes)
     program, underlying = tree.program("crio", tree.text(source, "runtime_path", where=place.config), request)
     ours = _section(section, request, {**source, "runtime_path": program})
@@ -81,6 +85,8 @@ def _section(section: dict[str, Any], request: Request, handler: dict[str, Any])
     runtimes = {name: dict(handler) for name in request.names}
     if request.has_kata and _KATA not in section.get("runtimes", {}):
         runtimes[_KATA] = _kata(request.kata_folder)
+    if request.gvisor and gvisor.NAME not in section.get("runtimes", {}):
+        runtimes[gvisor.NAME] = gvisor.crio(request)
     ours: dict[str, Any] = {"default_runtime": request.name} if request.is_default else {}
     folders = tree.texts(section, "cdi_spec_dirs", CDI_FOLDERS, where="crio.runtime")
     if request.enables_cdi and not set(CDI_FOLDERS) <= set(folders):

@@ -10,7 +10,7 @@ import json
 from typing import Any, Final
 
 from fairlead import errors
-from fairlead.plan.engineconfig import change, tree
+from fairlead.plan.engineconfig import change, gvisor, tree
 from fairlead.plan.engineconfig.model import CDI_FOLDERS, Edit, HostFiles, Location, Member, Proposal, Request
 from fairlead.wire.text import jsontext
 
@@ -30,7 +30,11 @@ def propose(place: Location, request: Request, host: HostFiles) -> Proposal:
     document = jsontext.parse(before or b"", path=place.config)
     runtimes = tree.table(document, "runtimes", where=place.config)
     tree.refuse_taken(runtimes, request, place.config)
-    notes = (*tree.judge_release("docker", place, request), *tree.taken_over(runtimes, request))
+    notes = (
+        *tree.judge_release("docker", place, request),
+        *tree.taken_over(runtimes, request),
+        *gvisor.kept(runtimes, request),
+    )
     program, underlying, handler = _handler(
         runtimes, tree.text(document, "default-runtime", "runc", where=place.config), request
     )
@@ -63,6 +67,8 @@ def _handler(runtimes: dict[str, Any], default: str, request: Request) -> tuple[
 
 def _changes(document: dict[str, Any], request: Request, handler: dict[str, Any]) -> list[Member]:
     changes = [Member(path=("runtimes", name), value=handler) for name in request.names]
+    if request.gvisor and gvisor.NAME not in tree.table(document, "runtimes", where="daemon.json"):
+        changes.append(Member(path=("runtimes", gvisor.NAME), value={"path": gvisor.program("docker", request)}))
     if request.is_default:
         changes.append(Member(path=("default-runtime",), value=request.name))
     if request.enables_cdi:

@@ -26,6 +26,12 @@ class Request:
     enables_cdi: bool = True
     has_kata: bool = False
     kata_folder: str = "/opt/kata"
+    gvisor: str = ""
+    """Path of gVisor's runsc; empty: no handler for it."""
+    gvisor_flags: tuple[str, ...] = ()
+    """Options of runsc, without their dashes."""
+    gvisor_dev: str = ""
+    """Folder whose device nodes gVisor opens in place of those in /dev; empty: those in /dev."""
 
     @property
     def names(self) -> tuple[str, ...]:

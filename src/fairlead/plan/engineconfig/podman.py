@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 from typing import Any, Final
 
-from fairlead.plan.engineconfig import tree
+from fairlead.plan.engineconfig import gvisor, tree
 from fairlead.plan.engineconfig.model import HEADER, Edit, HostFiles, Location, Proposal, Request
 from fairlead.wire.text import toml
 
@@ -31,10 +31,17 @@ def propose(place: Location, request: Request, host: HostFiles) -> Proposal:
             engine = tree.merged(engine, tree.table(toml.parse(data, path=path), "engine", where=path))
     runtimes = tree.table(engine, "runtimes", where=place.config)
     tree.refuse_taken(runtimes, request, place.config)
-    notes = (*tree.judge_release("podman", place, request), *tree.taken_over(runtimes, request))
+    notes = (
+        *tree.judge_release("podman", place, request),
+        *tree.taken_over(runtimes, request),
+        *gvisor.kept(runtimes, request),
+    )
     program, underlying = _program(engine, runtimes, request)
     ours: dict[str, Any] = {"runtime": request.name} if request.is_default else {}
-    body = toml.emit({"engine": {**ours, "runtimes": {name: [program] for name in request.names}}})
+    handlers = {name: [program] for name in request.names}
+    if request.gvisor and gvisor.NAME not in runtimes:
+        handlers[gvisor.NAME] = [gvisor.program("podman", request)]
+    body = toml.emit({"engine": {**ours, "runtimes": handlers}})
     head = f"{HEADER}; `fairlead runtime unconfigure` takes it away.\n\n"
     made = Edit(path=drop_in, before=None, after=head.encode() + body)
     return Proposal(program=program, runtimes=underlying, edits=(made,), notes=notes)

@@ -58,7 +58,7 @@ def check_asked(place: Location, request: Request) -> None:
         if _NAME.fullmatch(name) is None:
             message = f'"{name}" is not a name of a runtime'
             raise errors.Invalid(message, reason="RuntimeNameInvalid", hint="letters, digits, '-', '_' and '.'")
-    for path in filter(None, (place.config, place.drop_in, request.folder, request.kata_folder)):
+    for path in filter(None, (place.config, place.drop_in, request.folder, request.kata_folder, request.gvisor)):
         if not path.startswith("/") or not path.isprintable():
             message = f"{path!r} is not an absolute path"
             raise errors.Invalid(message, reason="PathInvalid", hint="write it from / on, in printable characters")

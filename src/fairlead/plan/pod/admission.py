@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead import errors
+from fairlead.model import isolation
 from fairlead.plan.pod import affinity, machine, port, resourceclaim, secret, volume
 from fairlead.plan.pod.life import judge
 from fairlead.plan.pod.values import downward
@@ -83,6 +84,8 @@ def _on_one_machine(spec: core.PodSpec) -> core.PodSpec:
     """Leave out the rules that distinguish nodes and that a cluster's scheduler refuses; callers warn of them."""
     wanted = spec.affinity and msgspec.structs.replace(spec.affinity, pod_affinity=None, pod_anti_affinity=None)
     left_out: dict[str, Any] = {"topology_spread_constraints": (), "resources": None}
+    if isolation.of_class(spec.runtime_class_name) not in isolation.WORDS:
+        left_out["runtime_class_name"] = ""
     return msgspec.structs.replace(spec, affinity=wanted, **left_out)
 
 

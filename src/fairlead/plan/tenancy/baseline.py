@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
+from fairlead.model import isolation
 from fairlead.plan.pod import quota as podquota
 from fairlead.plan.pod import tenantrule
 from fairlead.plan.tenancy import export
@@ -60,6 +61,8 @@ def _problems(item: Tenancy) -> Iterator[str]:
     yield from _network_problems(spec.network)
     if spec.storage.nfs is not None:
         yield from (f"spec.storage.nfs: {one}" for one in export.problems(spec.storage.nfs))
+    if spec.isolation not in {"", *isolation.WORDS}:
+        yield f'spec.isolation: "{spec.isolation}" is none of {", ".join(isolation.WORDS)}'
     for image in spec.images:
         if "," in image or not image.strip():
             yield f'spec.images: "{image}" is not an image'
@@ -117,6 +120,8 @@ def namespace(item: Tenancy, state: str = kind.PENDING) -> core.Namespace:
         annotations[tenantrule.ALLOWED_IMAGES] = ",".join(item.spec.images)
     if not item.spec.host_users:
         annotations[kind.HOST_USERS] = "false"
+    if item.spec.isolation:
+        annotations[kind.ISOLATION] = item.spec.isolation
     about = meta.ObjectMeta(name=namespace_name(item), labels=labels, annotations=annotations)
     return core.Namespace(metadata=about)
 

@@ -13,7 +13,9 @@ from typing import Annotated, Final
 import msgspec
 
 from fairlead import errors
+from fairlead.model import isolation
 from fairlead.plan.pod import environment
+from fairlead.plan.sandbox import choice
 from fairlead.plan.schedule.fairshare import ledger
 from fairlead.plan.schedule.group import membership
 from fairlead.wire.kubernetes import core, meta
@@ -155,6 +157,9 @@ class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     time_limit_s: Annotated[int | None, msgspec.Meta(description="stopped after that many seconds")] = None
     network: Annotated[str, msgspec.Meta(description="none, host or bridge; empty: as the engine is configured")] = ""
     ipc: Annotated[str, msgspec.Meta(description="host or private; empty: private")] = ""
+    isolation: Annotated[
+        str, msgspec.Meta(description="none, gvisor or vm; empty: its tenancy's, which binds it, else none")
+    ] = ""
     ulimits: tuple[LimitRequest, ...] = ()
     remove_after_s: Annotated[
         int | None, msgspec.Meta(description="removed so many seconds after its end; null: its record stays")
@@ -197,6 +202,7 @@ def pod_of(request: ContainerRequest, *, resource: str, scheduler_name: str) -> 
             volumes=tuple(volume for volume, _ in _volumes(request)),
             host_network=_one_of("network", request.network, _NETWORKS) == "host",
             host_ipc=_one_of("ipc", request.ipc, _IPCS) == "host",
+            runtime_class_name=isolation.class_of(choice.check_word(request.isolation)),
             machine=_machine(request),
         ),
     )
@@ -353,6 +359,7 @@ def _machine(request: ContainerRequest) -> core.MachineOptions | None:
         no_network=request.network == "none",
         limits=tuple(core.Limit(name=one.name, soft=one.soft, hard=one.hard) for one in request.ulimits),
         ttl_seconds_after_finished=request.remove_after_s,
+        has_no_sandbox=request.isolation == isolation.NONE,
     )
     return None if wanted == core.MachineOptions() else wanted
 

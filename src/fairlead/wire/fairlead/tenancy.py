@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Final
 
 import msgspec
 
+from fairlead.model import isolation
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.gpudevice import API_VERSION as _GROUP
 from fairlead.wire.kubernetes.meta import Condition, ObjectMeta, Wire
@@ -23,6 +24,8 @@ UID: Final = "fairlead.dev/tenancy-uid"
 """Label of a tenancy's namespace, and of its engine network: the uid of the tenancy."""
 HOST_USERS: Final = "fairlead.dev/host-users"
 """Annotation of a tenancy's namespace, `false`: each of its pods has a user namespace."""
+ISOLATION: Final = "fairlead.dev/isolation"
+"""Annotation of a tenancy's namespace: what each of its pods must have, in the words of `model.isolation`."""
 STATE: Final = "fairlead.dev/tenancy-state"
 """Annotation of a tenancy's namespace: the phase. No pod is accepted or placed there unless it is Ready."""
 
@@ -109,6 +112,8 @@ class TenancySpec(Wire, frozen=True):
     host_users: bool = True
     """False: on a cluster each of its pods has a user namespace (`hostUsers: false`), and no other pod is accepted. On
     one machine `engine.user_namespaces` says it."""
+    isolation: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["", *isolation.WORDS]})] = ""
+    """What stands between each of its containers and the node: none, gvisor or vm. Empty: each pod chooses."""
     suspended: bool = False
     """Its containers are stopped and no new ones are accepted; everything else stays."""
 

@@ -335,6 +335,8 @@ class MachineOptions(Wire, frozen=True):
     """The pod is removed so long after its end, as a Job is by the field of this name; None: it stays."""
     has_local_claims: bool = False
     """Its claims are folders of this machine, so that no node is too far from them."""
+    has_no_sandbox: bool = False
+    """Isolation `none` was asked for by its name: the pod is refused where its tenancy demands more."""
     has_listed_mounts: bool = False
     """Its hostPath volumes are held to the setting `api.mounts`: it comes from a user or an account."""
 
@@ -376,6 +378,8 @@ class PodSpec(Wire, frozen=True):
     """It shares the node's shared memory and semaphores."""
     host_users: bool | None = None
     """False: it has a user namespace of its own. None: the cluster's default, which is the node's users."""
+    runtime_class_name: str = ""
+    """RuntimeClass whose handler runs it; empty: the node's default. `model.isolation` says which are sandboxes."""
     machine: MachineOptions | None = None
     """Ours, on one machine."""
 

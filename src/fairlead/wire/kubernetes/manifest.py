@@ -342,7 +342,8 @@ def _ignored_fields(value: dict[str, Any], struct: type, path: str) -> Iterator[
     fields = _fields(struct)
     is_whole = struct.__module__.startswith(_WHOLE)
     for key, child in value.items():
-        if key in fields and key not in unread.refused_only(struct.__name__):
+        is_read = key not in unread.refused_only(struct.__name__) or unread.is_sandbox(struct.__name__, key, child)
+        if key in fields and is_read:
             yield from _ignored(child, fields[key], _below(path, key))
         elif path or key not in {"apiVersion", "kind"}:
             yield (

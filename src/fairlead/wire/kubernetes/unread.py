@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
+from fairlead.model import isolation
 
 _LONGEST: Final = 64
 
@@ -37,6 +38,12 @@ def _fields() -> _Fields:
 def refused_only(struct: str) -> frozenset[str]:
     """Return the fields that `core` reads for a cluster's scheduler to refuse; one machine leaves them out."""
     return _fields().refused.get(struct, frozenset())
+
+
+def is_sandbox(struct: str, field: str, value: object) -> bool:
+    """Return whether a field names a RuntimeClass that one machine heeds: a sandbox, which it has or refuses."""
+    is_class = struct == "PodSpec" and field == "runtimeClassName" and isinstance(value, str)
+    return is_class and isolation.of_class(str(value)) in isolation.WORDS
 
 
 def problem(

@@ -268,6 +268,31 @@ def test_a_part_of_a_gpu_that_cannot_be_given_is_refused(given: dict[str, Any], 
 
 
 @pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (asked(), ("", "")),
+        (asked(isolation="gvisor"), ("", "gvisor")),
+        (asked(isolation="none"), ("", "none")),
+        (asked("8Gi", isolation="none"), ("none", "")),
+        (asked("8Gi", isolation="gvisor"), ("", "gvisor")),
+        (asked("8Gi", isolation="mig, vm"), ("mig", "vm")),
+        (asked("8Gi", isolation="none,gvisor"), ("none", "gvisor")),
+        (asked("8Gi", isolation="none,none"), ("none", "none")),
+        (asked(isolation="mps"), ("mps", "")),
+    ],
+)
+def test_isolation_is_of_a_part_of_a_gpu_or_of_the_container(given: dict[str, Any], found: tuple[str, str]) -> None:
+    assert runflags.isolations(given) == found
+
+
+@pytest.mark.parametrize("word", ["lxc", "gvisor,vm", "mps,mig", "none,none", ",", "gvisor,", "\0", "x" * 100_000])
+def test_words_of_isolation_that_do_not_go_together_are_refused(word: str) -> None:
+    with pytest.raises(errors.Invalid) as caught:
+        runflags.isolations(asked(isolation=word))
+    assert (caught.value.reason, len(caught.value.message) < 300) == ("IsolationInvalid", True)
+
+
+@pytest.mark.parametrize(
     "offered",
     [{"nvidia.com/a": "1", "nvidia.com/b": "1"}, {"nvidia.com/mig-1g.10gb": "7"}],
 )

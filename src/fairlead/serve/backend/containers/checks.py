@@ -16,6 +16,7 @@ import msgspec
 from fairlead import errors
 from fairlead.plan.gpu.allocation import foreignrequest
 from fairlead.plan.pod import admission, machine, priority, quota, tenantrule, userrule, volume
+from fairlead.plan.sandbox import choice
 from fairlead.plan.schedule.fairshare import ledger, tree
 from fairlead.plan.tenancy import baseline
 from fairlead.serve.backend.place import Place, Submission
@@ -89,6 +90,15 @@ def _tenancy_accepts(seen: Reader, asked: Admitted) -> None:
         raise refused
 
 
+def _isolated_enough(seen: Reader, asked: Admitted) -> None:
+    """Refuse a pod with another isolation than its tenancy's, as the tenancy stands now."""
+    home = _find_namespace(seen, asked.place.namespace)
+    tenancy = baseline.find_owner(home, seen.list(Tenancy, "") if baseline.UID in home.labels else ())
+    if tenancy is not None and choice.bound(asked.pod, tenancy.spec.isolation, tenancy.metadata.name) != asked.pod:
+        message = f'the isolation of tenancy "{tenancy.metadata.name}" changed meanwhile'
+        raise errors.Conflict(message, reason="IsolationChanged", hint="send the request again")
+
+
 def _tenants_may(seen: Reader, asked: Admitted) -> None:
     """Refuse what the rules for tenants' pods do not list, in a tenant's namespace or from a tenant."""
     home = _find_namespace(seen, asked.place.namespace)
@@ -146,6 +156,7 @@ def _within_quotas(seen: Reader, asked: Admitted) -> None:
 
 CHECKS: Final[tuple[Callable[[Reader, Admitted], None], ...]] = (
     _tenancy_accepts,
+    _isolated_enough,
     _tenants_may,
     _asks_plainly,
     _queue_is_there,

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import msgspec
 
 from fairlead import errors, telemetry
+from fairlead.model import isolation
 from fairlead.model.step import TraceStep
-from fairlead.plan.pod import admission, machine, podstate
+from fairlead.plan.pod import admission, machine, podstate, tenantrule
+from fairlead.plan.sandbox import choice
 from fairlead.plan.tenancy import baseline, secret
 from fairlead.serve.backend import idempotency
 from fairlead.serve.backend.containers import checks, pods
@@ -26,6 +30,7 @@ from fairlead.serve.backend.tenancy import namespaces
 from fairlead.store import retry, subresource, tracerecorder
 from fairlead.store.port import AdmittingStore, Selector, Store
 from fairlead.wire.fairlead import tenancy as tenancies
+from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.coordination import PriorityClass
 from fairlead.wire.kubernetes.devicechange import PodReplacementSpec
@@ -35,12 +40,19 @@ T = TypeVar("T", bound=Object)
 _ANYWHERE: Final = machine.Here()
 
 
+async def _no_gvisor(_pod: core.Pod) -> errors.FairleadError | None:
+    message = "no engine was asked whether it has gVisor"
+    return errors.Unavailable(message, reason="IsolationUnavailable", hint="`fairlead up` asks it")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalLifecycle:
     """A `port.ManifestLifecycle` whose kubelet knows our request for a stop and whose admission is ours."""
 
     store: AdmittingStore
     here: machine.Here = _ANYWHERE
+    gvisor: Callable[[core.Pod], Awaitable[errors.FairleadError | None]] = _no_gvisor
+    """Says why a pod cannot run on gVisor here; None: it can."""
     replacements: Replacements = field(init=False)
     requests: idempotency.LocalRequests = field(init=False)
 
@@ -104,7 +116,7 @@ class LocalLifecycle:
         classes, judged = (await self.store.list(PriorityClass)).items, []
         for one in asked:
             await asyncio.sleep(0)  # a manifest has hundreds, and others ask meanwhile
-            admitted = checks.admit(one, classes, self.here)
+            admitted = await self._isolated(checks.admit(one, classes, self.here), seen.list(Tenancy, ""))
             about = admitted.pod.metadata
             if about.name and any(here.metadata.name == about.name for here in seen.list(core.Pod, about.namespace)):
                 raise _taken(admitted.pod, errors.Conflict(about.name, reason="AlreadyExists"))
@@ -129,7 +141,22 @@ class LocalLifecycle:
 
     async def _admitted(self, asked: Submission) -> checks.Admitted:
         """Return the pod as it is stored, for the checks of the transaction that stores it."""
-        return checks.admit(asked, (await self.store.list(PriorityClass)).items, self.here)
+        admitted = checks.admit(asked, (await self.store.list(PriorityClass)).items, self.here)
+        is_tenancys = baseline.is_namespace_name(admitted.pod.metadata.namespace)
+        return await self._isolated(admitted, (await self.store.list(Tenancy)).items if is_tenancys else ())
+
+    async def _isolated(self, admitted: checks.Admitted, tenancies: Sequence[Tenancy]) -> checks.Admitted:
+        """Return a pod with its tenancy's isolation.
+
+        Raises: Denied (`IsolationBound`); Unavailable: this machine cannot give the isolation, and what it lacks.
+        """
+        pod = admitted.pod
+        if baseline.is_namespace_name(pod.metadata.namespace):
+            found = baseline.find_by_namespace(pod.metadata.namespace, tenancies)
+            pod = pod if found is None else choice.bound(pod, found.spec.isolation, found.metadata.name)
+        if choice.on_one_machine(pod) and (refusal := await self.gvisor(pod)) is not None:
+            raise refusal
+        return dataclasses.replace(admitted, pod=pod)
 
     async def stop(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
         """See `port.Lifecycle.stop`: the object stays. A pod that no node has yet ends at once.
@@ -176,11 +203,13 @@ class ClusterLifecycle:
 
         Raises: as there; RequestError (`NotOnCluster`): it asks for what only one machine's engine can do.
         """
-        pod = await self._with_users(_for_cluster(asked.pod))
+        pod = await self._in_its_tenancy(_for_cluster(asked.pod))
         try:
             return await self.store.create(idempotency.carrying(pod, once) if once else pod)
         except errors.Conflict as error:
             raise _taken(pod, error) from error
+        except errors.FairleadError as error:
+            raise _with_class(pod, error) from error
 
     async def judge(
         self,
@@ -189,28 +218,39 @@ class ClusterLifecycle:
         claims: Sequence[str] = (),  # noqa: ARG002 a server asks for a pod's claims when it is placed
     ) -> tuple[core.Pod, ...]:
         """See `port.Lifecycle.judge`: the server's own dry run of each, with its quotas and policies."""
-        return tuple([await self._judged(await self._with_users(_for_cluster(one.pod))) for one in asked])
+        return tuple([await self._judged(await self._in_its_tenancy(_for_cluster(one.pod))) for one in asked])
 
     async def _judged(self, pod: core.Pod) -> core.Pod:
         try:
             return await self.trial.judge(pod)
         except errors.Conflict as error:
             raise _taken(pod, error) from error
+        except errors.FairleadError as error:
+            raise _with_class(pod, error) from error
 
-    async def _with_users(self, pod: core.Pod) -> core.Pod:
-        """Return a pod with a user namespace of its own, where its tenancy asks for that."""
-        if pod.spec.host_users is not None or not baseline.is_namespace_name(pod.metadata.namespace):
+    async def _in_its_tenancy(self, asked: core.Pod) -> core.Pod:
+        """Return a pod with the isolation and the user namespace that its tenancy demands.
+
+        Raises: Denied (`IsolationBound`).
+        """
+        pod = choice.spoken(asked)
+        if not baseline.is_namespace_name(pod.metadata.namespace):
             return pod
         try:
             place = await self.store.get(core.Namespace, pod.metadata.namespace)
         except errors.NotFound:
             return pod  # the server says so better
-        if place.metadata.annotations.get(tenancies.HOST_USERS) != "false":
+        about = place.metadata
+        demanded = about.annotations.get(tenancies.ISOLATION, "")
+        pod = choice.bound(asked, demanded, about.labels.get(tenantrule.TENANCY, about.name))
+        pod = choice.spoken(pod)
+        if pod.spec.host_users is not None or about.annotations.get(tenancies.HOST_USERS) != "false":
             return pod
         return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, host_users=False))
 
     def leave_out(self, fields: Sequence[str]) -> tuple[str, ...]:
-        """Refuse them: see `port.ManifestLifecycle.leave_out`."""
+        """Refuse them: see `port.ManifestLifecycle.leave_out`. A RuntimeClass is sent as it is."""
+        fields = [one for one in fields if not one.endswith("spec.runtimeClassName")]
         if fields:
             message = f"Fairlead would send less than the manifest says, without {', '.join(fields)}"
             hint = "`kubectl apply -f FILE`, then `fairlead trace POD`; or leave them out"
@@ -250,6 +290,19 @@ _ONE_MACHINE: Mapping[str, tuple[str, str]] = {
         "`fairlead rm NAME`, or a Job that has this field",
     ),
 }
+
+
+_NO_CLASS: Final = re.compile(r'RuntimeClass[^"]{0,80}"[^"]{1,253}" not found', re.IGNORECASE)
+
+
+def _with_class(pod: core.Pod, error: errors.FairleadError) -> errors.FairleadError:
+    """Return a server's refusal, and what the cluster lacks where it has no RuntimeClass for the isolation."""
+    name = pod.spec.runtime_class_name
+    word = isolation.of_class(name)
+    if word not in isolation.WORDS or not _NO_CLASS.search(error.message):
+        return error
+    message = f'isolation {word} needs the RuntimeClass "{name}", which this cluster has not'
+    return errors.Unavailable(message, reason="IsolationUnavailable", hint=choice.CLASS_HINTS[word])
 
 
 def _for_cluster(pod: core.Pod) -> core.Pod:

@@ -11,6 +11,7 @@ import msgspec
 from litestar import di, openapi, params, response, status_codes
 
 from fairlead import errors
+from fairlead.model import isolation
 from fairlead.plan import trace
 from fairlead.plan.pod import personwords, podstate
 from fairlead.serve.api import eventstream, stream
@@ -332,6 +333,7 @@ async def explain_container(services: Dependencies, name: Name, namespace: Names
     words = why.message if why is not None and why.reason != waiting.OTHER else _running(shown)
     unseen = f'no scheduler named "{pod.spec.scheduler_name}" has looked at it yet' if not pod.spec.node_name else ""
     return view.Explanation(
+        isolation=isolation.of_class(pod.spec.runtime_class_name),
         name=name,
         state=shown.state,
         summary=words or personwords.message(own or told) or unseen or f"{shown.state} on {shown.node}",

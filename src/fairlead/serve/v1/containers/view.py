@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from fairlead.model import isolation
 from fairlead.plan.pod import podstate
 from fairlead.serve.v1.containers.definition import Definition
 from fairlead.serve.v1.containers.life.view import CostView, PhaseView, ProofView
@@ -90,6 +91,9 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     claims: Annotated[tuple[ContainerClaim, ...], msgspec.Meta(description="claims whose devices it sees")] = ()
     time_limit_s: Annotated[int | None, msgspec.Meta(description="stopped so long after its start; null: never")] = None
     addresses: Annotated[tuple[str, ...], msgspec.Meta(description="IP addresses; none while it does not run")] = ()
+    isolation: Annotated[str, msgspec.Meta(description="none, gvisor or vm; of another RuntimeClass its name")] = (
+        isolation.NONE
+    )
     user: Annotated[str, msgspec.Meta(description="account whose namespace it is; empty: no user's, or not known")] = ""
     tty: Annotated[bool, msgspec.Meta(description="its first process has a terminal")] = False
     stdin: Annotated[bool, msgspec.Meta(description="its first process has an input, which attach writes to")] = False
@@ -122,6 +126,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     priority_class: Annotated[str, msgspec.Meta(description="name of that priority; empty: it has none")] = ""
     time_limit_s: Annotated[int | None, msgspec.Meta(description="stopped so long after its start; null: never")] = None
     started_at: str | None = None
+    isolation: Annotated[str, msgspec.Meta(description="none, gvisor or vm; of another RuntimeClass its name")] = (
+        isolation.NONE
+    )
     phases: Annotated[tuple[PhaseView, ...], msgspec.Meta(description="in order")] = ()
     cost: Annotated[CostView | None, msgspec.Meta(description="null: no possession of GPUs is written down here")] = (
         None
@@ -173,6 +180,7 @@ def container_view(pod: core.Pod) -> ContainerView:
         if podstate.is_final(pod)
         else None,
         containers=parts,
+        isolation=isolation.of_class(pod.spec.runtime_class_name),
         addresses=tuple(one.ip for one in pod.status.pod_ips),
         claims=claims,
     )

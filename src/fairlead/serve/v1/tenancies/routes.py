@@ -55,6 +55,7 @@ async def create_tenancy(
             network=network,
             images=data.images,
             host_users=data.host_users,
+            isolation=data.isolation,
             storage=_storage(data),
         ),
     )

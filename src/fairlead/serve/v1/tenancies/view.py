@@ -26,6 +26,9 @@ class TenancyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     host_users: Annotated[
         bool, msgspec.Meta(description="on a cluster, false: each pod must have a user namespace of its own")
     ] = True
+    isolation: Annotated[
+        str, msgspec.Meta(description="none, gvisor or vm, for each of its containers; empty: each chooses")
+    ] = ""
     nfs: Annotated[str, msgspec.Meta(description="export that its volumes are on, SERVER:/PATH; empty: on disk")] = ""
     nfs_options: Annotated[tuple[str, ...], msgspec.Meta(description="mount options of the export, vers=4.2")] = ()
 
@@ -80,6 +83,7 @@ class TenancyView(msgspec.Struct, frozen=True, kw_only=True):
     egress: tuple[str, ...]
     images: tuple[str, ...]
     host_users: bool
+    isolation: Annotated[str, msgspec.Meta(description="of each of its containers; empty: each chooses")]
     nfs: Annotated[str, msgspec.Meta(description="export that its volumes are on; empty: on disk")]
     registries: Annotated[tuple[str, ...], msgspec.Meta(description="registries that it has credentials for")]
     suspended: bool
@@ -120,6 +124,7 @@ def view(item: tenancy.Tenancy, *, used: Mapping[str, str], containers: int) -> 
         egress=item.spec.network.egress,
         images=item.spec.images,
         host_users=item.spec.host_users,
+        isolation=item.spec.isolation,
         nfs=export.source(item.spec.storage.nfs) if item.spec.storage.nfs is not None else "",
         registries=item.spec.registries,
         suspended=item.spec.suspended,
