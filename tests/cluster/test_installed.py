@@ -195,7 +195,7 @@ _RESOURCE = "/apis/resource.k8s.io/v1"
 def by_claims(release: Release, cluster: home.Cluster, server: api.API) -> Iterator[None]:
     """The release with its DRA driver; the device plugin offers no GPU meanwhile."""
     release.helm("upgrade", "dra.enabled=true")
-    test_claims_on_cluster.until_slices(server, 8)
+    test_claims_on_cluster.until_slices(server, 1)  # of all whole GPUs
     node.until_allocatable(server, cluster.node, 0)
     yield
     release.helm("upgrade")

@@ -22,7 +22,9 @@ from hgx import emulator
 from hgx.layout import Layout
 from hgx.server import Board
 
-_APPEND = "console=ttyS0 loglevel=4 panic=-1 no_timer_check nowatchdog intel_iommu=on iommu=pt pci=realloc"
+_APPEND = "console=ttyS0 loglevel=4 panic=-1 no_timer_check nowatchdog intel_iommu=on iommu=pt pci=realloc,no_e820"
+"""QEMU reserves what lies above 0xfd00000000 in its memory map, and puts 64-bit regions there all the same: without
+`no_e820` Linux finds no room for a function that is plugged in later."""
 _ROOTS = (0x10, 0x80)
 """Bus numbers of the PCI roots, one a NUMA node."""
 

@@ -7,6 +7,7 @@ Source: KEP-5304; k8s.io/dynamic-resource-allocation, api/metadata v1beta1 and v
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Final
@@ -21,6 +22,8 @@ VERSIONS: Final = ("metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io
 """Newest first: a reader takes the first that it knows."""
 FOLDER: Final = "dra-device-metadata"
 """Below the driver's own folder."""
+_LONGEST_NAME: Final = 63
+"""Of a CDI device, while a request's name alone may have so many; the scheduler's own have 21."""
 _CONTAINER: Final = PurePosixPath("/var/run/kubernetes.io/dra-device-attributes")
 
 Attributes = Mapping[str, Mapping[str, DeviceAttribute]]
@@ -101,4 +104,7 @@ def container_path(preparation: Preparation, request: str, driver: str) -> str:
 
 def cdi_name(preparation: Preparation, request: str) -> str:
     """Return the qualified name by which a container gets the file."""
-    return f"{CDI_KIND}={preparation.uid}-metadata-{request}"
+    name = f"{preparation.uid}-metadata-{request}"
+    if len(name) > _LONGEST_NAME:
+        name = f"{preparation.uid}-metadata-{hashlib.sha256(request.encode()).hexdigest()[:16]}"
+    return f"{CDI_KIND}={name}"

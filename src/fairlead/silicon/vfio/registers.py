@@ -36,6 +36,8 @@ _SCRUBBED: Final = 0x100B20
 _SCRUBBED_BLACKWELL: Final = 0x8A004C
 _ONES: Final = 0xFFFFFFFF
 _NVIDIA: Final = 0x10DE
+_UNPLACED: Final = "0x0000000000000000 0x0000000000000000 "
+"""How `resource` begins where the first region has no address: it may be so after a hot plug."""
 _MODULES: Final[dict[int, frozenset[int]]] = {
     0x2324: frozenset({0x17A6, 0x17A8}),
     0x2328: frozenset({0x1905, 0x1906}),
@@ -77,6 +79,9 @@ class _Mapped:
 def opened(root: Path, address: str) -> Iterator[Registers]:
     """Open a function's registers for a block, awake and decoding memory. Raises: OSError: refused, or gone."""
     folder = f"{root}/sys/bus/pci/devices/{address}"
+    if attribute.find_text(f"{folder}/resource").startswith(_UNPLACED):
+        why = "Linux found no room for its memory (dmesg: can't assign; no space); reboot, or boot with pci=realloc"
+        raise OSError(errno.ENODEV, why)
     with _awake(folder), _decoding(folder):
         handle = os.open(f"{folder}/resource0", os.O_RDWR | os.O_SYNC | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

@@ -98,6 +98,20 @@ async def test_a_container_reads_what_its_request_got(node: ClaimNode) -> None:
     assert not list((node.folder / "plugin").rglob("*.json"))
 
 
+@pytest.mark.parametrize("request_", ["container-0-request-0", "r" * 63, "r" * 62 + "s"])
+async def test_a_request_of_any_length_has_a_name_in_the_cdi_file(node: ClaimNode, request_: str) -> None:
+    """A UID has 36 characters and a CDI device at most 63: a scheduler's own requests were too long to be prepared."""
+    made = claim("n" * 29, result("gpu-0", request=request_), result("gpu-1", request="other"))
+    assert len(made.metadata.uid) == 36
+    ((_, first), (_, _)) = await node.preparer.prepare(node.store.write(made))
+    spec = node.spec(made)
+    assert spec is not None
+    assert {name.partition("=")[2] for name in first} <= {device.name for device in spec.devices}
+    assert max(len(device.name) for device in spec.devices) <= 63
+    assert len({device.name for device in spec.devices}) == 4
+    await node.unprepare(made)
+
+
 async def test_an_annotation_that_is_no_name_becomes_no_path(node: ClaimNode) -> None:
     made = claim("mine", result("gpu-1"))
     forged = {"resource.kubernetes.io/pod-claim-name": "../../../../../etc"}

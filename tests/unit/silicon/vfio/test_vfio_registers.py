@@ -119,3 +119,12 @@ def test_decoding_and_power_are_as_before(tree: pcitree.Tree) -> None:
 )
 def test_only_a_generation_that_erases_by_itself_is_believed(words: dict[int, int], expected: bool | None) -> None:
     assert registers.is_scrubbed(Words(words)) is expected
+
+
+def test_a_gpu_for_whose_memory_there_was_no_room_says_so(tree: pcitree.Tree) -> None:
+    """As after a hot plug into a bridge whose window is full."""
+    function = gpu(tree)
+    (tree.folder(GPU) / "resource").write_text("0x0000000000000000 0x0000000000000000 0x0000000000000000\n" * 13)
+    found = registers.read_module(tree.root, function)
+    assert found.why is ModuleUnknown.UNREADABLE
+    assert "no room for its memory" in found.detail
