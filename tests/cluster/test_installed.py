@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.cli.admin import manifests
-from tests.cluster import node, pods, test_claims_on_cluster, test_mps_on_cluster
+from tests.cluster import denials, node, pods, test_claims_on_cluster, test_mps_on_cluster
 from tests.cluster.test_articles import Kubectl, load_images
 from tests.cluster.test_helm import Tools
 from tests.cluster.test_proofs import recording, until_reported
@@ -191,15 +191,24 @@ def test_pods_share_a_gpu_by_mps_as_the_image_runs_its_daemon(
 _RESOURCE = "/apis/resource.k8s.io/v1"
 
 
+def _is_held(lease: api.Object) -> bool:
+    return bool(lease.get("status", {}).get("state") in {"Held", "Releasing"})
+
+
 @pytest.fixture
-def by_claims(release: Release, cluster: home.Cluster, server: api.API) -> Iterator[None]:
+def by_claims(release: Release, cluster: home.Cluster, server: api.API, denied: denials.Denials) -> Iterator[None]:
     """The release with its DRA driver; the device plugin offers no GPU meanwhile."""
     release.helm("upgrade", "dra.enabled=true")
     test_claims_on_cluster.until_slices(server, 1)  # of all whole GPUs
     node.until_allocatable(server, cluster.node, 0)
     yield
+    assert denied.take() == []
+    # Without its driver a claim cannot be unprepared, and keeps its GPUs.
+    leases = "/apis/fairlead.dev/v1alpha1/gpuleases"
+    server.until(leases, lambda items: None if any(map(_is_held, items)) else True, what="the claims' GPUs are back")
     release.helm("upgrade")
     node.until_allocatable(server, cluster.node, 8)
+    denied.take()  # helm takes the rights before it ends the agent that used them
 
 
 def test_the_scheduler_allocates_claims_with_its_own_role(
