@@ -29,6 +29,7 @@ from fairlead.plan.engineconfig.model import Location, Request
 from fairlead.plan.gpu.allocation import enginesupport
 
 _FOLDER: Final = "/usr/libexec/fairlead"
+_DRIVER: Final = Path("/proc/driver/nvidia/version")
 _PATH: Final = click.Path(path_type=Path)
 
 
@@ -90,7 +91,7 @@ def configure_verb(ctx: click.Context, /, *, engine: str, is_dry: bool, **option
         has_kata=options["kata"],
         kata_folder=options["kata_folder"],
         gvisor=_runsc(options["gvisor_program"]) if options["gvisor"] else "",
-        gvisor_flags=tuple(flag.removeprefix("--") for flag in options["gvisor_flags"]),
+        gvisor_flags=gvisor.flags(engine, options["gvisor_flags"], has_driver=_DRIVER.exists() and options["gvisor"]),
         gvisor_dev=options["gvisor_dev"] or "",
     )
     config = options["config"] or table.ENGINES[engine].config
