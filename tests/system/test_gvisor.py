@@ -16,6 +16,8 @@ import gvisorhome
 import pytest
 from home import Home, make_home
 
+from fairlead.wire.text import timestamp
+
 pytestmark = [
     pytest.mark.podman,
     pytest.mark.timeout(240),
@@ -31,7 +33,7 @@ def gvisor(image: str) -> Iterator[Home]:
     one = make_home(image)
     gvisorhome.with_own_configuration(one)
     gvisorhome.configure(one, f"nvproxy-driver-version={gvisorhome.KNOWN}")
-    one.up()
+    one.up(FAIRLEAD_CONTROL_START_OBJECTIVES="0=1h,1=0.001s")
     yield one
     one.clear()
     for name in one("tenancy", "list", "-o", "name").out.split():
@@ -73,6 +75,29 @@ def test_what_isolates_it_is_said_by_ps_explain_trace_and_the_api(gvisor: Home) 
     (read,) = [entry["step"] for entry in steps if entry["stage"] == "isolated"]
     found = {node["path"] for node in read["facts"]["nodes"]}
     assert len([path for path in found if path.removeprefix("/dev/nvidia").isdecimal()]) == 1
+
+
+def test_the_phases_of_its_start_add_up_and_a_broken_objective_names_the_longest(gvisor: Home) -> None:
+    command = ("sh", "-c", "sleep 1; echo written; sleep 1000")
+    gvisor.start("slow", "--isolation", "gvisor", "-g", "1", command=command)
+    gvisor.until(lambda: "FirstOutput" in gvisor("trace", "slow", "-o", "json").out, what="its first output is known")
+    shown = gvisor.ask("/v1/containers/slow")
+    took = {one["name"]: one["duration_s"] for one in shown["start"]}
+    assert list(took) == ["admission", "slot", "sandbox", "first output"]
+    assert took["first output"] > 0.9
+    begun = timestamp.unix_seconds(shown["start"][0]["started_at"])
+    (started,) = [
+        entry["step"]["at"]
+        for entry in json.loads(gvisor.ok("trace", "slow", "-o", "json").out)["entries"]
+        if entry["stage"] == "started"
+    ]
+    wall = timestamp.unix_seconds(started) - begun
+    assert sum(took.values()) - took["first output"] == pytest.approx(wall, rel=0.02)
+    explained = gvisor.ok("explain", "slow").out
+    assert "start: admission " in explained
+    assert "took longest" in explained
+    events = [one for one in gvisor.ask("/v1/events?limit=500")["items"] if one["reason"] == "StartSlow"]
+    assert any("its objective is 0.001 s: sandbox took" in one["message"] for one in events), events
 
 
 def test_processes_beside_the_first_run_on_it_and_its_end_is_its_own(gvisor: Home) -> None:
