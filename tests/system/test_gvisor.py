@@ -166,6 +166,29 @@ def test_a_handler_that_starts_another_runtime_is_found_out_before_the_process_r
     assert "no sandbox of gVisor" in done.err
 
 
+def found_by_doctor(home: Home) -> list[dict[str, str]]:
+    return [one for one in json.loads(home("doctor", "-o", "json").out) if one["check"] == "sandbox"]
+
+
+def test_doctor_says_whether_gvisor_works_here_and_what_mends_it(gvisor: Home) -> None:
+    (works,) = found_by_doctor(gvisor)
+    assert (works["level"], "gVisor" in works["what"]) == ("ok", True)
+    gvisorhome.configure(gvisor)
+    (program,) = (gvisor.folder / "libexec").rglob("fairlead-gvisor")
+    before = program.read_bytes()
+    try:
+        (unknown,) = found_by_doctor(gvisor)
+        program.write_text("#!/bin/sh\nexit 3\n")
+        (broken,) = found_by_doctor(gvisor)
+    finally:
+        program.write_bytes(before)
+        gvisorhome.configure(gvisor, f"nvproxy-driver-version={gvisorhome.KNOWN}")
+    assert (unknown["level"], "driver 550.163.01 is none" in unknown["what"]) == ("warn", True)
+    assert "550.90.12" in unknown["fix"]
+    assert (broken["level"], "ended with 3" in broken["what"]) == ("fail", True)
+    assert "runtime configure" in broken["fix"]
+
+
 def test_a_driver_that_gvisor_does_not_know_is_named_before_anything_starts(gvisor: Home) -> None:
     gvisorhome.configure(gvisor)  # without the option: the driver of the simulated node counts
     try:

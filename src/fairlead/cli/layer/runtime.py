@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -149,9 +150,9 @@ def _install(folder: Path, rules: Path, runtimes: tuple[str, ...]) -> None:
 def _runsc(given: str | None) -> str:
     """Return the path of runsc. Raises: Unavailable (`GVisorMissing`)."""
     path = given or shutil.which("runsc")
-    if path and Path(path).is_file():
+    if path and Path(path).is_file() and os.access(path, os.X_OK):
         return path
-    message = f"{given} is not there" if given else "runsc is not on PATH: gVisor is not installed"
+    message = f"{given} is not there, or is no program" if given else "runsc is not on PATH: gVisor is not installed"
     raise errors.Unavailable(message, reason="GVisorMissing", hint="--gvisor-program PATH says where it is")
 
 
