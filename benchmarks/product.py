@@ -109,8 +109,8 @@ def _with_gvisor(folder: Path, runsc: Path) -> tuple[str, ...]:
     """Configure podman for gVisor in a copy of its configuration, which the service alone sees."""
     own, where = folder / "containers", "/etc/containers"
     shutil.copytree(where, own, symlinks=True)
-    inside = f'mount --bind {own} {where} && exec "$@"'
-    words = ("unshare", "-m", "--propagation", "private", "sh", "-c", inside, "sh")
+    inside = f'mount --make-private / && mount --bind {own} {where} && exec "$@"'
+    words = ("unshare", "-m", "--propagation", "unchanged", "sh", "-c", inside, "sh")
     places = ("--folder", str(folder / "libexec"), "--policy", str(folder / "runtime.json"))
     nodes = ("--gvisor-dev", str(folder / "state/silicon/root/dev"))
     options = ("--gvisor", "--gvisor-program", str(runsc), "--gvisor-flag", f"nvproxy-driver-version={_KNOWN}")

@@ -218,7 +218,7 @@ def test_the_page_about_it_runs_as_printed(home: Home) -> None:
     root = Path(__file__).parents[2]
     page = (sys.executable, str(root / "tests/system/pages.py"), "--timeout", "100", "--say")
     words = (f"/var/lib/fairlead/silicon/root/dev={nodes}", str(root / "docs/how-to/isolate-with-gvisor.md"))
-    line = ("unshare", "-m", "--propagation", "private", "sh", "-c", f'{over} && exec "$@"', "sh", *page, *words)
+    line = (*gvisorhome.UNSHARED, f'mount --make-private / && {over} && exec "$@"', "sh", *page, *words)
     done = subprocess.run(line, env=env, cwd=work, capture_output=True, text=True, check=False, timeout=220)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Starting gVisor" in done.stdout
