@@ -7,13 +7,14 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 
 from benchmarks import frame, service
 from benchmarks.frame import Row
 from fairlead.model import cdikind
+from tools.cluster import build
 
 _RUNS = 11
 _IMAGE = "localhost/fairlead-bench/box:1"
@@ -66,6 +67,59 @@ def submit_to_running() -> Iterator[Row | frame.Unmeasured]:
         )
 
 
+_KNOWN: Final = "550.90.12"
+"""A driver that the ring's gVisor knows."""
+
+
+@frame.benchmark("run.gvisor")
+def gvisor_to_running() -> Iterator[Row | frame.Unmeasured]:
+    """A container on gVisor from the request to its process running, in turns with the same one on runc."""
+    name = "submit -> running on gVisor"
+    runsc = build.folder_of(build.GVISOR) / "runsc"
+    if not runsc.exists():
+        yield frame.Unmeasured(name=name, why="gVisor has not been built: tests/system/gvisor/setup.sh")
+        return
+    if lacking := frame.needs(name, "podman", "runc", "busybox", "unshare"):
+        yield lacking
+        return
+    with service.running(lambda folder: _with_gvisor(folder, runsc)) as up:
+        _make_image(up.folder)
+        taken: dict[tuple[str, str], list[float]] = {}
+        with httpx.Client(
+            transport=httpx.HTTPTransport(uds=str(up.socket)), base_url="http://fairlead", timeout=60
+        ) as api:
+            for turn in range(_RUNS):
+                for what, gpus in (("no GPU", 0), ("2 GPUs", 2)):
+                    for isolation in ("none", "gvisor"):
+                        took = _submit(api, f"bench-{isolation}-{turn}-{gpus}", gpus, isolation=isolation)
+                        taken.setdefault((what, isolation), []).append(took)
+    subprocess.run(("podman", "rmi", "-f", _IMAGE), check=False, capture_output=True)
+    for what in ("no GPU", "2 GPUs"):
+        yield Row(
+            name=f"{name}, {what}, p50",
+            ours=frame.percentile(taken[what, "gvisor"], 0.5) * 1e3,
+            unit="ms",
+            peer=frame.percentile(taken[what, "none"], 0.5) * 1e3,
+            peer_name=f"the same on runc, {what}, side by side",
+            peer_source="this run",
+        )
+
+
+def _with_gvisor(folder: Path, runsc: Path) -> tuple[str, ...]:
+    """Configure podman for gVisor in a copy of its configuration, which the service alone sees."""
+    own, where = folder / "containers", "/etc/containers"
+    shutil.copytree(where, own, symlinks=True)
+    inside = f'mount --make-private / && mount --bind {own} {where} && exec "$@"'
+    words = ("unshare", "-m", "--propagation", "unchanged", "sh", "-c", inside, "sh")
+    places = ("--folder", str(folder / "libexec"), "--policy", str(folder / "runtime.json"))
+    nodes = ("--gvisor-dev", str(folder / "state/silicon/root/dev"))
+    options = ("--gvisor", "--gvisor-program", str(runsc), "--gvisor-flag", f"nvproxy-driver-version={_KNOWN}")
+    line = (*words, *service.COMMAND, "runtime", "configure", "--engine", "podman", *places, *nodes, *options)
+    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "FAIRLEAD_STATE_FOLDER": str(folder / "state")}
+    subprocess.run(line, env=env, check=True, capture_output=True)
+    return words
+
+
 def _measure(socket: Path) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     ours: dict[str, list[float]] = {"no GPU": [], "2 GPUs": []}
     peers: dict[str, list[float]] = {"no GPU": [], "2 GPUs": []}
@@ -84,14 +138,14 @@ def _measure(socket: Path) -> tuple[dict[str, list[float]], dict[str, list[float
     return ours, peers
 
 
-def _submit(api: httpx.Client, name: str, gpus: int) -> float:
-    took = _timed(lambda: _start(api, name, gpus))
+def _submit(api: httpx.Client, name: str, gpus: int, *, isolation: str = "") -> float:
+    took = _timed(lambda: _start(api, name, gpus, isolation=isolation))
     _remove(api, name)
     return took
 
 
-def _start(api: httpx.Client, name: str, gpus: int) -> dict[str, Any]:
-    body = {"name": name, "image": _IMAGE, "args": ["sleep", "1000"], "gpus": gpus}
+def _start(api: httpx.Client, name: str, gpus: int, *, isolation: str = "") -> dict[str, Any]:
+    body = {"name": name, "image": _IMAGE, "args": ["sleep", "1000"], "gpus": gpus, "isolation": isolation}
     api.post("/v1/containers", json=body).raise_for_status()
     shown: dict[str, Any] = (
         api.get(f"/v1/containers/{name}/wait", params={"state": "started", "timeout": 60}).raise_for_status().json()

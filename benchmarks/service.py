@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,9 +35,10 @@ class Service:
 
 
 @contextlib.contextmanager
-def running(**settings: str) -> Iterator[Service]:
+def running(before: Callable[[Path], tuple[str, ...]] = lambda _folder: (), /, **settings: str) -> Iterator[Service]:
     """Run a service with these variables (`FAIRLEAD_API_LISTEN=…`) until it is no longer needed.
 
+    Args:   before: makes ready what it needs in its folder; returns the words that start it.
     Raises: SystemExit: it does not start, with its log.
     """
     with tempfile.TemporaryDirectory(prefix="flb-", dir="/tmp") as name:
@@ -51,7 +52,8 @@ def running(**settings: str) -> Iterator[Service]:
             **settings,
         }
         with (folder / "up.log").open("wb") as log:
-            process = subprocess.Popen((*COMMAND, "up", "--simulate", "h100x8"), env=env, stdout=log, stderr=log)
+            line = (*before(folder), *COMMAND, "up", "--simulate", "h100x8")
+            process = subprocess.Popen(line, env=env, stdout=log, stderr=log)
         try:
             deadline = time.monotonic() + _START_S
             while subprocess.run((*COMMAND, "status"), env=env, check=False, capture_output=True).returncode:

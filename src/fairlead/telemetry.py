@@ -184,7 +184,14 @@ MPS_FAILURES = Metric(
     text="times an MPS control daemon ended, fell silent or could not be started, by reason; each is tried again",
     labels=("reason",),
 )
+START_PHASE = Metric(
+    name="fairlead_start_phase_seconds",
+    text="phases of a container's start: admission, slot, pull, sandbox, first output; by its devices, 8: and more",
+    labels=("phase", "devices"),
+    buckets_s=(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0, 1800.0),
+)
 METRICS: Final = (
+    START_PHASE,
     MPS_FAILURES,
     DEVICES,
     UNHEALTHY_DEVICES,

@@ -428,3 +428,42 @@ def test_the_api_server_refuses_what_is_not_a_tenancy_and_the_controllers_accoun
     )
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert "the controller writes in namespaces of tenancies only" in done.stderr
+
+
+def test_a_tenancys_isolation_binds_its_pods(
+    kubeconfig: Path, server: api.API, program: Program, tmp_path: Path
+) -> None:
+    """What no node has a handler for is not started here: the classes alone are real, and the policy."""
+    classes = "/apis/node.k8s.io/v1/runtimeclasses"
+    overhead = {"podFixed": {"cpu": "1", "memory": "10Gi"}}
+    made = {"gvisor": {}, "kata-qemu-nvidia-gpu-x1": {"overhead": overhead}, "kata-qemu-nvidia-gpu-x8": {}}
+    with running(controller(kubeconfig, tmp_path, "--control-tenancy-enforcer=networkpolicy")):
+        done = program.run("run", "-d", "--isolation", "gvisor", image.BUSYBOX, "--", "true")
+        assert (done.returncode, 'needs the RuntimeClass "gvisor"' in done.stderr) == (6, True), done.stderr
+        for name, more in made.items():
+            server.create(classes, {"metadata": {"name": name}, "handler": "nobody", **more})
+        try:
+            spaces = {}
+            for word in ("gvisor", "vm", "none"):
+                program.show("tenancy", "create", f"red-{word}", "--isolation", word)
+                found = until(server, f"red-{word}", phase="Ready")
+                spaces[word] = pods.Space(server, found["status"]["namespace"])
+            own = {"gvisor": "gvisor", "vm": "kata-qemu-nvidia-gpu-x1", "none": ""}
+            for word, space in spaces.items():
+                for other, name in own.items():
+                    said = refusal(space, **({"runtimeClassName": name} if name else {}))
+                    if other == word:
+                        assert said == "", said
+                    else:
+                        assert f"has isolation {word}, and this one has {other}" in said
+                program.show("run", "-d", "-T", f"red-{word}", "--name", "own", image.BUSYBOX, "--", "sleep", "1")
+                pod = space.get("own")
+                assert pod["spec"].get("runtimeClassName", "") == own[word]
+            assert spaces["vm"].get("own")["spec"]["overhead"] == overhead["podFixed"]
+            refused = program.run("run", "-T", "red-gvisor", "--isolation", "none", image.BUSYBOX, "--", "true")
+            assert (refused.returncode, "has gvisor" in refused.stderr) == (3, True), refused.stderr
+        finally:
+            for word in ("gvisor", "vm", "none"):
+                program.run("tenancy", "delete", "--no-wait", f"red-{word}")
+            for name in made:
+                server.delete(f"{classes}/{name}")

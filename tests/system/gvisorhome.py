@@ -16,6 +16,7 @@ from tools.cluster import build
 
 KNOWN: Final = "550.90.12"
 """A driver that this gVisor knows; that of the simulated H100s, 550.163.01, is none."""
+UNSHARED: Final = ("unshare", "-m", "--propagation", "unchanged", "sh", "-c")
 _ETC: Final = Path("/etc/containers")
 
 
@@ -31,8 +32,10 @@ def with_own_configuration(home: Home) -> Path:
     """Let every command of a home see a copy of podman's configuration; returns the copy."""
     own = home.folder / "containers"
     shutil.copytree(_ETC, own, symlinks=True)
-    inside = f'mount --bind {own} {_ETC} && exec "$@"'
-    home.prefix = ("unshare", "-m", "--propagation", "private", "sh", "-c", inside, "sh")
+    # Namespaces of networks stay visible to every podman of the machine: one that sees a container without its network
+    # lists none at all.
+    inside = f'mount --make-private / && mount --bind {own} {_ETC} && exec "$@"'
+    home.prefix = (*UNSHARED, inside, "sh")
     return own
 
 

@@ -16,6 +16,8 @@ import gvisorhome
 import pytest
 from home import Home, make_home
 
+from fairlead.wire.text import timestamp
+
 pytestmark = [
     pytest.mark.podman,
     pytest.mark.timeout(240),
@@ -31,7 +33,7 @@ def gvisor(image: str) -> Iterator[Home]:
     one = make_home(image)
     gvisorhome.with_own_configuration(one)
     gvisorhome.configure(one, f"nvproxy-driver-version={gvisorhome.KNOWN}")
-    one.up()
+    one.up(FAIRLEAD_CONTROL_START_OBJECTIVES="0=1h,1=0.001s")
     yield one
     one.clear()
     for name in one("tenancy", "list", "-o", "name").out.split():
@@ -73,6 +75,29 @@ def test_what_isolates_it_is_said_by_ps_explain_trace_and_the_api(gvisor: Home) 
     (read,) = [entry["step"] for entry in steps if entry["stage"] == "isolated"]
     found = {node["path"] for node in read["facts"]["nodes"]}
     assert len([path for path in found if path.removeprefix("/dev/nvidia").isdecimal()]) == 1
+
+
+def test_the_phases_of_its_start_add_up_and_a_broken_objective_names_the_longest(gvisor: Home) -> None:
+    command = ("sh", "-c", "sleep 1; echo written; sleep 1000")
+    gvisor.start("slow", "--isolation", "gvisor", "-g", "1", command=command)
+    gvisor.until(lambda: "FirstOutput" in gvisor("trace", "slow", "-o", "json").out, what="its first output is known")
+    shown = gvisor.ask("/v1/containers/slow")
+    took = {one["name"]: one["duration_s"] for one in shown["start"]}
+    assert list(took) == ["admission", "slot", "sandbox", "first output"]
+    assert took["first output"] > 0.9
+    begun = timestamp.unix_seconds(shown["start"][0]["started_at"])
+    (started,) = [
+        entry["step"]["at"]
+        for entry in json.loads(gvisor.ok("trace", "slow", "-o", "json").out)["entries"]
+        if entry["stage"] == "started"
+    ]
+    wall = timestamp.unix_seconds(started) - begun
+    assert sum(took.values()) - took["first output"] == pytest.approx(wall, rel=0.02)
+    explained = gvisor.ok("explain", "slow").out
+    assert "start: admission " in explained
+    assert "took longest" in explained
+    events = [one for one in gvisor.ask("/v1/events?limit=500")["items"] if one["reason"] == "StartSlow"]
+    assert any("its objective is 0.001 s: sandbox took" in one["message"] for one in events), events
 
 
 def test_processes_beside_the_first_run_on_it_and_its_end_is_its_own(gvisor: Home) -> None:
@@ -141,6 +166,29 @@ def test_a_handler_that_starts_another_runtime_is_found_out_before_the_process_r
     assert "no sandbox of gVisor" in done.err
 
 
+def found_by_doctor(home: Home) -> list[dict[str, str]]:
+    return [one for one in json.loads(home("doctor", "-o", "json").out) if one["check"] == "sandbox"]
+
+
+def test_doctor_says_whether_gvisor_works_here_and_what_mends_it(gvisor: Home) -> None:
+    (works,) = found_by_doctor(gvisor)
+    assert (works["level"], "gVisor" in works["what"]) == ("ok", True)
+    gvisorhome.configure(gvisor)
+    (program,) = (gvisor.folder / "libexec").rglob("fairlead-gvisor")
+    before = program.read_bytes()
+    try:
+        (unknown,) = found_by_doctor(gvisor)
+        program.write_text("#!/bin/sh\nexit 3\n")
+        (broken,) = found_by_doctor(gvisor)
+    finally:
+        program.write_bytes(before)
+        gvisorhome.configure(gvisor, f"nvproxy-driver-version={gvisorhome.KNOWN}")
+    assert (unknown["level"], "driver 550.163.01 is none" in unknown["what"]) == ("warn", True)
+    assert "550.90.12" in unknown["fix"]
+    assert (broken["level"], "ended with 3" in broken["what"]) == ("fail", True)
+    assert "runtime configure" in broken["fix"]
+
+
 def test_a_driver_that_gvisor_does_not_know_is_named_before_anything_starts(gvisor: Home) -> None:
     gvisorhome.configure(gvisor)  # without the option: the driver of the simulated node counts
     try:
@@ -170,7 +218,7 @@ def test_the_page_about_it_runs_as_printed(home: Home) -> None:
     root = Path(__file__).parents[2]
     page = (sys.executable, str(root / "tests/system/pages.py"), "--timeout", "100", "--say")
     words = (f"/var/lib/fairlead/silicon/root/dev={nodes}", str(root / "docs/how-to/isolate-with-gvisor.md"))
-    line = ("unshare", "-m", "--propagation", "private", "sh", "-c", f'{over} && exec "$@"', "sh", *page, *words)
+    line = (*gvisorhome.UNSHARED, f'mount --make-private / && {over} && exec "$@"', "sh", *page, *words)
     done = subprocess.run(line, env=env, cwd=work, capture_output=True, text=True, check=False, timeout=220)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Starting gVisor" in done.stdout

@@ -48,6 +48,8 @@ class Module:
     """(folder of C files in the required module, the program made of them)."""
     cgo: bool = False
     """Its Go calls C."""
+    changed: tuple[tuple[str, str, str, str], ...] = ()
+    """(package of a program, file of the required module, words in it, what is compiled in their place)."""
 
 
 _KUBERNETES_STAMPS: Final = ("k8s.io/component-base/version.gitVersion", "k8s.io/client-go/pkg/version.gitVersion")
@@ -74,6 +76,8 @@ GVISOR: Final = Module(
     required="gvisor.dev/gvisor",
     stamps=("gvisor.dev/gvisor/runsc/version.version",),
     renamed=(("shim", "containerd-shim-runsc-v1"),),
+    # The shim's OOM score, which root without CAP_SYS_RESOURCE may not lower: it ends there.
+    changed=(("gvisor.dev/gvisor/shim", "pkg/shim/v1/manager.go", "oomScoreMax = -999", "oomScoreMax = 0"),),
 )
 """Built by `tests/system/gvisor/setup.sh` for the tests of sandboxes."""
 VENDOR_PLUGIN: Final = Module(name="nvidia-device-plugin", required="github.com/NVIDIA/k8s-device-plugin", cgo=True)
@@ -133,6 +137,8 @@ def folder_of(module: Module, cache: Path = CACHE) -> Path:
     digest.update(repr((module.stamps, module.renamed, _FLAGS)).encode())
     if module.stamped or module.tags or module.compiled:
         digest.update(repr((module.stamped, module.tags, module.compiled)).encode())
+    if module.changed:
+        digest.update(repr(module.changed).encode())
     return cache / f"{module.name}-{digest.hexdigest()[:12]}" / "bin"
 
 
@@ -183,12 +189,38 @@ def _build(module: Module, folder: Path, *, jobs: int, say: Callable[[str], None
         version = version_of(module)
         say(f"building {module.name} {version}, once")
         _go_build(module, module.stamped or version, partial, jobs, say)
+        if module.changed:
+            _rebuild_changed(module, partial, home)
         for sources, program in module.compiled:
             _compile(module, sources, partial / program)
         for built, wanted in module.renamed:
             (partial / built).rename(partial / wanted)
         partial.rename(folder)
         say(f"built {module.name} {version} in {time.monotonic() - begun:.0f} s: {', '.join(programs(folder))}")
+
+
+def _rebuild_changed(module: Module, output: Path, folder: Path) -> None:
+    """Build programs anew from a copy of the required module in which some words are others.
+
+    Go compiles no changed file of its module cache, so the module is copied, and a go.mod beside leads to the copy.
+    """
+    sources, copy = sources_of(module), folder / "changed"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(sources, copy, copy_function=shutil.copyfile)
+    for _, path, old, new in module.changed:
+        text = (copy / path).read_text()
+        if text.count(old) != 1:
+            message = f"{module.required}: {path} does not have {old!r} once"
+            raise errors.ProtocolError(message, reason="PinMissing", hint="its release has changed: mend build.py")
+        (copy / path).write_text(text.replace(old, new))
+    own = MODULES / module.name
+    modfile = folder / "changed.mod"
+    modfile.write_text(f"{(own / 'go.mod').read_text()}\nreplace {module.required} => {copy}\n")
+    shutil.copyfile(own / "go.sum", folder / "changed.sum")
+    for package in dict.fromkeys(package for package, *_ in module.changed):
+        options = ("-trimpath", "-buildvcs=false", "-mod=mod", f"-modfile={modfile}", "-ldflags", "-s -w")
+        _run(module, (*_NICE, "go", "build", *options, "-o", str(output / Path(package).name), package))
+    shutil.rmtree(copy)
 
 
 def _go_build(module: Module, version: str, output: Path, jobs: int, say: Callable[[str], None]) -> None:

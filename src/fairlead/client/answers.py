@@ -184,6 +184,8 @@ class ContainerView(Record, frozen=True, kw_only=True):
     """Its first process has an input, which attach writes to."""
     phases: tuple[PhaseView, ...] = ()
     """In order; left out of lists."""
+    start: tuple[StartPhaseView, ...] = ()
+    """Phases of its first start; left out of lists."""
     cost: CostView | None = None
     """Null: in a list, or no possession of GPUs is written down here."""
     gpu_leases: tuple[ProofView, ...] = ()
@@ -294,6 +296,8 @@ class Explanation(Record, frozen=True, kw_only=True):
     """None, gvisor or vm; of another RuntimeClass its name."""
     phases: tuple[PhaseView, ...] = ()
     """In order."""
+    start: tuple[StartPhaseView, ...] = ()
+    """Phases of its first start."""
     cost: CostView | None = None
     """Null: no possession of GPUs is written down here."""
     gpu_leases: tuple[ProofView, ...] = ()
@@ -613,6 +617,15 @@ class Self(Record, frozen=True, kw_only=True):
     key: str
     scopes: tuple[str, ...]
     memberships: tuple[MemberView, ...]
+
+
+class StartPhaseView(Record, frozen=True, kw_only=True):
+    """`StartPhaseView` of the API."""
+
+    name: str
+    """Admission, slot, pull, sandbox or first output."""
+    started_at: str
+    duration_s: float
 
 
 class Status(Record, frozen=True, kw_only=True):

@@ -154,4 +154,5 @@ def labelling(settings: Settings, store: Store) -> objects.Labelling:
         features=ways.get(chosen.way),
         started=None if chosen.no_timestamp else int(time.time()),
         has_aliases=chosen.aliases,
+        gvisor=str(settings.silicon.root / chosen.gvisor.lstrip("/")) if chosen.gvisor else "",
     )

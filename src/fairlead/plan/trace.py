@@ -32,6 +32,8 @@ class Stage:
     """Recorded about the node, before the pod came."""
     needs_devices: bool = False
     """Skipped by pods that ask for no device."""
+    is_optional: bool = False
+    """Not every container passes it: where nothing is recorded, nothing is missing."""
 
 
 STAGES: Final = (
@@ -65,6 +67,7 @@ STAGES: Final = (
     Stage(key="created", layer="engine", title="container created", reasons=("ContainerCreated",)),
     Stage(key="isolated", layer="kernel", title="isolation read back", reasons=("IsolationRead",)),
     Stage(key="started", layer="engine", title="container started", reasons=("ContainerStarted",)),
+    Stage(key="wrote", layer="process", title="first output", reasons=("FirstOutput",), is_optional=True),
     Stage(key="ended", layer="process", title="process ended", reasons=("ContainerEnded",)),
 )
 _RANK: Final = {(stage.layer, reason): rank for rank, stage in enumerate(STAGES) for reason in stage.reasons}
@@ -129,7 +132,9 @@ def order_trace(
     steps = sorted(pod, key=turn)
     started_at = steps[0].at if steps else None
     front = list(_before(node, started_at, resources)) if has_devices else []
-    wanted = [rank for rank, stage in enumerate(STAGES) if has_devices or not stage.needs_devices]
+    wanted = [
+        rank for rank, stage in enumerate(STAGES) if (has_devices or not stage.needs_devices) and not stage.is_optional
+    ]
     entries = [_recorded(step, count, started_at, at.get(id(step), step.at)) for step, count in _runs([*front, *steps])]
     return Trace(
         entries=tuple(_with_gaps(entries, wanted, is_final=is_final)), started_at=started_at, is_final=is_final

@@ -57,6 +57,11 @@ class ControlSettings:
         text="over a cluster, its networks of pods, services and machines that Node objects do not name, CIDRs joined "
         "by commas: tenancies are denied them",
     )
+    start_objectives: str = row(
+        "",
+        text="how long the start of a container may take, by its devices, as in 0=10s,1=60s,8=20m: the largest number "
+        "that is not above its own counts. A longer one is an event that names the longest phase; empty: none",
+    )
     finished_pods: int = row(1000, text="ended pods kept for ps and trace; older ones are removed")
     default_spread: bool = row(
         False,

@@ -249,6 +249,11 @@ class LabelSettings:
     )
     no_timestamp: bool = row(False, text="leave out nvidia.com/gfd.timestamp, the Unix seconds of the agent's start")
     aliases: bool = row(True, text="set gpu-count, gpu-memory and gpu-generation, as tutorials name them, as well")
+    gvisor: str = row(
+        "",
+        text="path of gVisor's runsc, below the silicon root: the label fairlead.dev/gvisor says whether it knows the "
+        "driver, looked at when the agent starts; empty: no such label",
+    )
 
 
 @frozen

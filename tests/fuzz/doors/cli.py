@@ -162,6 +162,10 @@ _LAYERS: Final = (
         *("--runtime-name", "x", "--drop-in", "/FOLDER/engine/x.toml", "--kata-folder", "/opt/kata"),
         *("--engine-version", "1.7.0", "--folder", "/FOLDER/lib"),
     ],
+    [
+        *("runtime", "configure", "--engine", "podman", "--config", "/FOLDER/engine/containers.conf", "--dry-run"),
+        *("--gvisor", "--gvisor-program", "/FOLDER/runsc", "--gvisor-flag", "debug", "--gvisor-dev", "/FOLDER/dev"),
+    ],
     ["runtime", "check", "--engine", "containerd", "--config", "/FOLDER/engine/config.toml"],
     ["isolate", "audit", "--pid", "1", "--device", "/dev/null", "--spec-dir", "/FOLDER/cdi", "-o", "json"],
     ["isolate", "audit", "--cgroup", "/FOLDER/cdi", "held"],

@@ -51,6 +51,7 @@ def life_lines(found: ContainerView | Explanation) -> list[str]:
     lines = []
     if found.phases:
         lines.append("phases: " + ", ".join(f"{one.name} {output.span(one.duration_s)}" for one in found.phases))
+    lines += start_lines(found)
     if (cost := found.cost) is not None and cost.gpu_seconds:
         rate = f", {price(cost.hourly)} {cost.currency} an hour" if price(cost.hourly) != "0" else ""
         priced = f"{price(cost.amount)} {cost.currency} so far{rate}"
@@ -62,6 +63,15 @@ def life_lines(found: ContainerView | Explanation) -> list[str]:
         after = f", and after it by {one.report}" if one.report else ""
         lines.append(f"{one.gpu}: {before} before it was given away{after}")
     return lines
+
+
+def start_lines(found: ContainerView | Explanation) -> list[str]:
+    """Return the phases of a container's start as a line, and which took longest; none where it has not begun."""
+    if not found.start:
+        return []
+    longest = max(found.start, key=lambda one: one.duration_s)
+    shown = ", ".join(f"{one.name} {output.moment(one.duration_s)}" for one in found.start)
+    return [f"start: {shown}; {longest.name} took longest"]
 
 
 def price(text: str) -> str:

@@ -51,6 +51,8 @@ def trace(client: Client, *, name: str, namespace: str, container: str, form: st
         return
     shown = client.container(name, namespace)
     plaintext.echo(_headline(shown), bold=True)
+    for line in explain.start_lines(shown):
+        plaintext.echo(f"│ {line}")
     wrote = [] if no_output else first_lines(client, name, namespace, container)
     for line in tree_lines(found, wrote, width=output.terminal_columns()):
         plaintext.echo(line)
@@ -369,6 +371,7 @@ _DRAWN: Final[dict[str, Callable[[Facts], Iterator[str]]]] = {
     "IsolationRead": _isolation,
     "ContainerCreated": _created,
     "ContainerStarted": _nothing,
+    "FirstOutput": _nothing,
     "ContainerEnded": _ended,
     "Attached": _changed,
     "Detached": _changed,

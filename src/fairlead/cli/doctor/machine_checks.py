@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from fairlead.cli.doctor import gpu_checks, secret, specs, tenancy
+from fairlead.cli.doctor import gpu_checks, sandbox, secret, specs, tenancy
 from fairlead.cli.doctor.finding import Finding
 from fairlead.cli.doctor.held import claims, lease, leftovers
 from fairlead.cli.doctor.machine_facts import Seen
@@ -40,6 +40,7 @@ def check(seen: Seen) -> Iterator[Finding]:
     yield from _disk(seen)
     yield from _engine(seen)
     yield from _configured(seen)
+    yield from sandbox.check(seen.sandbox)
     yield from specs.check(seen.cdi, expects=bool(seen.service and seen.gpus.gpus))
     yield from _service(seen)
     if seen.service:

@@ -20,12 +20,12 @@ import msgspec
 from fairlead import errors, files
 from fairlead.cli.core import connection, invocation
 from fairlead.cli.core.client import Client
-from fairlead.cli.doctor import secret, specs, tenancy
+from fairlead.cli.doctor import sandbox, secret, specs, tenancy
 from fairlead.cli.doctor.held import claims, lease, leftovers
 from fairlead.cli.doctor.sharing import mps, passthrough
 from fairlead.engine.port import Advice
 from fairlead.kernel import socketpeer
-from fairlead.model import cdikind
+from fairlead.model import cdikind, isolation
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Vendor
 from fairlead.node.engines import judge, records
@@ -39,6 +39,7 @@ from fairlead.serve.v1.events.view import EventList, EventView
 from fairlead.serve.v1.nodes.view import NodeView
 from fairlead.serve.v1.secrets.view import SecretList
 from fairlead.serve.v1.status.view import Status
+from fairlead.serve.v1.tenancies.view import TenancyList
 from fairlead.settings import Settings
 from fairlead.silicon.nvidia.files import driver
 from fairlead.silicon.pci import devnode
@@ -139,6 +140,8 @@ class Seen:
     """What isolates tenancies."""
     configured: Mapping[tuple[str, str], judge.Verdict] = dataclasses.field(default_factory=dict)
     """Engines that `fairlead runtime configure` configured, by name and main file, and what they do of it."""
+    sandbox: sandbox.Facts = dataclasses.field(default_factory=sandbox.Facts)
+    """gVisor and Kata."""
     config_problem: str = ""
     """Why the agent's configuration is not in force; empty: it is, or nothing is known of it."""
     was_simulated: bool = False
@@ -152,11 +155,35 @@ def collect(call: invocation.Invocation) -> Seen:
         with connection.opened(call) as client:
             status = client.call("GET", "/v1/status", Status, timeout_s=_ANSWER_S)
             listing = client.call("GET", "/v1/gpus", GPUListing, timeout_s=_ANSWER_S)
-            kept, refused = _count_secrets(client), _refused(client, status)
+            kept, refused, demanded = _count_secrets(client), _refused(client, status), _demanding(client)
     except (errors.Unavailable, errors.ProtocolError) as error:
-        return asyncio.run(_collect_below(config, errors.sentence(error)))
+        below = asyncio.run(_collect_below(config, errors.sentence(error)))
+        return dataclasses.replace(below, sandbox=_sandboxes(config, below.gpus))
     seen = asyncio.run(_collect_service(call, config, status, listing, kept))
-    return dataclasses.replace(seen, config_problem=refused)
+    found = _sandboxes(config, listing, demanded)
+    return dataclasses.replace(seen, config_problem=refused, sandbox=found)
+
+
+def _sandboxes(config: Settings, listing: GPUListing, demanded: Sequence[str] = ()) -> sandbox.Facts:
+    """Ask what this machine's sandboxes are."""
+    from fairlead.engine import machine as engines
+
+    program = engines.find_runtime(config.engine, isolation.GVISOR_CLASS)
+    drivers = [one.version for one in listing.drivers if one.vendor is Vendor.NVIDIA]
+    return asyncio.run(
+        sandbox.collect(
+            program, driver=drivers[0] if drivers else "", is_simulated=listing.is_simulated, demanded=demanded
+        )
+    )
+
+
+def _demanding(client: Client) -> tuple[str, ...]:
+    """Return the tenancies that demand gVisor; none where the service keeps no tenancies."""
+    try:
+        found = client.call("GET", "/v1/tenancies", TenancyList, timeout_s=_ANSWER_S).items
+    except errors.FairleadError:
+        return ()
+    return tuple(one.name for one in found if one.isolation == isolation.GVISOR)
 
 
 def _refused(client: Client, status: Status) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ from fairlead.plan.engineconfig.model import Location, Request
 from fairlead.plan.gpu.allocation import enginesupport
 
 _FOLDER: Final = "/usr/libexec/fairlead"
+_DRIVER: Final = Path("/proc/driver/nvidia/version")
 _PATH: Final = click.Path(path_type=Path)
 
 
@@ -90,7 +92,7 @@ def configure_verb(ctx: click.Context, /, *, engine: str, is_dry: bool, **option
         has_kata=options["kata"],
         kata_folder=options["kata_folder"],
         gvisor=_runsc(options["gvisor_program"]) if options["gvisor"] else "",
-        gvisor_flags=tuple(flag.removeprefix("--") for flag in options["gvisor_flags"]),
+        gvisor_flags=gvisor.flags(engine, options["gvisor_flags"], has_driver=_DRIVER.exists() and options["gvisor"]),
         gvisor_dev=options["gvisor_dev"] or "",
     )
     config = options["config"] or table.ENGINES[engine].config
@@ -148,9 +150,9 @@ def _install(folder: Path, rules: Path, runtimes: tuple[str, ...]) -> None:
 def _runsc(given: str | None) -> str:
     """Return the path of runsc. Raises: Unavailable (`GVisorMissing`)."""
     path = given or shutil.which("runsc")
-    if path and Path(path).is_file():
+    if path and Path(path).is_file() and os.access(path, os.X_OK):
         return path
-    message = f"{given} is not there" if given else "runsc is not on PATH: gVisor is not installed"
+    message = f"{given} is not there, or is no program" if given else "runsc is not on PATH: gVisor is not installed"
     raise errors.Unavailable(message, reason="GVisorMissing", hint="--gvisor-program PATH says where it is")
 
 

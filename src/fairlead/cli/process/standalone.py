@@ -26,7 +26,7 @@ from fairlead.cli.process import gpumetrics, owner, tenancies
 from fairlead.cli.process.listen import ledgers, machinepage
 from fairlead.control import manager
 from fairlead.control.claim import devicetaint, resourceclaim
-from fairlead.control.node import podgc
+from fairlead.control.node import podgc, startphase
 from fairlead.control.scheduler import controller
 from fairlead.engine import machine as engines
 from fairlead.engine.port import EngineInfo
@@ -43,7 +43,7 @@ from fairlead.plan.pod import machine as placing
 from fairlead.plan.pod import mountable, podstate
 from fairlead.serve import probes, server
 from fairlead.serve.backend import local
-from fairlead.serve.backend.containers import lifecycle
+from fairlead.serve.backend.containers import enginepods, lifecycle
 from fairlead.serve.console import app as consoledoor
 from fairlead.serve.metering import leases
 from fairlead.serve.v1 import app, dependencies
@@ -128,6 +128,12 @@ async def run_service(
                 resourceclaim.ResourceClaims(store, user_devices=config.api.user_gpus),
                 devicetaint.DeviceTaints(store, evicting),
                 kept.controller,
+                startphase.StartPhases(
+                    store,
+                    functools.partial(enginepods.first_output, engine),
+                    objectives=config.control.start_objectives,
+                    meter=figures.meter,
+                ),
             )
             tasks.create_task(manager.run_controllers(store, controllers), name="controllers")
             await watching.wait()

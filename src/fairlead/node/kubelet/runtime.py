@@ -223,7 +223,7 @@ class Runtime:
         return self._settings.engine.pull and item.image_pull_policy != "Never" and not is_local
 
     async def _create_pulling(
-        self, item: core.Container, wanted: ContainerSpec, tenancy: Tenancy | None
+        self, pod: core.Pod, item: core.Container, wanted: ContainerSpec, tenancy: Tenancy | None
     ) -> ContainerState:
         """Create the container, fetching its image first if it must be and afterwards if it was missing.
 
@@ -234,7 +234,7 @@ class Runtime:
         if always or await self._fetch.must_ask(item.image, tenancy):
             if not self._may_pull(item):
                 raise fetch.refuse(item.image)
-            await self._fetch.fetch(item.image, tenancy)
+            await self._pull(pod, item, tenancy)
         try:
             return await self._engine.create(wanted)
         except errors.NotFound as error:
@@ -242,8 +242,13 @@ class Runtime:
                 raise
             if not self._may_pull(item):
                 raise fetch.refuse(item.image) from error
-        await self._fetch.fetch(item.image, tenancy)
+        await self._pull(pod, item, tenancy)
         return await self._engine.create(wanted)
+
+    async def _pull(self, pod: core.Pod, item: core.Container, tenancy: Tenancy | None) -> None:
+        with telemetry.timed("image pulled", container=item.name) as timing:
+            await self._fetch.fetch(item.image, tenancy)
+        self.note(pod, steps.pulled(item.name, item.image, at=time.time(), duration_s=timing.duration_s))
 
     async def _create(self, pod: core.Pod, item: core.Container, attempt: int) -> ContainerState:
         grants = self._grants(pod, item)
@@ -286,7 +291,7 @@ class Runtime:
         async with readback.started_ahead(is_wanted=is_probed) as probe:
             telemetry.crash_point("kubelet.before-create")
             with telemetry.timed("container created", container=wanted.name) as timing:
-                state = await self._create_pulling(item, wanted, tenancy)
+                state = await self._create_pulling(pod, item, wanted, tenancy)
             telemetry.crash_point("kubelet.after-create")
             self.note(
                 pod, steps.created(item.name, attempt, wanted, state, at=time.time(), duration_s=timing.duration_s)

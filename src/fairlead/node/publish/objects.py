@@ -25,6 +25,7 @@ from fairlead.model.ids import GPUUUID
 from fairlead.node.inventory import latest, nodeobject
 from fairlead.node.mig import configurator
 from fairlead.node.publish import features
+from fairlead.node.sandbox import gvisor
 from fairlead.plan.gpu import gpudevice as planner
 from fairlead.plan.gpu import health as rules
 from fairlead.plan.gpu import label
@@ -57,6 +58,8 @@ class Labelling:
     started: int | None = None
     """Unix seconds for `gfd.timestamp`; None: no such label."""
     has_aliases: bool = False
+    gvisor: str = ""
+    """gVisor's program, whose drivers a label is about; empty: no such label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +104,8 @@ class Publisher:
         self._nvidia_resource = nvidia_resource
         self._mig = mig or MIGPublication()
         self._labelling = labelling or Labelling()
+        self._gvisor: tuple[str, ...] | None = None
+        """Drivers that the node's gVisor knows; None: it has none, or was not looked at."""
         self._features: dict[str, str] = {}
         """Labels that node feature discovery is to set."""
         self._handed: dict[str, str] | None = None
@@ -125,6 +130,12 @@ class Publisher:
 
     async def run(self, meter: telemetry.Meter = telemetry.UNMETERED) -> None:
         """Keep publications true for ever."""
+        if self._labelling.gvisor:
+            try:
+                self._gvisor = (await gvisor.look(self._labelling.gvisor)).drivers
+            except errors.Unavailable as error:
+                telemetry.log.warning("gVisor not looked at", reason=error.reason, error=error.message)
+                self._gvisor = ()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._queue.run(meter), name="publish")
             tasks.create_task(self._follow_snapshots(), name="publish: snapshots")
@@ -196,6 +207,7 @@ class Publisher:
             **label.plan_labels((one.spec for one in self._wanted.values()), machine=self._machine),
             **miglabel.plan_mig_labels(tuple(snapshot.known.values()), self._mig.strategy.value),
         }
+        found |= label.plan_gvisor((one.spec for one in self._wanted.values()), self._gvisor)
         found |= label.plan_extras(found, started=self._labelling.started, has_aliases=self._labelling.has_aliases)
         state = {configurator.STATE_LABEL: self._mig.state.value} if self._mig.state.value else {}
         # The state answers a label of the Node, so it goes there in any case.

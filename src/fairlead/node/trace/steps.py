@@ -120,6 +120,18 @@ def created(
     )
 
 
+def pulled(container: str, image: str, *, at: float, duration_s: float) -> TraceStep:
+    """Return that a container's image was fetched."""
+    return TraceStep(
+        layer="engine",
+        reason="ImagePulled",
+        message=f"image of {container} fetched",
+        at=at,
+        duration_s=duration_s,
+        facts={"container": container, "image": image},
+    )
+
+
 def host_user_ids(container: str, problem: str, *, at: float) -> TraceStep:
     """Return that a tenant's container has no user namespace."""
     return TraceStep(

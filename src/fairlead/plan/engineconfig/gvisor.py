@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from fairlead import errors
@@ -24,6 +24,8 @@ NAME: Final = isolation.GVISOR_CLASS
 _PROGRAM: Final = "fairlead-gvisor"
 _OPTIONS: Final = "runsc.toml"
 _SHIM: Final = "containerd-shim-runsc-v1"
+_OF_PODS: Final = frozenset({"containerd", "crio"})
+"""Engines whose sandboxes hold several containers."""
 _FLAG: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9-]{0,62}(?:=[\x21-\x7e]{0,200})?")
 _FOLDER: Final = re.compile(r"(?:/[A-Za-z0-9_.+@-]+)+")
 """A path that needs no escape in the options of an overlay file system."""
@@ -44,6 +46,19 @@ def check(request: Request) -> None:
     if not request.gvisor and (request.gvisor_flags or request.gvisor_dev):
         message = "--gvisor-flag and --gvisor-dev are for --gvisor"
         raise errors.Invalid(message, reason="GVisorFlagInvalid", hint="add --gvisor, or leave them out")
+
+
+def flags(engine: str, given: Sequence[str], *, has_driver: bool) -> tuple[str, ...]:
+    """Return the options of runsc: those that are given, and nvproxy where pods may have GPUs.
+
+    A pod's sandbox is there before its containers, and gVisor decides then whether it will pass calls on to the driver.
+    Without a driver a sandbox with nvproxy does not start.
+    """
+    words = tuple(flag.removeprefix("--") for flag in given)
+    names = {word.partition("=")[0] for word in words}
+    if engine not in _OF_PODS or "nvproxy" in names or not (has_driver or "nvproxy-driver-version" in names):
+        return words
+    return (*words, "nvproxy")
 
 
 def program(engine: str, request: Request) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from fairlead.wire.kubernetes import quantity
@@ -22,6 +22,7 @@ MANAGER: Final = "fairlead-agent"
 """Field manager of what agents apply to Nodes and GPUDevices."""
 NVIDIA: Final = "nvidia.com/"
 SIMULATED: Final = "fairlead.dev/simulated"
+GVISOR: Final = "fairlead.dev/gvisor"
 """`true` where any GPU of the node is simulated."""
 MODEL_COUNT: Final = "fairlead.dev/gpu-count."
 """Followed by a product; the value is how many the node has of it."""
@@ -91,9 +92,20 @@ def plan_extras(labels: Mapping[str, str], *, started: int | None, has_aliases: 
     return found
 
 
+def plan_gvisor(specs: Iterable[GPUDeviceSpec], drivers: Collection[str] | None) -> dict[str, str]:
+    """Return the label by which pods for gVisor find the nodes that they can run on.
+
+    Args: drivers: releases of NVIDIA's driver that the node's gVisor knows; None: it has none, or was not looked at.
+    """
+    if drivers is None:
+        return {}
+    needed = {spec.driver_version for spec in specs if spec.vendor == "nvidia"}
+    return {GVISOR: "true" if needed <= set(drivers) else "false"}
+
+
 def may_be_ours(labels: Mapping[str, str]) -> bool:
     """Return whether a node's labels hold any that an agent sets; another's feature discovery sets some of them too."""
-    return any(name.startswith((NVIDIA, SIMULATED, MODEL_COUNT)) for name in labels)
+    return any(name.startswith((NVIDIA, SIMULATED, MODEL_COUNT, GVISOR)) for name in labels)
 
 
 def _common(nvidia: tuple[GPUDeviceSpec, ...], machine: str) -> dict[str, str]:

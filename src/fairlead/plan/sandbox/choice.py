@@ -6,14 +6,18 @@ answer is a pod's `runtimeClassName`, Kubernetes' own field, on one machine too.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
 from fairlead import errors
 from fairlead.model import isolation
+from fairlead.plan.pod import admission
 from fairlead.wire.kubernetes import core
 
+_SIZED: Final = re.compile(re.escape(isolation.KATA_CLASS) + r"-x([1-9][0-9]?)")
 OFFERED: Final = "none, gvisor, vm"
 
 
@@ -43,6 +47,24 @@ def bound(pod: core.Pod, demanded: str, tenancy: str) -> core.Pod:
         message = f'isolation "{shown}" is asked for, and each container of tenancy "{tenancy}" has {demanded}'
         raise errors.Denied(message, reason="IsolationBound", hint="leave --isolation and runtimeClassName out")
     return pod
+
+
+def sized(pod: core.Pod, classes: Iterable[str]) -> core.Pod:
+    """Return a pod for a virtual machine with the smallest class of machines that has room for its GPUs.
+
+    Their overhead, which quotas count, grows with the GPUs. One that names a size keeps it.
+    Args: classes: RuntimeClasses of the cluster.
+    """
+    if pod.spec.runtime_class_name != isolation.KATA_CLASS:
+        return pod
+    # Of extended resources limits and requests are one, and a pod that is not admitted yet may have limits alone.
+    limits = admission.effective_limits(pod.spec)
+    asked = max(1, sum(int(count) for name, count in limits.items() if admission.is_extended(name)))
+    found = (_SIZED.fullmatch(name) for name in classes)
+    fitting = sorted((int(one[1]), one[0]) for one in found if one is not None and int(one[1]) >= asked)
+    if not fitting:
+        return pod
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, runtime_class_name=fitting[0][1]))
 
 
 def spoken(pod: core.Pod) -> core.Pod:

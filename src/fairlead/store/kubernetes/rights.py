@@ -142,6 +142,7 @@ API: Final = (
     *_verbs("get list watch create update delete", "tenancies", group=_GPUS),
     *_verbs("get", "namespaces"),
     *_verbs("get list watch", "nodes"),
+    *_verbs("list", "runtimeclasses", group="node.k8s.io"),
     *_verbs("get list watch create delete", "pods"),
     *_verbs("get", "pods", part="log"),
     *_verbs("create", "pods", part="eviction"),

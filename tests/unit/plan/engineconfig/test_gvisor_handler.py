@@ -85,6 +85,22 @@ def test_what_would_be_something_else_in_a_script_or_a_mount_is_refused(more: di
         gvisor.check(asked(**more))
 
 
+@pytest.mark.parametrize(
+    ("engine", "given", "has_driver", "made"),
+    [
+        ("containerd", (), True, ("nvproxy",)),
+        ("crio", ("--nvproxy-driver-version=550.90.12",), False, ("nvproxy-driver-version=550.90.12", "nvproxy")),
+        ("containerd", ("nvproxy=false",), True, ("nvproxy=false",)),
+        ("containerd", ("debug",), False, ("debug",)),  # no sandbox would start
+        ("podman", (), True, ()),  # gVisor finds the GPU in the spec of the one container
+    ],
+)
+def test_pods_can_have_gpus_where_there_is_a_driver(
+    engine: str, given: tuple[str, ...], has_driver: bool, made: tuple[str, ...]
+) -> None:
+    assert gvisor.flags(engine, given, has_driver=has_driver) == made
+
+
 def test_options_without_gvisor_are_refused() -> None:
     with pytest.raises(errors.Invalid, match="are for --gvisor"):
         gvisor.check(Request(folder=LIBEXEC, gvisor_flags=("debug",)))

@@ -176,3 +176,19 @@ def test_a_shared_gpu_is_told_from_a_whole_one() -> None:
     assert not label.plan_labels([renamed], machine="")["nvidia.com/gpu.product"].endswith("-SHARED")
     long = msgspec.structs.replace(shared, product="x" * 80)
     assert len(label.plan_labels([long], machine="")["nvidia.com/gpu.product"]) == 63
+
+
+@pytest.mark.parametrize(
+    ("drivers", "found"),
+    [
+        (None, {}),
+        ((), {"fairlead.dev/gvisor": "false"}),
+        (("550.90.12",), {"fairlead.dev/gvisor": "false"}),
+        (("550.90.12", "550.163.01"), {"fairlead.dev/gvisor": "true"}),
+    ],
+)
+def test_a_node_says_whether_its_gvisor_knows_its_driver(
+    drivers: tuple[str, ...] | None, found: dict[str, str]
+) -> None:
+    assert label.plan_gvisor((H100, T4), drivers) == found
+    assert label.may_be_ours(found) is bool(found)

@@ -79,6 +79,29 @@ def test_another_isolation_than_its_tenancys_is_refused(asked: core.Pod, demande
     assert f'tenancy "red" has {demanded}' in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("gpus", "classes", "made"),
+    [
+        (0, ("x1", "x8"), "-x1"),
+        (1, ("x8", "x1", "x2"), "-x1"),
+        (3, ("x1", "x2", "x4", "x16"), "-x4"),
+        (9, ("x1", "x16"), "-x16"),
+        (9, ("x1", "x8"), ""),
+        (2, ("x0", "x2y", "x-2", "x222"), ""),
+        (2, (), ""),
+    ],
+)
+def test_a_machine_has_the_smallest_size_that_fits(gpus: int, classes: tuple[str, ...], made: str) -> None:
+    limits = {"nvidia.com/pgpu": str(gpus)} if gpus else {}
+    item = core.Container(name="main", image="x", resources=core.ResourceRequirements(limits=limits))
+    asked = core.Pod(spec=core.PodSpec(containers=(item,), runtime_class_name="kata-qemu-nvidia-gpu"))
+    names = [f"kata-qemu-nvidia-gpu-{size}" for size in classes]
+    found = choice.sized(asked, names).spec.runtime_class_name
+    assert found == f"kata-qemu-nvidia-gpu{made}"
+    assert choice.sized(pod("gvisor"), names) == pod("gvisor")
+    assert choice.sized(pod("kata-qemu-nvidia-gpu-x4"), names).spec.runtime_class_name == "kata-qemu-nvidia-gpu-x4"
+
+
 def test_the_word_none_stays_no_field_of_a_pod_on_a_cluster() -> None:
     assert choice.spoken(pod(says_none=True)).spec.machine is None
     kept = core.MachineOptions(has_no_sandbox=True, no_network=True)

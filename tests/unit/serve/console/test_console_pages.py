@@ -112,6 +112,8 @@ async def test_a_container_is_shown_with_its_way_its_phases_and_what_it_waits_fo
     await _running(socket, "train", gpus=2)
     text = (await socket.get("/console/containers/default/train")).text
     assert "Start-up time" in text
+    assert re.search("In short: admission .*, slot .*, sandbox ", text)
+    assert "<dt>Isolation</dt><dd>none" in text
     assert "GPU path" in text
     assert "Running on " in text
     assert "container created" in text

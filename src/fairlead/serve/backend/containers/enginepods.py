@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
 
 from fairlead import errors
 from fairlead.engine.access import Access, Input
@@ -19,9 +20,14 @@ from fairlead.serve.backend.containers import pods
 from fairlead.serve.closing import closing
 from fairlead.store import subresource
 from fairlead.wire.kubernetes import core, names
+from fairlead.wire.text import timestamp
 
 Dial = Callable[[ContainerState, int], Awaitable[subresource.Connection]]
 """Connects to a port on a running container's loopback."""
+
+
+_LONGEST_TIME: Final = 64
+"""Bytes that the time before a line may have."""
 
 
 async def list_attempts(engine: Engine, pod: core.Pod, name: str) -> list[ContainerState]:
@@ -162,3 +168,18 @@ class _Attached:
         if self._feed is not None:
             await self._feed.close()
         await self._output.aclose()
+
+
+async def first_output(engine: Engine, pod: core.Pod) -> float | None:
+    """Return when the first process of a pod's first container wrote first, Unix seconds; None: it has not.
+
+    Of a container that was started again it is the oldest run that is kept. Raises: as `Engine.logs`.
+    """
+    ran = [one for one in await list_attempts(engine, pod, pod.spec.containers[0].name) if _has_run(one)]
+    if not ran:
+        return None
+    async with closing(engine.logs(ran[0].name, LogQuery(timestamps=True))) as chunks:
+        async for chunk in chunks:
+            if found := timestamp.parse(chunk[:_LONGEST_TIME].decode(errors="replace").partition(" ")[0]):
+                return found
+    return None

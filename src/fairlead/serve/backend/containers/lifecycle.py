@@ -31,7 +31,7 @@ from fairlead.store import retry, subresource, tracerecorder
 from fairlead.store.port import AdmittingStore, Selector, Store
 from fairlead.wire.fairlead import tenancy as tenancies
 from fairlead.wire.fairlead.tenancy import Tenancy
-from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes import core, workload
 from fairlead.wire.kubernetes.coordination import PriorityClass
 from fairlead.wire.kubernetes.devicechange import PodReplacementSpec
 from fairlead.wire.kubernetes.meta import Object
@@ -203,7 +203,7 @@ class ClusterLifecycle:
 
         Raises: as there; RequestError (`NotOnCluster`): it asks for what only one machine's engine can do.
         """
-        pod = await self._in_its_tenancy(_for_cluster(asked.pod))
+        pod = await self._sized(await self._in_its_tenancy(_for_cluster(asked.pod)))
         try:
             return await self.store.create(idempotency.carrying(pod, once) if once else pod)
         except errors.Conflict as error:
@@ -218,7 +218,9 @@ class ClusterLifecycle:
         claims: Sequence[str] = (),  # noqa: ARG002 a server asks for a pod's claims when it is placed
     ) -> tuple[core.Pod, ...]:
         """See `port.Lifecycle.judge`: the server's own dry run of each, with its quotas and policies."""
-        return tuple([await self._judged(await self._in_its_tenancy(_for_cluster(one.pod))) for one in asked])
+        return tuple(
+            [await self._judged(await self._sized(await self._in_its_tenancy(_for_cluster(one.pod)))) for one in asked]
+        )
 
     async def _judged(self, pod: core.Pod) -> core.Pod:
         try:
@@ -227,6 +229,16 @@ class ClusterLifecycle:
             raise _taken(pod, error) from error
         except errors.FairleadError as error:
             raise _with_class(pod, error) from error
+
+    async def _sized(self, pod: core.Pod) -> core.Pod:
+        """Return a pod for a virtual machine with the class of its size, where the cluster has classes by size."""
+        if pod.spec.runtime_class_name != isolation.KATA_CLASS:
+            return pod
+        try:
+            classes = (await self.store.list(workload.RuntimeClass)).items
+        except errors.Denied:
+            return pod  # whose rights these are may not list them
+        return choice.sized(pod, [one.metadata.name for one in classes])
 
     async def _in_its_tenancy(self, asked: core.Pod) -> core.Pod:
         """Return a pod with the isolation and the user namespace that its tenancy demands.

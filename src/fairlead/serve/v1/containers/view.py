@@ -14,7 +14,7 @@ import msgspec
 from fairlead.model import isolation
 from fairlead.plan.pod import podstate
 from fairlead.serve.v1.containers.definition import Definition
-from fairlead.serve.v1.containers.life.view import CostView, PhaseView, ProofView
+from fairlead.serve.v1.containers.life.view import CostView, PhaseView, ProofView, StartPhaseView
 from fairlead.serve.v1.containers.life.waiting import Waiting
 from fairlead.wire.fairlead import listing
 from fairlead.wire.kubernetes import core
@@ -98,6 +98,9 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     tty: Annotated[bool, msgspec.Meta(description="its first process has a terminal")] = False
     stdin: Annotated[bool, msgspec.Meta(description="its first process has an input, which attach writes to")] = False
     phases: Annotated[tuple[PhaseView, ...], msgspec.Meta(description="in order; left out of lists")] = ()
+    start: Annotated[
+        tuple[StartPhaseView, ...], msgspec.Meta(description="phases of its first start; left out of lists")
+    ] = ()
     cost: Annotated[
         CostView | None, msgspec.Meta(description="null: in a list, or no possession of GPUs is written down here")
     ] = None
@@ -130,6 +133,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         isolation.NONE
     )
     phases: Annotated[tuple[PhaseView, ...], msgspec.Meta(description="in order")] = ()
+    start: Annotated[tuple[StartPhaseView, ...], msgspec.Meta(description="phases of its first start")] = ()
     cost: Annotated[CostView | None, msgspec.Meta(description="null: no possession of GPUs is written down here")] = (
         None
     )

@@ -14,7 +14,7 @@ from fairlead.serve.backend.containers.lifecycle import ClusterLifecycle, LocalL
 from fairlead.serve.backend.place import Everywhere
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.fairlead.tenancy import READY, Tenancy, TenancySpec, TenancyStatus
-from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes import core, meta, workload
 
 _UID = "0f990600-0000-0000-0000-000000000000"
 
@@ -111,6 +111,14 @@ async def test_a_cluster_gives_a_pod_the_class_of_its_tenancys_isolation() -> No
     stored = await cluster(store).submit(Everywhere().new(home).submission(pod(home)))
     assert stored.spec.runtime_class_name == "kata-qemu-nvidia-gpu"
     assert stored.spec.machine is None
+
+
+async def test_a_cluster_with_classes_by_size_gives_a_pod_the_one_that_fits() -> None:
+    store = MemoryStore()
+    for name in ("kata-qemu-nvidia-gpu-x8", "kata-qemu-nvidia-gpu-x1", "runc"):
+        await store.create(workload.RuntimeClass(metadata=meta.ObjectMeta(name=name)))
+    stored = await cluster(store).submit(Everywhere().new("default").submission(pod("default", "kata-qemu-nvidia-gpu")))
+    assert stored.spec.runtime_class_name == "kata-qemu-nvidia-gpu-x1"
 
 
 async def test_the_word_none_is_no_field_of_a_pod_on_a_cluster() -> None:

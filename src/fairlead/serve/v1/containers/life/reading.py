@@ -12,7 +12,8 @@ from fairlead.plan.metering import container
 from fairlead.plan.metering.price import Pricing
 from fairlead.plan.metering.usage import MICROS
 from fairlead.plan.pod import phase
-from fairlead.serve.v1.containers.life.view import CostView, PhaseView, ProofView
+from fairlead.plan.sandbox import startphase
+from fairlead.serve.v1.containers.life.view import CostView, PhaseView, ProofView, StartPhaseView
 from fairlead.serve.v1.dependencies import Services
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
@@ -30,6 +31,10 @@ async def told(services: Services, pod: core.Pod, steps: Sequence[TraceStep]) ->
     models = {one.metadata.name: one.spec.product for one in (await _all(services, GPUDevice) if leases else ())}
     return {
         "phases": _phases(pod, steps, now=now),
+        "start": tuple(
+            StartPhaseView(name=one.name, started_at=timestamp.emit(one.begin), duration_s=round(one.seconds, 6))
+            for one in startphase.phases(steps)
+        ),
         "cost": _cost(pod, leases, models, services.backend.metering.pricing, now=now) if leases else None,
         "gpu_leases": _proofs(pod, leases, models),
     }

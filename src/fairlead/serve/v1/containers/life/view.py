@@ -16,6 +16,14 @@ class PhaseView(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: Annotated[float, msgspec.Meta(description="until now, if it is in this phase now")]
 
 
+class StartPhaseView(msgspec.Struct, frozen=True, kw_only=True):
+    """One phase of a container's start; they add up to all of it."""
+
+    name: Annotated[str, msgspec.Meta(description="admission, slot, pull, sandbox or first output")]
+    started_at: str
+    duration_s: float
+
+
 class CostView(msgspec.Struct, frozen=True, kw_only=True):
     """What a container has cost so far, by the possessions of GPUs that are written down."""
 
