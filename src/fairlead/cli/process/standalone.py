@@ -14,14 +14,14 @@ import grp
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fairlead import __version__, command, errors, settings, telemetry
 from fairlead.backoff import Backoff
-from fairlead.cli.process import gpumetrics, owner, tenancies
+from fairlead.cli.process import gpumetrics, owner, tenancies, workloads
 from fairlead.cli.process.listen import ledgers, machinepage
 from fairlead.control import manager
 from fairlead.control.claim import devicetaint, resourceclaim
@@ -117,7 +117,9 @@ async def run_service(
             tasks.create_task(running, name="agent")
             tasks.create_task(_supervise_kubelet(config, registered), name="kubelet")
             kept = tenancies.compose(config, store, engine, unverified=lambda name: _unverified(reports, name))
-            controllers = (
+            living = lifecycle.LocalLifecycle(store=store, here=_here(config, node))
+            making = workloads.PodMaker(living, workloads.hold_file(config.state.run))
+            controllers: tuple[manager.Controller, ...] = (
                 controller.Scheduler(
                     store, evicting, of_machine(config.control), groups=(podgroup.PodGroup,), date=None
                 ),
@@ -125,10 +127,10 @@ async def run_service(
                 resourceclaim.ResourceClaims(store, user_devices=config.api.user_gpus),
                 devicetaint.DeviceTaints(store, evicting),
                 kept.controller,
+                *workloads.controllers(store, making),
             )
             tasks.create_task(manager.run_controllers(store, controllers), name="controllers")
             await watching.wait()
-            living = lifecycle.LocalLifecycle(store=store, here=_here(config, node))
             # Before the API serves: a request for a restart must not meet one that is carried on.
             tasks.create_task(living.keep(), name="requests")
             door = dependencies.Services(
@@ -160,9 +162,8 @@ async def run_service(
                 info=_service_info(config, node, owned.cdi_folder, public),
                 accounts=public.accounts if public else dependencies.NO_ACCOUNTS,
             )
-            if where := gpumetrics.address(config.node.metrics, is_local=True):
-                page = probes.create_app(lambda: "", lambda: "", lambda: figures.expose(reports[-1].expose_gpus))
-                tasks.create_task(gpumetrics.serve(where, page), name="gpu metrics")
+            making.context = door.admission
+            _serve_metrics(config, tasks, lambda: figures.expose(reports[-1].expose_gpus))
             tasks.create_task(_serve_api(config, door, public, ready=serving, meter=figures.meter), name="api")
             await registered.wait()
             await serving.wait()
@@ -178,6 +179,13 @@ async def run_service(
             )
             await stop.wait()
             raise Stopped
+
+
+def _serve_metrics(config: settings.Settings, tasks: asyncio.TaskGroup, expose: Callable[[], Awaitable[bytes]]) -> None:
+    """Serve the GPUs' figures for Prometheus, where that is on."""
+    if where := gpumetrics.address(config.node.metrics, is_local=True):
+        page = probes.create_app(lambda: "", lambda: "", expose)
+        tasks.create_task(gpumetrics.serve(where, page), name="gpu metrics")
 
 
 def of_machine(control: settings.ControlSettings) -> settings.ControlSettings:
@@ -200,6 +208,7 @@ def _ready_folders(config: settings.Settings) -> None:
     ownfolder.close(ownfolder.of_run(config))
     config.kubelet_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     leftovers.sweep(config)
+    workloads.hold_file(config.state.run).unlink(missing_ok=True)
 
 
 async def _serve_api(
