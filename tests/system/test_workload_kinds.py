@@ -235,7 +235,7 @@ def test_a_service_s_name_leads_to_the_pods_that_serve_and_so_does_its_port_of_t
     address = "$(awk '/ site.default.svc /{print $1}' /etc/hosts)"
 
     def asked() -> str:
-        return service("exec", "caller", "--", "sh", "-c", f"wget -q -T 5 -O - http://{address}/").out
+        return service("exec", "caller", "--", "sh", "-c", f"wget -qO - http://{address}/").out
 
     service.until(lambda: asked().startswith("site-"), what="the name leads to the pod", timeout_s=60)
     (found,) = _objects(service, "services")

@@ -77,16 +77,30 @@ def delete(
         where = {"namespace": namespace or None}
         path = item_path(f"/v1/objects/{kind}", name)
         done.append(client.call("DELETE", path, ObjectChange, params=where))
+    until = time.monotonic() + (given["timeout"] if given["waits"] else 0)
+    done = [_freed(client, one, until) for one in done]
     missing = [one for one in done if one.action == "not found"]
     for one in done:
-        if one.action != "not found":
+        if one.action == "deleted":
             plaintext.echo(f'{one.kind} "{one.name}" deleted')
     if given["waits"]:
-        _wait(client, [one for one in done if one not in missing], given["timeout"])
+        _wait(client, [one for one in done if one.action == "deleted"], until)
+    if used := next((one for one in done if one.action == "in use"), None):
+        message = f'{used.kind} "{used.name}" is in use'
+        raise errors.Conflict(message, reason="VolumeInUse", hint="`fairlead get pods` shows by whom it may be")
     if missing and not given["ignore_not_found"]:
         first = missing[0]
         message = f'{first.kind} "{first.name}" not found'
         raise errors.NotFound(message, reason="NotFound", hint="--ignore-not-found: that is not an error")
+
+
+def _freed(client: Client, one: ObjectChange, until: float) -> ObjectChange:
+    """Return what became of an object; a volume in use is asked for again until its last pod is gone."""
+    path = item_path(f"/v1/objects/{one.kind.partition('.')[0]}", one.name)
+    while one.action == "in use" and time.monotonic() < until:
+        time.sleep(_AGAIN_S)
+        one = client.call("DELETE", path, ObjectChange, params={"namespace": one.namespace or None})
+    return one
 
 
 def _named(client: Client, names: Sequence[str], namespace: str, *, every: bool) -> list[tuple[str, str]]:
@@ -105,9 +119,8 @@ def _named(client: Client, names: Sequence[str], namespace: str, *, every: bool)
     return [(kind.PLURAL, name) for name in names[1:]]
 
 
-def _wait(client: Client, gone: Sequence[ObjectChange], timeout_s: float) -> None:
+def _wait(client: Client, gone: Sequence[ObjectChange], until: float) -> None:
     """Return once objects are gone. Raises: Insufficient: they are not within the time."""
-    until = time.monotonic() + timeout_s
     for one in gone:
         kind = one.kind.partition(".")[0]
         while kind in _SHOWN:
@@ -116,7 +129,7 @@ def _wait(client: Client, gone: Sequence[ObjectChange], timeout_s: float) -> Non
             if all(item["metadata"].get("uid") != one.uid for item in left):
                 break  # what has its name now is another one
             if time.monotonic() > until:
-                message = f"{one.kind}/{one.name} is not gone after {timeout_s:g} s"
+                message = f"{one.kind}/{one.name} is not gone yet"
                 raise errors.Insufficient(message, reason="WaitTimedOut", hint=f"`fairlead get {kind} {one.name}`")
             time.sleep(_AGAIN_S)
 

@@ -197,7 +197,8 @@ def _show(client: Client, what: Sequence[str], given: Mapping[str, Any]) -> None
         if names:
             by_name = {_about(one)["name"]: one for one in items}
             if missing := [name for name in names if name not in by_name]:
-                message = f'{kinds.full_name(kind).replace(kind.KIND.lower(), kind.PLURAL, 1)} "{missing[0]}" not found'
+                plural = kinds.full_name(kind).replace(kind.KIND.lower(), kind.PLURAL, 1)
+                message = f'{plural} "{errors.readable(missing[0])}" not found'
                 raise errors.NotFound(message, reason="NotFound", hint=f"`fairlead get {kind.PLURAL}` lists them")
             items = [by_name[name] for name in names]
         found.append((kind, items))
@@ -210,7 +211,7 @@ def _show(client: Client, what: Sequence[str], given: Mapping[str, Any]) -> None
         return
     shown = [(kind, items) for kind, items in found if items]
     if not shown:
-        where = "" if is_all else f" in {namespace} namespace"
+        where = "" if is_all else f" in {errors.readable(str(namespace))} namespace"
         plaintext.echo(f"No resources found{where}.", err=True)
     for number, (kind, items) in enumerate(shown):
         if number and given["form"] != "name":
@@ -225,7 +226,7 @@ def _asked(what: Sequence[str]) -> list[tuple[type[meta.Object], list[str]]]:
         for one in what:
             kind, slash, name = one.partition("/")
             if not slash or not name:
-                raise click.UsageError(f"{one} is not KIND/NAME")
+                raise click.UsageError(f"{errors.readable(one)} is not KIND/NAME")
             asked.setdefault(kinds.find(kind), []).append(name)
         return list(asked.items())
     chosen = [kind for word in what[0].split(",") for kind in (kinds.ALL if word == "all" else (kinds.find(word),))]

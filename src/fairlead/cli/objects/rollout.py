@@ -59,6 +59,9 @@ def status(client: Client, /, *, words: tuple[str, ...], namespace: str, timeout
 
 
 def _find(client: Client, plural: str, name: str, namespace: str) -> dict[str, Any]:
+    if plural not in {"deployments", "statefulsets"}:
+        message = f"{plural} are not rolled out"
+        raise errors.RequestError(message, reason="WorkloadInvalid", hint="deployments and statefulsets are")
     params = {"namespace": namespace or "default", "name": name}
     found = client.call("GET", f"/v1/objects/{plural}", ObjectList, params=params).items
     if not found:
@@ -116,7 +119,7 @@ def restart(client: Client, /, *, words: tuple[str, ...], namespace: str) -> Non
 @click.command()
 @_WORDS
 @click.option(
-    "--replicas", type=click.IntRange(0, 10_000), required=True, metavar="N", help="how many pods it is to have"
+    "--replicas", type=click.IntRange(0, 1000), required=True, metavar="N", help="how many pods it is to have"
 )
 @options.namespace_option
 @options.pass_client

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 
 from fairlead import errors, files
 
+_MOST_FILES: Final = 10_000
 _ENDINGS: Final = (".yaml", ".yml", ".json")
 
 file_option: Final = click.option(
@@ -37,10 +39,10 @@ def read(sources: Sequence[str], *, recursive: bool) -> Iterator[tuple[str, byte
     for source in sources:
         if source == "-":
             yield "-", sys.stdin.buffer.read(files.LARGEST_BYTES)
-        elif Path(source).is_dir():
+        elif _is_folder(source):
             found = sorted(_below(Path(source), recursive=recursive))
             if not found:
-                message = f"{source} holds no manifest ({', '.join(_ENDINGS)})"
+                message = f"{errors.readable(source)} holds no manifest ({', '.join(_ENDINGS)})"
                 raise errors.RequestError(
                     message, reason="FileRequired", hint="-R looks into the folders below it, too"
                 )
@@ -50,10 +52,27 @@ def read(sources: Sequence[str], *, recursive: bool) -> Iterator[tuple[str, byte
             yield source, _content(Path(source))
 
 
+def _is_folder(source: str) -> bool:
+    try:
+        return Path(source).is_dir()
+    except (OSError, ValueError):  # no path at all: reading it says why
+        return False
+
+
 def _below(folder: Path, *, recursive: bool) -> Iterator[Path]:
-    for path in folder.rglob("*") if recursive else folder.iterdir():
-        if path.suffix in _ENDINGS and path.is_file():
-            yield path
+    """Yield the manifests of a folder; links to folders are not followed. Raises: RequestError: too many files."""
+    count = 0
+    for here, folders, names in os.walk(folder):
+        count += len(names) + len(folders)
+        if count > _MOST_FILES:
+            message = f"{errors.readable(str(folder))} holds more than {_MOST_FILES} files"
+            raise errors.RequestError(message, reason="FileRequired", hint="name the folder of the manifests alone")
+        if not recursive:
+            folders.clear()
+        for name in names:
+            path = Path(here) / name
+            if path.suffix in _ENDINGS and path.is_file():
+                yield path
 
 
 def _content(path: Path) -> bytes:

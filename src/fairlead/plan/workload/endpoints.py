@@ -60,14 +60,19 @@ def _names(name: str, namespace: str) -> tuple[str, ...]:
 
 
 def with_lines(text: str, wanted: Sequence[str]) -> str:
-    """Return a hosts file with other lines of ours; what else is in it stays."""
-    before, begin, rest = text.partition(f"{BEGIN}\n")
-    after = rest.partition(f"{END}\n")[2] if begin else ""
-    kept = before + after
+    """Return a hosts file with other lines of ours; what else is in it stays.
+
+    Ours are known by their last name and not by comments alone: podman drops those when a container joins the pod.
+    """
+    kept = "".join(line for line in text.splitlines(keepends=True) if not _is_ours(line))
     if not wanted:
         return kept
     gap = "" if not kept or kept.endswith("\n") else "\n"
     return kept + gap + "\n".join((BEGIN, *wanted, END, ""))
+
+
+def _is_ours(line: str) -> bool:
+    return line.strip() in {BEGIN, END} or line.rstrip().endswith(f".{_ZONE}")
 
 
 def target(port: ServicePort, pod: core.Pod) -> int | None:

@@ -21,8 +21,9 @@ from fairlead.wire.kubernetes.workloads.template import PodTemplateSpec
 
 _NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 _PERCENT: Final = re.compile(r"\d{1,4}%")
-_MOST: Final = 10_000
-"""Pods of one workload: more are a slip of the pen on one machine."""
+MOST_PODS: Final = 1000
+"""Pods of one workload at once, as `fairlead run --replicas` has it."""
+_MOST_COMPLETIONS: Final = 10_000
 _NODE_PORTS: Final = range(1024, 65536)
 _LONGEST: Final = {Deployment: 63, StatefulSet: 63, Job: 63, CronJob: 52, Service: 63}
 
@@ -72,8 +73,8 @@ def _spec(item: Judged) -> Iterator[str]:
 
 
 def _replicas(replicas: int | None) -> Iterator[str]:
-    if replicas is not None and not 0 <= replicas <= _MOST:
-        yield f"spec.replicas: Invalid value: {replicas}: must be between 0 and {_MOST}"
+    if replicas is not None and not 0 <= replicas <= MOST_PODS:
+        yield f"spec.replicas: Invalid value: {replicas}: must be between 0 and {MOST_PODS}"
 
 
 def _selector(selector: meta.LabelSelector, template: PodTemplateSpec) -> Iterator[str]:
@@ -140,9 +141,10 @@ def _seconds(path: str, value: int | None) -> Iterator[str]:
 
 
 def _job(path: str, spec: JobSpec) -> Iterator[str]:
-    for name, number in (("parallelism", spec.parallelism), ("completions", spec.completions)):
-        if number is not None and not 0 <= number <= _MOST:
-            yield f"{path}.{name}: Invalid value: {number}: must be between 0 and {_MOST}"
+    counts = (("parallelism", spec.parallelism, MOST_PODS), ("completions", spec.completions, _MOST_COMPLETIONS))
+    for name, number, most in counts:
+        if number is not None and not 0 <= number <= most:
+            yield f"{path}.{name}: Invalid value: {number}: must be between 0 and {most}"
     for name, number in (
         ("backoffLimit", spec.backoff_limit),
         ("activeDeadlineSeconds", spec.active_deadline_seconds),

@@ -19,7 +19,7 @@ from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.coordination import PriorityClass
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
 
-DELETED, NOT_FOUND = "deleted", "not found"
+DELETED, NOT_FOUND, IN_USE = "deleted", "not found", "in use"
 _COMPARED: Final = ("containers", "init_containers", "volumes", "restart_policy", "host_network")
 
 
@@ -77,7 +77,10 @@ async def _apply_pod(context: Context, pod: core.Pod, written: Mapping[str, Any]
 
 
 async def delete(context: Context, found: Sequence[tuple[type[meta.Object], str, str]]) -> list[Applied]:
-    """Take objects away, the last one first; what is not there is said. Args: found: kind, name and namespace."""
+    """Take objects away, the last one first; what is not there, or a volume that is in use still, is said.
+
+    Args: found: kind, name and namespace.
+    """
     done = []
     for kind, name, namespace in reversed(found):
         place = context.backend.places.new(namespace or "default") if kind.NAMESPACED else None
@@ -89,6 +92,11 @@ async def delete(context: Context, found: Sequence[tuple[type[meta.Object], str,
             await _remove(context, kind, name, where)
         except errors.NotFound:
             done.append(Applied(item=kind(metadata=about), action=NOT_FOUND))  # type: ignore[call-arg]  # every kind
+            continue
+        except errors.Conflict as error:
+            if error.reason != "VolumeInUse":
+                raise
+            done.append(Applied(item=kind(metadata=about), action=IN_USE))  # type: ignore[call-arg]  # has metadata
             continue
         done.append(Applied(item=kind(metadata=about), action=DELETED))  # type: ignore[call-arg]  # has metadata
     return done

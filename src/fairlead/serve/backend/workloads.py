@@ -25,7 +25,7 @@ from fairlead.serve.backend.place import ASK_ROOT, Place
 from fairlead.serve.backend.port import Workload
 from fairlead.serve.backend.tenancy import namespaces
 from fairlead.store import retry
-from fairlead.store.port import AdmittingStore
+from fairlead.store.port import AdmittingStore, Selector
 from fairlead.wire.kubernetes import core, meta, names
 from fairlead.wire.kubernetes.coordination import PriorityClass
 from fairlead.wire.kubernetes.devicechange import PodReplacementSpec
@@ -36,6 +36,8 @@ from fairlead.wire.kubernetes.workloads.service import Service
 CREATED, CONFIGURED, UNCHANGED = "created", "configured", "unchanged"
 MOST_DEVICES: Final = f"{names.OWN}/most-devices"
 """Annotation of a workload: how many devices its maker may have at once."""
+MOST: Final = 500
+"""Objects of a kind in one namespace: a tenant's are bounded by no quota."""
 RESTARTED: Final = "kubectl.kubernetes.io/restartedAt"
 _ROUNDS: Final = 5
 _NODE_PORTS: Final = range(30000, 32768)
@@ -104,6 +106,10 @@ class LocalWorkloads:
         if isinstance(wanted, Service):
             wanted = await self._with_ports(wanted, old)
         if old is None:
+            present = (await self.store.list(type(wanted), Selector(namespace=namespace))).items
+            if len(present) >= MOST:
+                message = f'namespace "{namespace}" has {len(present)} {type(wanted).PLURAL}, and no more are kept'
+                raise errors.Denied(message, reason="TooManyObjects", hint=f"`fairlead delete {wanted.PLURAL} NAME`")
             await self.store.create(wanted)
             return CREATED
         new = over(old, wanted)

@@ -168,3 +168,12 @@ def test_ports_of_the_machine_are_chosen_and_never_given_twice(service: Service)
     assert sorted(one["spec"]["ports"][0]["nodePort"] for one in found) == [30000, 30001]
     taken = text.replace("name: web", "name: more").replace("{port: 80,", "{port: 80, nodePort: 30000,")
     assert "nodePort 30000 is allocated" in service.fairlead("apply", "-f", "-", stdin=taken).stderr
+
+
+def test_a_name_that_no_file_can_have_and_a_kind_without_a_rollout_are_refused_in_words(service: Service) -> None:
+    for name in ("9" * 5000, "é" * 3000):
+        refused = service.fairlead("apply", "-f", name)
+        assert (refused.exit_code, len(refused.stderr) < 2000) == (2, True)
+        assert "cannot read" in refused.stderr
+    assert "jobs are not rolled out" in service.fairlead("rollout", "status", "job/x").stderr
+    assert len(service.fairlead("get", "pods", "-n", "x" * 70_000).stderr) < 2000

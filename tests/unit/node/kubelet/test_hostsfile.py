@@ -42,8 +42,8 @@ def test_the_file_stays_the_same_one_and_a_link_is_not_followed(tmp_path: Path) 
     file = tmp_path / "hosts"
     file.write_text("127.0.0.1 localhost\n")
     number = file.stat().st_ino
-    assert hostsfile.write(file, ["10.0.0.2\tweb"])
-    assert not hostsfile.write(file, ["10.0.0.2\tweb"])
+    assert hostsfile.write(file, ["10.0.0.2\tweb web.n.svc.cluster.local"])
+    assert not hostsfile.write(file, ["10.0.0.2\tweb web.n.svc.cluster.local"])
     assert hostsfile.write(file, [])
     assert (file.read_text(), file.stat().st_ino) == ("127.0.0.1 localhost\n", number)
     (tmp_path / "link").symlink_to(file)

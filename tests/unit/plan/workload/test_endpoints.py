@@ -50,9 +50,12 @@ def test_a_name_is_short_long_and_of_each_pod_of_a_headless_one() -> None:
 
 
 def test_our_lines_come_and_go_and_the_rest_of_the_file_stays() -> None:
-    first = endpoints.with_lines("127.0.0.1 localhost", ["10.0.0.2\tweb"])
-    assert first.startswith("127.0.0.1 localhost\n# fairlead: services\n10.0.0.2\tweb\n")
-    second = endpoints.with_lines(f"{first}10.9.9.9 later\n", ["10.0.0.3\tweb"])
+    old, new = (f"10.0.0.{number}\tweb web.n.svc.cluster.local" for number in (2, 3))
+    first = endpoints.with_lines("127.0.0.1 localhost", [old])
+    assert first.startswith(f"127.0.0.1 localhost\n# fairlead: services\n{old}\n")
+    bare = "".join(line for line in first.splitlines(keepends=True) if not line.startswith("#"))
+    assert endpoints.with_lines(bare, [new]).count("web.n.svc.cluster.local") == 1, "podman drops comments"
+    second = endpoints.with_lines(f"{first}10.9.9.9 later\n", [new])
     assert second.count("# fairlead: services\n") == 1
     assert "10.0.0.2" not in second
     assert "10.9.9.9 later\n" in second

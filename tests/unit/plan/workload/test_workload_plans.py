@@ -131,7 +131,7 @@ _DEPLOYMENT = {"selector": {"matchLabels": {"app": "web"}}, "template": _WEB}
     ("kind", "spec", "words"),
     [
         ("d", {**_DEPLOYMENT, "replicas": -1}, "spec.replicas: Invalid value: -1"),
-        ("d", {**_DEPLOYMENT, "replicas": 10_001}, "spec.replicas: Invalid value"),
+        ("d", {**_DEPLOYMENT, "replicas": 1001}, "spec.replicas: Invalid value"),
         ("d", {"template": _WEB}, "spec.selector: Required value"),
         ("d", {**_DEPLOYMENT, "selector": {"matchLabels": {"app": "other"}}}, "does not match template `labels`"),
         ("d", {**_DEPLOYMENT, "template": {**_WEB, **_POD}}, "restartPolicy: Unsupported value"),

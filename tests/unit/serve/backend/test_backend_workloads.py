@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from fairlead import errors
 from fairlead.plan.pod import machine
-from fairlead.serve.backend import workloads
+from fairlead.serve.backend import place, workloads
 from fairlead.serve.backend.containers import checks
+from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.kubernetes import core, meta, names
 from fairlead.wire.kubernetes.workloads.batch import Job
 
@@ -36,3 +39,15 @@ def test_the_pods_of_a_user_s_workload_are_that_user_s_and_counted_as_such() -> 
 
 def test_a_mark_that_is_no_number_limits_nothing() -> None:
     assert workloads.submission(_POD, _owner(**{workloads.MOST_DEVICES: "many"})).place.most_devices == 0
+
+
+async def test_a_namespace_keeps_so_many_objects_of_a_kind_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workloads, "MOST", 2)
+    kept = workloads.LocalWorkloads(store=MemoryStore(), here=machine.Here())
+    where = place.Everywhere().new("default")
+    for name in ("a", "b"):
+        item = core.ConfigMap(metadata=meta.ObjectMeta(name=name), data={"k": "v"})
+        assert await kept.keep(item, where, {}) == "created"
+        assert await kept.keep(item, where, {}) == "unchanged"
+    with pytest.raises(errors.Denied, match="has 2 configmaps"):
+        await kept.keep(core.ConfigMap(metadata=meta.ObjectMeta(name="c")), where, {})

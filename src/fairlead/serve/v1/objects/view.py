@@ -17,7 +17,7 @@ class ObjectChange(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     namespace: str
     uid: Annotated[str, msgspec.Meta(description="empty: not known, or not stored")] = ""
-    action: Annotated[str, msgspec.Meta(description="created, configured, unchanged, deleted or not found")]
+    action: Annotated[str, msgspec.Meta(description="created, configured, unchanged, deleted, not found, in use")]
     before: Annotated[
         dict[str, Any] | None, msgspec.Meta(description="with dry_run: as it stands; null: it is not")
     ] = None
