@@ -22,6 +22,12 @@ from fairlead.wire.fairlead import problem
 from tests.unit.serve.world import World, in_process
 
 _ROUTES = {
+    ("post", "/v1/apply"),
+    ("post", "/v1/delete"),
+    ("get", "/v1/objects/{kind}"),
+    ("delete", "/v1/objects/{kind}/{name}"),
+    ("post", "/v1/objects/{kind}/{name}:scale"),
+    ("post", "/v1/objects/{kind}/{name}:restart"),
     ("get", "/v1/status"),
     ("get", "/v1/keys"),
     ("post", "/v1/keys"),

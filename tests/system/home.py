@@ -245,6 +245,10 @@ class Home:
         with httpx.Client(transport=transport, base_url="http://fairlead", timeout=30) as client:
 
             def is_clear() -> bool:
+                for kind in ("cronjobs", "jobs", "deployments", "statefulsets", "services"):
+                    for item in client.get(f"/v1/objects/{kind}").json()["items"]:
+                        about = item["metadata"]
+                        client.delete(f"/v1/objects/{kind}/{about['name']}", params={"namespace": about["namespace"]})
                 left = client.get("/v1/containers", params={"all": "true"}).json()["items"]
                 for item in left:
                     where = {"namespace": item["namespace"], "grace": 0}

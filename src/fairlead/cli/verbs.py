@@ -6,7 +6,8 @@ from typing import Final
 
 from fairlead.cli.core.lazygroup import Verb
 
-_RUN, _LOOK, _MACHINE, _LAYER = "Containers", "Look", "Machine", "Single layers and this program"
+_RUN, _OBJECTS, _LOOK, _MACHINE = "Containers", "Manifests, in kubectl's words", "Look", "Machine"
+_LAYER = "Single layers and this program"
 
 VERBS: Final = {
     "run": Verb(_RUN, "container.run:run", "Run a container, follow its output, exit with its code."),
@@ -44,6 +45,16 @@ VERBS: Final = {
     "inspect": Verb(_RUN, "container.inspect:inspect", "Print all that is known of containers, as JSON."),
     "images": Verb(_RUN, "image.image:list_images", "List images.", is_hidden=True),
     "rmi": Verb(_RUN, "image.image:remove_image", "Remove images by name.", is_hidden=True),
+    "apply": Verb(_OBJECTS, "objects.apply:apply", "Make what manifests say, or bring what is there to it."),
+    "get": Verb(_OBJECTS, "objects.get:get", "List objects: pods, deployments, jobs, services, configmaps and more."),
+    "delete": Verb(
+        _OBJECTS, "objects.apply:delete", "Remove the objects of manifests, or named ones, with what they made."
+    ),
+    "diff": Verb(
+        _OBJECTS, "objects.apply:diff", "Show what `apply` would change; exit with 1 where it would change something."
+    ),
+    "rollout": Verb(_OBJECTS, "objects.rollout:rollout", "Watch a workload replace its pods, or have it do so."),
+    "scale": Verb(_OBJECTS, "objects.rollout:scale", "Set how many pods a Deployment or StatefulSet has."),
     "gpus": Verb(_LOOK, "view.gpus:gpus", "List GPUs, what they do now, and who holds them since when."),
     "sharing": Verb(_LOOK, "layer.sharing:sharing", "List who shares which GPU, and by which means."),
     "leases": Verb(_LOOK, "admin.lease:leases", "List every GPU of this machine's ledger."),

@@ -78,9 +78,130 @@ _CLAIM: Final = {
         }
     },
 }
+_PROBE: Final = {
+    "httpGet": {"path": "/ready", "port": "web", "scheme": "HTTP", "httpHeaders": [{"name": "A", "value": "b"}]},
+    "initialDelaySeconds": 1,
+    "timeoutSeconds": 1,
+    "periodSeconds": 1,
+    "successThreshold": 1,
+    "failureThreshold": 3,
+}
+_WHOLE: Final = {
+    "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["db.local"]}],
+    "initContainers": [
+        {
+            "name": "side",
+            "image": "demo",
+            "restartPolicy": "Always",
+            "startupProbe": {"exec": {"command": ["true"]}, "terminationGracePeriodSeconds": 3},
+        }
+    ],
+    "containers": [
+        {
+            "name": "main",
+            "image": "demo",
+            "ports": [{"name": "web", "containerPort": 80}],
+            "readinessProbe": _PROBE,
+            "livenessProbe": {"grpc": {"port": 50051, "service": "x"}},
+            "startupProbe": {"tcpSocket": {"port": 80, "host": "localhost"}},
+            "lifecycle": {"postStart": {"sleep": {"seconds": 1}}, "preStop": {"exec": {"command": ["true"]}}},
+            "terminationMessagePath": "/dev/termination-log",
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+            "envFrom": [{"prefix": "A_", "configMapRef": {"name": "m", "optional": True}}],
+            "env": [
+                {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k", "optional": True}}},
+                {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['app']"}}},
+                {"name": "D", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}}},
+            ],
+            "volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "a/b"}],
+        }
+    ],
+    "volumes": [
+        {
+            "name": "v",
+            "projected": {
+                "defaultMode": 420,
+                "sources": [
+                    {"configMap": {"name": "m", "items": [{"key": "k", "path": "a/b", "mode": 292}]}},
+                    {"secret": {"name": "s", "optional": True}},
+                    {"downwardAPI": {"items": [{"path": "l", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
+                ],
+            },
+        },
+        {"name": "w", "configMap": {"name": "m", "defaultMode": 292}},
+    ],
+}
+_WHOLE_POD: Final = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "whole"}, "spec": _WHOLE}
+_TEMPLATE: Final = {"metadata": {"labels": {"app": "x"}}, "spec": _WHOLE}
+_DEPLOYMENT: Final = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "web", "namespace": "default"},
+    "spec": {
+        "replicas": 1,
+        "selector": {"matchLabels": {"app": "x"}},
+        "template": _TEMPLATE,
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 0}},
+        "minReadySeconds": 1,
+        "progressDeadlineSeconds": 600,
+    },
+}
+_JOB_SPEC: Final = {
+    "parallelism": 1,
+    "completions": 2,
+    "completionMode": "Indexed",
+    "backoffLimit": 1,
+    "activeDeadlineSeconds": 60,
+    "ttlSecondsAfterFinished": 60,
+    "suspend": False,
+    "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "demo"}]}},
+}
+_JOB: Final = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": _JOB_SPEC}
+_CRON_JOB: Final = {
+    "apiVersion": "batch/v1",
+    "kind": "CronJob",
+    "metadata": {"name": "nightly"},
+    "spec": {
+        "schedule": "0 3 * * *",
+        "timeZone": "Europe/Berlin",
+        "concurrencyPolicy": "Forbid",
+        "startingDeadlineSeconds": 60,
+        "jobTemplate": {"spec": _JOB_SPEC},
+    },
+}
+_SERVICE: Final = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {"name": "web"},
+    "spec": {
+        "type": "NodePort",
+        "selector": {"app": "x"},
+        "ports": [{"name": "http", "port": 80, "targetPort": "web", "nodePort": 30080, "protocol": "TCP"}],
+    },
+}
+_CONFIG_MAP: Final = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "m"},
+    "data": {"k": "v"},
+    "binaryData": {"b": "AAE="},
+}
 BODIES: Final = (
     ("POST", "/v1/containers", (("container", CONTAINER), ("old names", OLD_NAMES), ("claiming", _CLAIMING))),
     ("POST", "/v1/pods", (("pod", POD), ("claim", _CLAIM))),
+    (
+        "POST",
+        "/v1/apply",
+        (
+            ("deployment", _DEPLOYMENT),
+            ("job", _JOB),
+            ("cron job", _CRON_JOB),
+            ("service", _SERVICE),
+            ("config map", _CONFIG_MAP),
+            ("whole pod", _WHOLE_POD),
+        ),
+    ),
+    ("POST", "/v1/delete", (("deployment", _DEPLOYMENT), ("config map", _CONFIG_MAP))),
     ("PUT", "/v1/quotas", (("quota", QUOTA),)),
     ("POST", "/v1/faults", (("fault", {"fault": "xid", "gpu": 0, "value": "79"}),)),
     (

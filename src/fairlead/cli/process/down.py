@@ -15,6 +15,8 @@ from fairlead.cli.core import client, options, plaintext
 from fairlead.kernel import heldlock
 
 _POLL_S = 0.05
+_HOLD = "hold-workloads"
+"""File of the run folder that keeps Deployments and Jobs from making pods anew (`cli.process.workloads`)."""
 
 
 @click.command()
@@ -37,7 +39,10 @@ _POLL_S = 0.05
 )
 @options.settings_options("state", "api", "engine")
 def down(config: settings.Settings, keep: bool, timeout_s: float, grace_s: int) -> None:
-    """Stop and remove all containers, then the service."""
+    """Stop and remove all containers, then the service.
+
+    Deployments, StatefulSets and Jobs stay: the next start makes their containers anew.
+    """
     deadline = time.monotonic() + timeout_s
     lock = config.state.folder / "lock"
     pid = running_pid(lock)
@@ -48,6 +53,8 @@ def down(config: settings.Settings, keep: bool, timeout_s: float, grace_s: int) 
             plaintext.echo("  hint: `fairlead up` takes them over again; then `fairlead down` ends them", err=True)
         return
     if not keep:
+        with contextlib.suppress(OSError):  # another account's folder: the service itself says what it may not
+            (config.state.run / _HOLD).touch()
         _remove_containers(client.at(str(config.api_socket)), grace_s, deadline)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)

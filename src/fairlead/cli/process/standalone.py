@@ -15,14 +15,14 @@ import grp
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fairlead import __version__, command, errors, settings, telemetry
 from fairlead.backoff import Backoff
-from fairlead.cli.process import gpumetrics, owner, tenancies
+from fairlead.cli.process import gpumetrics, owner, tenancies, workloads
 from fairlead.cli.process.listen import ledgers, machinepage
 from fairlead.control import manager
 from fairlead.control.claim import devicetaint, resourceclaim
@@ -120,7 +120,15 @@ async def run_service(
             tasks.create_task(running, name="agent")
             tasks.create_task(_supervise_kubelet(config, registered), name="kubelet")
             kept = tenancies.compose(config, store, engine, unverified=lambda name: _unverified(reports, name))
-            controllers = (
+            living = lifecycle.LocalLifecycle(
+                store=store,
+                here=_here(config, node),
+                gvisor=functools.partial(
+                    _refuse_gvisor, config, lambda: reports[-1].snapshots.value.inventory if reports else None
+                ),
+            )
+            making = workloads.PodMaker(living, workloads.hold_file(config.state.run))
+            controllers: tuple[manager.Controller, ...] = (
                 controller.Scheduler(
                     store, evicting, of_machine(config.control), groups=(podgroup.PodGroup,), date=None
                 ),
@@ -134,14 +142,10 @@ async def run_service(
                     objectives=config.control.start_objectives,
                     meter=figures.meter,
                 ),
+                *workloads.controllers(store, making),
             )
             tasks.create_task(manager.run_controllers(store, controllers), name="controllers")
             await watching.wait()
-            living = lifecycle.LocalLifecycle(
-                store=store,
-                here=_here(config, node),
-                gvisor=functools.partial(_refuse_gvisor, config, lambda: reports[-1].snapshots.value.inventory),
-            )
             # Before the API serves: a request for a restart must not meet one that is carried on.
             tasks.create_task(living.keep(), name="requests")
             door = dependencies.Services(
@@ -173,9 +177,8 @@ async def run_service(
                 info=_service_info(config, node, owned.cdi_folder, public),
                 accounts=public.accounts if public else dependencies.NO_ACCOUNTS,
             )
-            if where := gpumetrics.address(config.node.metrics, is_local=True):
-                page = probes.create_app(lambda: "", lambda: "", lambda: figures.expose(reports[-1].expose_gpus))
-                tasks.create_task(gpumetrics.serve(where, page), name="gpu metrics")
+            making.context = door.admission
+            _serve_metrics(config, tasks, lambda: figures.expose(reports[-1].expose_gpus))
             tasks.create_task(_serve_api(config, door, public, ready=serving, meter=figures.meter), name="api")
             await registered.wait()
             await serving.wait()
@@ -191,6 +194,13 @@ async def run_service(
             )
             await stop.wait()
             raise Stopped
+
+
+def _serve_metrics(config: settings.Settings, tasks: asyncio.TaskGroup, expose: Callable[[], Awaitable[bytes]]) -> None:
+    """Serve the GPUs' figures for Prometheus, where that is on."""
+    if where := gpumetrics.address(config.node.metrics, is_local=True):
+        page = probes.create_app(lambda: "", lambda: "", expose)
+        tasks.create_task(gpumetrics.serve(where, page), name="gpu metrics")
 
 
 def of_machine(control: settings.ControlSettings) -> settings.ControlSettings:
@@ -213,6 +223,7 @@ def _ready_folders(config: settings.Settings) -> None:
     ownfolder.close(ownfolder.of_run(config))
     config.kubelet_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     leftovers.sweep(config)
+    workloads.hold_file(config.state.run).unlink(missing_ok=True)
 
 
 async def _serve_api(
@@ -286,12 +297,15 @@ async def _prepare(store: sqlite.SQLiteStore, config: settings.Settings, node: s
 
 
 async def _refuse_gvisor(
-    config: settings.Settings, scan: Callable[[], Inventory], pod: core.Pod
+    config: settings.Settings, scan: Callable[[], Inventory | None], pod: core.Pod
 ) -> errors.FairleadError | None:
-    """Return why a pod cannot run on gVisor on this machine; None: it can."""
+    """Return why a pod cannot run on gVisor on this machine; None: it can. Args: scan: None: the GPUs are unknown yet."""
     program = await asyncio.to_thread(engines.find_runtime, config.engine, isolation.GVISOR_CLASS)
     has_gpus = bool(podstate.asked_devices(pod) or pod.spec.resource_claims)
-    versions = [one.version for one in scan().drivers if one.vendor is Vendor.NVIDIA] if has_gpus else []
+    if (found := scan()) is None and has_gpus:
+        message = "the driver of this machine's GPUs is not known yet, which gVisor must know"
+        return errors.Unavailable(message, reason="Starting", hint="ask again in a moment")
+    versions = [one.version for one in found.drivers if one.vendor is Vendor.NVIDIA] if found and has_gpus else []
     return await gvisor.refusal(program, driver=versions[0] if versions else "")
 
 

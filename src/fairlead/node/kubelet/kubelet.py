@@ -30,6 +30,7 @@ from fairlead.node.kubelet import (
     nodestatus,
     podresources,
     registration,
+    services,
     spec,
     volumes,
 )
@@ -102,6 +103,7 @@ class Kubelet:
             allocatable=self._machine,
         )
         self._prober = prober.Prober(engine, changed=self._probed, report=self._report_probe)
+        self._services = services.Services(store, pods=self._listed_pods, process=self._process)
         self._words: dict[str, dict[str, str]] = {}
         """By pod and engine name: the last words of its ended containers."""
         self._claims = PodClaims(self._dra.manager, self._dra.health, self._runtime.record)
@@ -135,6 +137,7 @@ class Kubelet:
             tasks.create_task(self._devices.run(), name="device manager")
             tasks.create_task(self._dra.run(), name="DRA drivers")
             tasks.create_task(self._prober.run(), name="probes")
+            tasks.create_task(self._services.run(), name="services")
             tasks.create_task(self._queue.run(), name="workers")
             tasks.create_task(self._events.run(), name="node events")
             # Through the work queue also the first time: two at once could each write from a read the other made stale.
@@ -173,6 +176,14 @@ class Kubelet:
     def _known_pods(self) -> Iterable[core.Pod]:
         return self._pods.values()
 
+    def _listed_pods(self) -> tuple[core.Pod, ...]:
+        return tuple(self._pods.values())
+
+    def _process(self, uid: str) -> int | None:
+        """Return a running process of a pod, in whose network all of them are."""
+        every = (*self._containers.sandboxes(uid), *self._containers.of(uid))
+        return next((one.pid for one in every if one.pid and one.phase is ContainerPhase.RUNNING), None)
+
     def _devices_changed(self) -> None:
         self._queue.add(_NODE_KEY)
         for pod in self._pods.values():
@@ -208,6 +219,7 @@ class Kubelet:
                     self._pod_changed(change.kind, change.object)
 
     def _pod_changed(self, kind: ChangeKind, pod: core.Pod) -> None:
+        self._services.changed()
         if kind is ChangeKind.DELETED:
             self._pods.pop(pod.metadata.uid, None)
         else:

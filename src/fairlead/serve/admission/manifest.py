@@ -10,6 +10,7 @@ from fairlead import errors
 from fairlead.plan.pod import admission, priority, volume
 from fairlead.plan.pod.values import secretvalues
 from fairlead.plan.tenancy import secret
+from fairlead.plan.workload import templated
 from fairlead.serve.admission import budget, request
 from fairlead.serve.admission.context import Context
 from fairlead.serve.backend import idempotency, workloads
@@ -68,8 +69,24 @@ def complete(context: Context, wanted: tuple[manifest.Manifest, ...], *, namespa
         for found in wanted
         if isinstance(found.item, core.Pod)
     )
-    beside = tuple((found.item, found.document) for found in wanted if isinstance(found.item, Beside))
+    beside = tuple(
+        (_completed(found.item, context.scheduler_name), found.document)
+        for found in wanted
+        if isinstance(found.item, Beside)
+    )
     return Asked(pods=pods, beside=beside, namespace=namespace or "default", warnings=warnings)
+
+
+def _completed(item: Beside, scheduler_name: str) -> Beside:
+    """Return an object whose template has what a Pod's manifest is given: a scheduler, a file for its last word."""
+    if isinstance(item, core.ConfigMap) or not isinstance(item, Workload):
+        return item
+
+    def completed(pod: core.Pod) -> core.Pod:
+        return request.from_manifest(pod, scheduler_name, namespace=pod.metadata.namespace)
+
+    changed: Beside = templated.with_template(item, completed)
+    return changed
 
 
 async def judge(context: Context, asked: Asked) -> tuple[tuple[core.Pod, ...], tuple[str, ...]]:

@@ -115,7 +115,7 @@ def backend(
         images=images,
         image_building=images,
         manifests=living,
-        workloads=workloads.LocalWorkloads(store=store),
+        workloads=workloads.LocalWorkloads(store=store, here=living.here),
         devices=devicechange.LocalDeviceChanges(store=store, scan=readings.scan),
         faults=_REAL if faults is None else LocalFaults(faults=faults, node=node),
         tenancies=_NO_TENANCIES,

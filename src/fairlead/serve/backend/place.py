@@ -60,6 +60,8 @@ class Submission:
     place: Place
     written: Mapping[str, Any] | None = None
     """The manifest, with the fields that are not carried out; None: the pod says everything."""
+    is_workloads: bool = False
+    """Whether a controller of ours asks for it, which takes the pod's finalizers away itself."""
 
 
 class Places(Protocol):

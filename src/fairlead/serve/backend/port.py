@@ -31,10 +31,13 @@ from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
 from fairlead.wire.kubernetes.resource.devicetaintrule import DeviceTaintRule
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
 from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
+from fairlead.wire.kubernetes.workloads.apps import Deployment, StatefulSet
+from fairlead.wire.kubernetes.workloads.batch import CronJob, Job
+from fairlead.wire.kubernetes.workloads.service import Service
 from fairlead.wire.oci.registryauth import Login
 
 T = TypeVar("T")
-Workload = core.ConfigMap
+Workload = core.ConfigMap | Deployment | StatefulSet | Job | CronJob | Service
 """What manifests have beside Pods that a machine's own controllers and kubelet read."""
 DeviceObject = ResourceClaim | ResourceClaimTemplate | DeviceClass | ResourceSlice | DeviceTaintRule
 """What manifests have of claims, and of what they refer to."""
@@ -274,6 +277,14 @@ class Workloads(Protocol):
 
     async def remove(self, kind: type[Workload], name: str, namespace: str) -> None:
         """Remove one, with what it made. Raises: NotFound."""
+        ...
+
+    async def scale(self, kind: type[Workload], name: str, namespace: str, replicas: int) -> Workload:
+        """Set how many pods it has. Raises: NotFound; Invalid: it is of another kind."""
+        ...
+
+    async def restart(self, kind: type[Workload], name: str, namespace: str) -> Workload:
+        """Replace its pods a few at a time. Raises: as `scale`."""
         ...
 
 

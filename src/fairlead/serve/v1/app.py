@@ -23,6 +23,7 @@ from fairlead.serve.v1.gpus import routes as gpus
 from fairlead.serve.v1.images import routes as images
 from fairlead.serve.v1.leases import routes as leases
 from fairlead.serve.v1.nodes import routes as nodes
+from fairlead.serve.v1.objects import routes as object_routes
 from fairlead.serve.v1.queues import routes as queues
 from fairlead.serve.v1.quotas import routes as quotas
 from fairlead.serve.v1.secrets import routes as secrets
@@ -48,6 +49,7 @@ ROUTES: Final = (
     *volume_routes.ROUTES,
     *claims.ROUTES,
     *secrets.ROUTES,
+    *object_routes.ROUTES,
     *queues.ROUTES,
     *tenancies.ROUTES,
     *users.ROUTES,

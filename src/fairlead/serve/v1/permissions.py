@@ -87,6 +87,12 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "create_secret": Action.SECRET_WRITE,
     "replace_secret": Action.SECRET_WRITE,
     "delete_secret": Action.SECRET_WRITE,
+    "apply_objects": Action.CONTAINER_RUN,
+    "delete_objects": Action.CONTAINER_RUN,
+    "list_objects": Action.CONTAINER_READ,
+    "delete_object": Action.CONTAINER_RUN,
+    "scale_object": Action.CONTAINER_RUN,
+    "restart_object": Action.CONTAINER_RUN,
     "set_queue": Action.MACHINE_WRITE,
     "list_queues": Action.MACHINE_READ,
     "show_queue": Action.MACHINE_READ,
@@ -164,7 +170,7 @@ MINTS: Final = frozenset({"create_key", "rotate_key", "create_user"})
 """Routes that make what outlives a session: none is served to a session alone."""
 KEEPS_KEYS: Final = frozenset({"create_container", "create_pods"})
 """Routes that carry out a request once for its Idempotency-Key."""
-TRIES: Final = frozenset({"create_container", "create_pods", "create_tenancy"})
+TRIES: Final = frozenset({"create_container", "create_pods", "create_tenancy", "apply_objects"})
 """Routes that know `dry_run`."""
 
 

@@ -67,6 +67,9 @@ def admit(asked: Submission, classes: Sequence[PriorityClass], here: machine.Her
     Raises:  Invalid: a rule of Kubernetes is broken, or it would never be placed or run here.
     """
     pod = machine.placed(asked.pod, here)
+    if asked.is_workloads:
+        kept = msgspec.structs.replace(pod.metadata, finalizers=asked.pod.metadata.finalizers)
+        pod = msgspec.structs.replace(pod, metadata=kept)
     admitted = admission.admit(priority.resolve(_with_local_claims(pod), classes))
     return Admitted(
         pod=_marked(admitted) if asked.place.is_tenants else admitted,
@@ -152,6 +155,12 @@ def _within_quotas(seen: Reader, asked: Admitted) -> None:
     standing = userrule.quota(asked.pod, asked.place.most_devices, quotas)
     if counted := [*quotas, *([standing] if standing else [])]:
         quota.check(asked.pod, counted, seen.list(core.Pod, namespace))
+
+
+def check_template(seen: Reader, asked: Admitted) -> None:
+    """Refuse a template whose pods would all be refused. Volumes and quotas count when each pod is made."""
+    for one in (_tenancy_accepts, _tenants_may, _asks_plainly, _queue_is_there):
+        one(seen, asked)
 
 
 CHECKS: Final[tuple[Callable[[Reader, Admitted], None], ...]] = (

@@ -24,6 +24,9 @@ from fairlead.store.port import EVERYTHING, Change, Listing, Selector, Store
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import Object
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimTemplate
+from fairlead.wire.kubernetes.workloads.apps import Deployment, ReplicaSet, StatefulSet
+from fairlead.wire.kubernetes.workloads.batch import CronJob, Job
+from fairlead.wire.kubernetes.workloads.service import Service
 
 T = TypeVar("T", bound=Object)
 
@@ -36,6 +39,12 @@ NAMESPACED: Final[frozenset[type[Object]]] = frozenset(
         core.Event,
         core.ResourceQuota,
         core.PersistentVolumeClaim,
+        CronJob,
+        Deployment,
+        Job,
+        ReplicaSet,
+        Service,
+        StatefulSet,
         ResourceClaim,
         ResourceClaimTemplate,
     }
@@ -273,6 +282,14 @@ class OwnWorkloads:
     async def remove(self, kind: type[port.Workload], name: str, namespace: str) -> None:
         """See `port.Workloads.remove`."""
         await self.whole.remove(kind, name, self.user.place(namespace))
+
+    async def scale(self, kind: type[port.Workload], name: str, namespace: str, replicas: int) -> port.Workload:
+        """See `port.Workloads.scale`."""
+        return await self.whole.scale(kind, name, self.user.place(namespace), replicas)
+
+    async def restart(self, kind: type[port.Workload], name: str, namespace: str) -> port.Workload:
+        """See `port.Workloads.restart`."""
+        return await self.whole.restart(kind, name, self.user.place(namespace))
 
 
 def whose(part: Part | None, namespace: str, name: str) -> tuple[str, str]:
