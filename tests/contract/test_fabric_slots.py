@@ -13,13 +13,16 @@ import pytest
 
 from fairlead import errors, settings
 from fairlead.model.driver import PassthroughGPU
+from fairlead.model.fabric import FabricGPU, Partition
 from fairlead.node import vfioparts
+from fairlead.node.fabric import memory
 from fairlead.node.inventory import monitor
 from fairlead.node.vfio import gpus, nodes
 from fairlead.settings import groups
 from fairlead.wire.kubernetes import core, meta
 from tests.contract.test_agent_contract import Home
 from tests.fabricstub import library
+from tests.fabricstub.lattice import H100
 from tests.fabricstub.manager import Manager
 from tests.unit.silicon.vfio import pcitree
 
@@ -129,6 +132,36 @@ async def test_a_board_offers_its_partitions_and_a_pod_gets_four_gpus_with_their
         assert home.sizes()["x2"][1] == 1, "the pair that is held stays healthy"
 
 
+class Watch:
+    """What is used of an inventory monitor."""
+
+    beside: object = None
+
+    def ask_scan(self) -> None:
+        return
+
+
+def compose(chosen: settings.Settings) -> vfioparts.VFIOPart | None:
+    watch: monitor.InventoryMonitor = Watch()  # type: ignore[assignment]  # what is used of one
+    return vfioparts.compose(chosen, watch, boot_id="b")
+
+
+def test_the_fabric_is_not_left_alone_while_partitions_of_several_gpus_are_active(tmp_path: Path) -> None:
+    kept = memory.FabricMemory(tmp_path / "agent", "b")
+    kept.note_partitions(
+        [Partition(id=one, gpus=tuple(FabricGPU(module=gpu) for gpu in gpus)) for one, gpus in H100.partitions.items()]
+    )
+    chosen = settings.Settings(
+        state=settings.StateSettings(folder=tmp_path), node=settings.NodeSettings(vfio="bound", fabric="off")
+    )
+    kept.note({7, 8})
+    assert compose(chosen) is not None, "singles link no GPU to another"
+    kept.note({7, 8}, {3})
+    with pytest.raises(errors.Unavailable, match="partitions 3 of several") as caught:
+        compose(chosen)
+    assert "fabric.json" in str(caught.value.hint)
+
+
 @pytest.mark.parametrize(
     ("node", "fabric", "said"),
     [
@@ -147,13 +180,5 @@ def test_settings_that_cannot_be_meant_are_refused_with_the_next_step(
         node=dataclasses.replace(settings.NodeSettings(vfio="bound", fabric="on"), **node),  # type: ignore[arg-type]  # its fields
         fabric=dataclasses.replace(groups.FabricSettings(), **fabric),  # type: ignore[arg-type]  # its fields
     )
-
-    class Watch:
-        beside: object = None
-
-        def ask_scan(self) -> None:
-            return
-
-    watch: monitor.InventoryMonitor = Watch()  # type: ignore[assignment]  # what is used of one
     with pytest.raises(errors.FairleadError, match=said):
-        vfioparts.compose(chosen, watch, boot_id="b")
+        compose(chosen)

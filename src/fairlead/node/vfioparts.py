@@ -77,6 +77,8 @@ def compose(settings: Settings, watch: monitor.InventoryMonitor, *, boot_id: str
         bus=bus,
     )
     watch.beside = found.scan
+    if chosen.fabric != ON:
+        _refuse_left(settings, boot_id)
     fabric = _keep_partitions(settings, boot_id, gate, watch) if chosen.fabric == ON else None
     if fabric is not None:
         found.partitions = lambda: fabric.sets
@@ -109,6 +111,21 @@ def _keep_partitions(
     )
     made.offered = watch.ask_scan
     return made
+
+
+def _refuse_left(settings: Settings, boot_id: str) -> None:
+    """Refuse to go on without the fabric while partitions of it are active. Raises: Unavailable (`FabricLeft`)."""
+    folder = settings.state.folder / "agent"
+    if not (folder / "fabric.json").exists():
+        return
+    from fairlead.node.fabric import memory
+
+    left = memory.FabricMemory(folder, boot_id).linked
+    if left:
+        names = ", ".join(map(str, sorted(left)))
+        message = f"node.fabric=off, and the NVLink partitions {names} of several GPUs were left active"
+        hint = f"set node.fabric=on until their pods have ended, or deactivate them and remove {folder / memory.FILE}"
+        raise errors.Unavailable(message, reason="FabricLeft", hint=hint)
 
 
 def _reset_by(made: executor.Executor, *, needs_erased: bool) -> gpus.Reset:

@@ -59,6 +59,11 @@ class FabricMemory:
         return frozenset(self._kept.active)
 
     @property
+    def linked(self) -> frozenset[int]:
+        """Ids of the partitions of several GPUs that are active, or may be."""
+        return frozenset(one for one in self.active | self.doubtful if len(self._kept.partitions.get(one, ())) != 1)
+
+    @property
     def doubtful(self) -> frozenset[int]:
         """Ids of the partitions that are being switched: each may be active or not."""
         return frozenset(self._kept.doubtful)

@@ -21,13 +21,12 @@ import functools
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
 from fairlead.model.ids import DeviceID
 from fairlead.node.cdi import specfiles
-from fairlead.node.fabric.keeper import PartitionKeeper
 from fairlead.node.inventory import latest
 from fairlead.node.lease import cleaning as cleanings
 from fairlead.node.lease import gpuholders, passthroughreset, requestsocket
@@ -39,6 +38,9 @@ from fairlead.plan.lease.change import Change
 from fairlead.plan.lease.row import Claim, Facts, Row, State
 from fairlead.plan.lease.table import Event
 from fairlead.plan.lease.verification import Reuse
+
+if TYPE_CHECKING:
+    from fairlead.node.fabric.keeper import PartitionKeeper
 
 ASKED_S: Final = 2.0
 """Longest that Allocate looks for what became of a GPU: a kubelet admits no other pod meanwhile."""
