@@ -2,9 +2,10 @@
 
 Two tenants, two GPUs, pods that want one GPU or both; a kubelet that forgets pods by force, an engine whose processes
 outlive their pod and that starts containers anew without asking, a verifier whose reports come late, twice or never, an
-agent that crashes and may lose its ledger. Some pods have their GPUs by a ResourceClaim, alone or two by one: these
+agent that crashes and may lose its ledger. With `Fabric` the two GPUs have an NVLink partition, switched by a Manager
+that answers late or never, is lost and found. Some pods have their GPUs by a ResourceClaim, alone or two by one: these
 the kubelet's list may miss at any time, and Unprepare comes late, or too early. What each step does to the ledger is
-`plan.lease.change`, nothing else.
+`plan.lease.change`, nothing else; what is switched plans `plan.fabric.reconcile`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from fairlead import errors
+from fairlead.model.fabric import FabricGPU, Partition
+from fairlead.plan.fabric import reconcile
+from fairlead.plan.fabric.lattice import Lattice
+from fairlead.plan.fabric.reconcile import Verb
 from fairlead.plan.lease import change, table
 from fairlead.plan.lease.row import Claim, Facts, Row, State
 from fairlead.plan.lease.table import Event
 
 BOOT = "boot"
 NAMES = ("g0", "g1")
+SLOT = "both"
+"""The device of a slot of both GPUs, where they have NVLink."""
 MAIL: int = 2
 """Most reports on their way at once where old ones are kept: one that is late and one that is right."""
 
@@ -50,6 +57,24 @@ class World:
     """Reports on their way."""
     notes: frozenset[str] = frozenset()
     """Claims that are prepared."""
+    is_linked: bool = False
+    """Whether the switches let the two GPUs talk to each other: their partition is active."""
+    fabric: str = "unlinked"
+    """What the agent believes of the partition: unlinked, linked, doubtful (being switched), or unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """The rules of NVLink partitions; each can be left out."""
+
+    waits_for_partition: bool = True
+    """Whether a slot's CDI entry is shown only once its partition is active."""
+    waits_for_end: bool = True
+    """Whether a partition is switched off only when the agent has every node of its GPUs."""
+    holds_back: bool = True
+    """Whether a GPU is cleaned only when its partition is known to be off."""
+    asks_if_known: bool = True
+    """Whether a slot of both is given away only while it is known what is active."""
 
 
 class Violated(Exception):
@@ -95,6 +120,8 @@ class Model:
     waits_for_all: bool = True
     """Whether Unprepare is refused while another pod of the claim runs."""
     loses_ledger: bool = True
+    fabric: Fabric | None = None
+    """None: the GPUs have no NVLink."""
     keeps_stale: bool = False
     """Whether reports of earlier epochs stay on their way. The shipped guards refuse each of them (a test in
     test_lease_model.py says so), so that they cannot matter; where a guard is taken out they must be tried."""
@@ -141,7 +168,63 @@ class Model:
             yield from self._gpu_steps(world, gpu)
         for message in world.mail:
             yield from self._deliver(world, message)
+        if self.fabric is not None:
+            yield from self._fabric_steps(world, self.fabric)
         yield from self._crash(world)
+
+    def _fabric_steps(self, world: World, rules: Fabric) -> Iterator[tuple[str, World]]:
+        """Yield what agent and Manager may do; calls are planned by `plan.fabric.reconcile`."""
+        linked = world.fabric in {"linked", "doubtful"}
+        lattice = Lattice([Partition(id=0, gpus=(FabricGPU(module=1), FabricGPU(module=2)), is_active=linked)])
+        is_pair = [row.state is State.HELD and self._is_pairs(world, at) for at, row in enumerate(world.rows)]
+        used = {at + 1 for at in range(2) if world.rows[at].state is State.HELD or self._open(world, at)}
+        is_waiting = all(is_pair) and world.fabric != "linked"
+        plan = reconcile.plan(
+            lattice, {0} if all(is_pair) else (), () if is_waiting or not rules.waits_for_end else used
+        )
+        if world.fabric == "doubtful":
+            yield "partition switched off, as it is doubtful", self._switched(world, is_on=False)
+        for step in plan.steps if world.fabric in {"linked", "unlinked"} else ():
+            is_on = step.verb is Verb.ACTIVATE
+            yield f"partition {step.verb.value}d", self._switched(world, is_on=is_on)
+            # The answer is lost: the Manager has done it, or not.
+            yield f"{step.verb.value} done, answer lost", dataclasses.replace(world, is_linked=is_on, fabric="doubtful")
+            yield f"{step.verb.value} not done, answer lost", dataclasses.replace(world, fabric="doubtful")
+        if world.fabric in {"linked", "unlinked"}:
+            yield "manager lost", dataclasses.replace(world, fabric=f"unknown, was {world.fabric}")
+        elif world.fabric.startswith("unknown"):
+            # It lists what is active; one that began anew believes the list that it is given, which is what was known.
+            yield "manager found", self._switched(world, is_on=world.is_linked)
+
+    def _switched(self, world: World, *, is_on: bool) -> World:
+        for at in self._users(world):
+            if world.is_linked and not is_on and self.pods[at].gpus == (0, 1):
+                raise Violated(f"I3 the partition of pod{at} is switched off under its machine")
+        return dataclasses.replace(world, is_linked=is_on, fabric="linked" if is_on else "unlinked")
+
+    def _users(self, world: World) -> list[int]:
+        return [at for at, phase in enumerate(world.pods) if phase in {"running", "lingering"}]
+
+    def _is_pairs(self, world: World, gpu: int) -> bool:
+        """Whether a held GPU was given away by the slot of both."""
+        return any(claim.device == SLOT for claim in world.rows[gpu].claims)
+
+    def _device(self, at: int, gpu: int) -> str:
+        return SLOT if self.fabric is not None and self.pods[at].gpus == (0, 1) else NAMES[gpu]
+
+    def _is_shown(self, world: World, at: int) -> bool:
+        """Whether engines find the CDI entry of what a pod has."""
+        plan = self.pods[at]
+        shown = all(change.is_published(world.rows[gpu], self.rules) for gpu in plan.gpus)
+        if self.fabric is None or plan.gpus != (0, 1) or not self.fabric.waits_for_partition:
+            return shown
+        return shown and world.fabric in {"linked", "unknown, was linked"}
+
+    def _partition(self, world: World) -> tuple[str, ...]:
+        """Return the partition as what still has a GPU: it is active, or may be."""
+        if self.fabric is None or not self.fabric.holds_back or world.fabric in {"unlinked", "unknown, was unlinked"}:
+            return ()
+        return ("NVLink partition",)
 
     def _pod_steps(self, world: World, at: int, phase: str) -> Iterator[tuple[str, World]]:
         plan = self.pods[at]
@@ -149,18 +232,13 @@ class Model:
         if plan.claim:
             yield from self._claim_steps(world, at, phase)
         elif phase == "new" and all(world.kubelet[gpu] is None for gpu in plan.gpus) and "asking" not in world.pods:
-            asks = tuple(change.Ask(key=NAMES[gpu], claims=(Claim(device=NAMES[gpu]),)) for gpu in plan.gpus)
-            try:
-                rows = self.hold(world, asks, self.rules)
-            except errors.FairleadError:
-                return
-            yield f"{name} allocated", _with(world, at, "asking", rows=rows)
+            yield from self._allocated(world, at)
         elif phase == "asking":
             kubelet = tuple(at if gpu in plan.gpus else pod for gpu, pod in enumerate(world.kubelet))
             yield f"{name} recorded", _with(world, at, "held", kubelet=kubelet)
             yield f"{name} answer lost", _with(world, at, "gone")
         elif phase in {"held", "stopped"}:
-            if all(change.is_published(world.rows[gpu], self.rules) for gpu in plan.gpus):
+            if self._is_shown(world, at):
                 yield f"{name} started", self._started(world, at)
             yield f"{name} forgotten", _with(world, at, "gone", kubelet=_without(world.kubelet, at))
         elif phase == "running":
@@ -168,6 +246,18 @@ class Model:
             yield f"{name} forgotten by force", _with(world, at, "lingering", kubelet=_without(world.kubelet, at))
         elif phase == "lingering":
             yield f"{name} closed", _with(world, at, "gone")
+
+    def _allocated(self, world: World, at: int) -> Iterator[tuple[str, World]]:
+        plan = self.pods[at]
+        is_unknown = len(plan.gpus) > 1 and world.fabric.startswith("unknown")
+        if self.fabric is not None and self.fabric.asks_if_known and is_unknown:
+            return
+        asks = tuple(change.Ask(key=NAMES[gpu], claims=(Claim(device=self._device(at, gpu)),)) for gpu in plan.gpus)
+        try:
+            rows = self.hold(world, asks, self.rules)
+        except errors.FairleadError:
+            return
+        yield f"pod{at} allocated", _with(world, at, "asking", rows=rows)
 
     def _claim_steps(self, world: World, at: int, phase: str) -> Iterator[tuple[str, World]]:
         plan, name = self.pods[at], f"pod{at}"
@@ -205,6 +295,10 @@ class Model:
             others = {self.pods[pod].tenant for pod in self._open(world, gpu)} - {plan.tenant}
             if others:
                 raise Violated(f"I1 {NAMES[gpu]} is open by {others} and started by {plan.tenant}")
+            if self.fabric is not None and world.is_linked is not (plan.gpus == (0, 1)):
+                raise Violated(
+                    f"I3 pod{at} starts with {NAMES[gpu]} {'in' if world.is_linked else 'without'} a partition"
+                )
             if world.soil[gpu] not in {"verified", plan.tenant}:
                 raise Violated(f"I2 {NAMES[gpu]} with soil {world.soil[gpu]} started by {plan.tenant}")
         soil = tuple(plan.tenant if gpu in plan.gpus else one for gpu, one in enumerate(world.soil))
@@ -220,6 +314,7 @@ class Model:
         if row.state in {State.UNKNOWN, State.DIRTY, State.FREE, State.HELD, State.RELEASING}:
             openers = tuple(f"pod{at}" for at in self._open(world, gpu))
             openers = self.sees(openers) if openers else ()
+            openers += self._partition(world) if row.state is not State.HELD else ()
             is_asked = any(phase == "asking" and gpu in self.pods[at].gpus for at, phase in enumerate(world.pods))
             seen = ("seen", gpu, row.epoch, self._is_listed(world, gpu), openers, not is_asked)
             if self._has_room(world):
@@ -254,7 +349,7 @@ class Model:
                 is_listed=bool(is_listed),
                 openers=openers,  # type: ignore[arg-type]  # a message is a tuple of anything
                 is_orphan=bool(is_orphan),
-                claims=(Claim(device=NAMES[gpu], pod="pod", namespace="ns"),),
+                claims=(Claim(device=self._said(world, gpu), pod="pod", namespace="ns"),),
                 boot_id=BOOT,
             )
             events: tuple[Event, ...] = (
@@ -275,6 +370,11 @@ class Model:
             if then is not None:
                 # It stays in the mail: what was said once may be said again.
                 yield f"{message} heard as {event.value}", then
+
+    def _said(self, world: World, gpu: int) -> str:
+        """Return the device by which the kubelet lists a GPU."""
+        at = world.kubelet[gpu]
+        return self._device(at, gpu) if at is not None else next((c.device for c in world.rows[gpu].claims), NAMES[gpu])
 
     def _has_room(self, world: World) -> bool:
         return not self.keeps_stale or len(world.mail) < MAIL
@@ -303,6 +403,19 @@ class Model:
 
     # what must always hold
 
+    def _check_partition(self, before: World, world: World) -> None:
+        """Raise where the partition is active for another than its slot, or a slot is given in the dark."""
+        if self.fabric is None:
+            return
+        for gpu, row in enumerate(world.rows):
+            is_given = row.state is State.HELD is not before.rows[gpu].state
+            if world.is_linked and is_given and not self._is_pairs(world, gpu):
+                raise Violated(f"I3 {row.key} is given away alone in an active partition")
+        for at, phase in enumerate(world.pods):
+            is_given = len(self.pods[at].gpus) > 1 and phase == "asking" != before.pods[at]
+            if is_given and before.fabric.startswith("unknown"):
+                raise Violated(f"I12 pod{at} is given a slot while it is not known what is active")
+
     def check(self, before: World, world: World) -> None:
         """Raise where an invariant does not hold."""
         for gpu, row in enumerate(world.rows):
@@ -317,6 +430,7 @@ class Model:
                 raise Violated(f"I5 {row.key} is Free with soil {world.soil[gpu]}, verdict of {row.verdict_epoch}")
             if len({self.pods[at].tenant for at in self._open(world, gpu)}) > 1:
                 raise Violated(f"I1 {row.key} is open by two tenants")
+        self._check_partition(before, world)
         for at, phase in enumerate(world.pods):
             is_taken = self.pods[at].claim in before.notes - world.notes and before.rows == world.rows
             if is_taken and phase in {"held", "running", "stopped"}:

@@ -30,6 +30,7 @@ KEYS: Final = (
     "container",
     "resource",
     "device",
+    "partition",
     "reason",
     "duration_s",
     "error",

@@ -2,7 +2,8 @@
 
 Bytes are written from the published table, with `struct`, and not from the package's statement. Faults come by command
 over the same socket, so that a process can be told too. What it did stays in `journal`; active partitions
-are in memory, and in a file where one is named: that stands for the switches, which go on when the Manager ends.
+are in memory, and in a file where one is named: that stands for the switches, which go on when the Manager ends. A list
+of active partitions that a client sets changes what the Manager believes, and no switch.
 
     python -I manager.py unix:/run/fm.sock h100 [restart] [state FILE] [abort SECONDS]
 """
@@ -43,7 +44,8 @@ class Manager:
         self.partitions, self.links, self.state = partitions, links, state
         self.faults: dict[str, str] = {}
         self.journal: list[str] = []
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
+        self.is_dead = False
         self.active: set[int] = set()
         self.is_waiting = is_restarted
         self.has_aborted = False
@@ -53,8 +55,8 @@ class Manager:
             timer = threading.Timer(abort_s, self.abort)
             timer.daemon = True
             timer.start()
-        elif state is not None and state.exists():
-            self.active = set(json.loads(state.read_text()))
+        elif state is not None:
+            self.active = set(switched_on(state))
 
     def abort(self) -> None:
         """End as a Manager does that was started again and not told what had been active."""
@@ -89,7 +91,9 @@ class Manager:
         return int(self.listener.getsockname()[1])
 
     def stop(self) -> None:
-        """End as a process does that is killed: every connection breaks."""
+        """End as a process does that is killed: every connection breaks, and nothing is switched any more."""
+        with self.lock:
+            self.is_dead = True
         if self.listener is not None:
             with contextlib.suppress(OSError):  # wakes the thread that accepts
                 self.listener.shutdown(socket.SHUT_RDWR)
@@ -134,6 +138,8 @@ class Manager:
         if "not ready" in self.faults:
             return NOT_READY, b""
         with self.lock:
+            if self.is_dead:
+                raise EOFError
             return self._do(what, argument, body)
 
     def _end(self) -> None:
@@ -149,7 +155,6 @@ class Manager:
             ids = struct.unpack(f"<{argument}I", body)
             self.journal.append(f"set {sorted(ids)}")
             self.active, self.is_waiting = set(ids), False
-            self._keep()
             return OK, b""
         if what in {ACTIVATE, DEACTIVATE}:
             return self._switch(argument, is_on=what == ACTIVATE), b""
@@ -168,14 +173,18 @@ class Manager:
             return IN_USE
         self.journal.append(f"{'activate' if is_on else 'deactivate'} {partition}")
         (self.active.add if is_on else self.active.discard)(partition)
-        self._keep()
+        self._program(partition, is_on=is_on)
         if "answer lost" in self.faults:
             self._end()
         return OK
 
-    def _keep(self) -> None:
+    def _program(self, partition: int, *, is_on: bool) -> None:
+        """Switch: what is programmed goes over what another partition had of the same GPUs."""
         if self.state is not None:
-            self.state.with_suffix(".new").write_text(json.dumps(sorted(self.active)))
+            members = set(self.partitions[partition])
+            others = {one for one in switched_on(self.state) if is_on and not members & set(self.partitions[one])}
+            now = others | {partition} if is_on else set(switched_on(self.state)) - {partition}
+            self.state.with_suffix(".new").write_text(json.dumps(sorted(now)))
             self.state.with_suffix(".new").replace(self.state)
 
     def _failed(self, what: int) -> bytes:
@@ -221,6 +230,11 @@ class Manager:
         elif word == "active":
             return json.dumps(sorted(self.active))
         return ""
+
+
+def switched_on(state: Path) -> list[int]:
+    """Return the partitions that the switches have, whatever a Manager believes."""
+    return [int(one) for one in json.loads(state.read_text())] if state.exists() else []
 
 
 def _read(one: socket.socket, size: int) -> bytes:

@@ -19,6 +19,7 @@ from tests.fuzz.doors import (
     claims,
     cli,
     engine,
+    fabric,
     members,
     podman,
     scheduling,
@@ -39,6 +40,7 @@ DOORS = (
     *answers.DOORS,
     *scheduling.DOORS,
     *cli.DOORS,
+    *fabric.DOORS,
 )
 _BY_NAME = [pytest.param(door, id=door.name.replace(" ", "-")) for door in DOORS]
 

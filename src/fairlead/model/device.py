@@ -40,6 +40,8 @@ class Device:
     """Its place in the driver's enumeration, `0`, for a MIG device `0:1`; empty: not known."""
     nodes: tuple[str, ...] = ()
     """Its own device nodes as a container sees them, not those that all share."""
+    slot_gpus: tuple[GPUUUID, ...] = ()
+    """Every GPU of a slot of several, `gpu` first; empty: `gpu` alone."""
 
     def __post_init__(self) -> None:
         """Refuse what would hand out another device than the id says. Raises: ValueError: a bug of the caller."""
@@ -51,9 +53,15 @@ class Device:
             and own != (self.gpu if self.part else None)
             and sum(map(bool, (self.mig, self.vgpu, self.slot))) <= 1
             and not (self.slot and self.replica_of)
+            and (not self.slot_gpus or (bool(self.slot) and self.slot_gpus[0] == self.gpu))
         )
         if not is_consistent:
             raise ValueError(f"device {self!r} is not one device")
+
+    @property
+    def gpus(self) -> tuple[GPUUUID, ...]:
+        """Every physical GPU that whoever has it has something of."""
+        return self.slot_gpus or (self.gpu,)
 
     @property
     def part(self) -> str | None:

@@ -144,6 +144,8 @@ class DriverFiles:
     """Virtual GPUs that this machine lends."""
     lenders: tuple[VGPULender, ...] = ()
     """GPUs that can lend some."""
+    partitions: tuple[tuple[int, ...], ...] = ()
+    """Module numbers of each set of several GPUs between which NVLink can be switched on, as the fabric offers them."""
     vfio_nodes: tuple[DeviceNode, ...] = ()
     """What every user of a vGPU needs beside its own nodes; empty where none is lent."""
     passthrough: tuple[PassthroughGPU, ...] = ()

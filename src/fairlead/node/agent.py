@@ -128,9 +128,7 @@ class _Agent:
             turned=lambda within_s: meter.heartbeat("inventory", within_s),
             memory=healthmemory.HealthMemory(settings.state.folder / "agent", boot_id=boot_id) if boot_id else None,
         )
-        self.passthrough = vfioparts.compose(
-            settings.node, self.watch, state=settings.state.folder, root=settings.silicon.root
-        )
+        self.passthrough = vfioparts.compose(settings, self.watch, boot_id=boot_id)
         """GPUs that are passed through; None: none is."""
         self.workloads = silicon if isinstance(silicon, Workloads) else None
         self.folder = foldermonitor.FolderMonitor(settings.kubelet_folder)
@@ -220,7 +218,11 @@ class _Agent:
         self.lease.listen(
             self._offer_again, lambda one: self._note(self.events.gpu_kept_back, one), self._guards["leases"].tell
         )
-        self.plugins.gate, self.plugins.taken = self.lease.gate, self.lease.taken
+        self.plugins.gate, self.plugins.taken, self.plugins.prefer = (
+            self.lease.gate,
+            self.lease.taken,
+            self.lease.prefer,
+        )
         self.dra = self._compose_claims(silicon, store, boot_id)
         """What gives GPUs away by ResourceClaims; None: there is no store, or no ledger."""
         if self.of_store is not None:

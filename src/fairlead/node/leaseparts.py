@@ -18,17 +18,19 @@ from fairlead.node import storeparts, vfioparts
 from fairlead.node.cdi import specfiles
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.deviceplugin import taken as takens
+from fairlead.node.deviceplugin.plugin import Prefer
 from fairlead.node.inventory import latest
 from fairlead.node.lease import asked, gpuholders, ledgerpath
 from fairlead.plan import supply
 from fairlead.plan.gpu.snapshot import Snapshot
-from fairlead.plan.lease import verification
+from fairlead.plan.lease import overlap, verification
 from fairlead.plan.lease.change import Change
-from fairlead.plan.lease.row import State
+from fairlead.plan.lease.row import Row, State
 from fairlead.settings import LeaseSettings
 from fairlead.silicon import port
 
 if TYPE_CHECKING:
+    from fairlead.node.fabric.keeper import PartitionKeeper
     from fairlead.node.lease import gate, verifier
 
 _SETTLED: Final = frozenset({State.FREE, State.QUARANTINED, State.MAINTENANCE})
@@ -99,7 +101,7 @@ class LeasePart:
             find_openers=gpuholders.openers_below(facts.root),
             list_compute_processes=_list_compute_processes(settings, facts),
             root=gpuholders.host_root(facts.root),
-            passed=gpuholders.Passed(gate=passed.gate, naming=passed.naming) if passed is not None else None,
+            passed=_passed(passed) if passed is not None else None,
         )
         specs.hide()
         made = _verifier(settings, seen, facts)
@@ -115,6 +117,9 @@ class LeasePart:
             told=self._tell,
             is_kubelet_foreign=facts.is_kubelet_foreign,
         )
+        if passed is not None and passed.fabric is not None:
+            found.keep_partitions(passed.fabric)
+        self._passed = passed
         if passed is not None:
             found.reset_by(
                 passthroughreset.PassthroughReset(
@@ -147,8 +152,21 @@ class LeasePart:
         A GPU on its way from one tenant to the next stays offered as long as the way takes no time: Allocate waits.
         """
         if self.gate is not None:
-            return self.gate.problems.value
+            return {**self.gate.problems.value, **self._overlaps(self.gate.rows.value)}
         return {gpu: (asked.REASON, why) for gpu, why in self._quarantines.value.items() if why}
+
+    @property
+    def prefer(self) -> Prefer | None:
+        """Return what chooses among slots; None: there are none of several GPUs."""
+        fabric = self._passed.fabric if self.gate is not None and self._passed is not None else None
+        return fabric.prefer if fabric is not None else None
+
+    def _overlaps(self, rows: Mapping[str, Row]) -> Mapping[str, supply.Problem]:
+        """Return the slots that cannot be given away because of other slots, or of the fabric, each with why."""
+        if self._passed is None or self._passed.fabric is None:
+            return {}
+        found = self._passed.naming.slots(self._passed.gate.gpus, self._passed.fabric.sets)
+        return overlap.plan_overlaps(found, rows, unknown=self._passed.fabric.problem)
 
     def states(self) -> dict[str, str] | None:
         """Return the state of each GPU in the ledger, by UUID, as far as it has been looked at; None: no ledger."""
@@ -170,6 +188,15 @@ class LeasePart:
             else:
                 tasks.create_task(self._run_gate(self.gate, snapshots), name="ledger")
 
+    async def _keep_partitions(self, gate: gate.Gate, keeper: PartitionKeeper) -> None:
+        """Switch partitions by what the ledger says, for ever; before it is open it says nothing."""
+        await gate.opened.wait()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(keeper.run(), name="fabric: switch")
+            # Which slots overlap a held one, and what the Manager says, are no part of a GPU's own problem.
+            tasks.create_task(gate.rows.follow(lambda _: self.changed()), name="fabric: rows")
+            tasks.create_task(keeper.state.follow(lambda _: self.changed()), name="fabric: state")
+
     async def _run_gate(self, gate: gate.Gate, snapshots: latest.Latest[Snapshot]) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(gate.run(), name="ledger: gate")
@@ -177,10 +204,18 @@ class LeasePart:
             tasks.create_task(asked.carry_out(gate, self._quarantines), name="ledger: quarantine")
             tasks.create_task(self._holdings.latest.follow(lambda _: gate.poke()), name="ledger: kubelet")
             tasks.create_task(gate.problems.follow(lambda _: self.changed()), name="ledger: kept back")
+            if self._passed is not None and self._passed.fabric is not None:
+                tasks.create_task(self._keep_partitions(gate, self._passed.fabric), name="fabric: partitions")
             if self._pods is not None:
                 # A first list without pods calls no listener; a round is due all the same, for what it lets go of.
                 await self._pods.listed.wait()
                 gate.poke()
+
+
+def _passed(found: vfioparts.VFIOPart) -> gpuholders.Passed:
+    if found.fabric is None:
+        return gpuholders.Passed(gate=found.gate, naming=found.naming)
+    return gpuholders.Passed(gate=found.gate, naming=found.naming, obstacle=found.fabric.obstacle)
 
 
 def _list_compute_processes(settings: LeaseSettings, facts: NodeFacts) -> gpuholders.ListComputeProcesses | None:

@@ -9,17 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fairlead import errors
 from fairlead.node.inventory import latest, monitor
 from fairlead.node.vfio import binder, busevents, executor, gpus, modules, nodes, thirdgate
 from fairlead.plan.vfio import slot
-from fairlead.settings import NodeSettings
+from fairlead.settings import NodeSettings, Settings
+
+if TYPE_CHECKING:
+    from fairlead.node.fabric import keeper
 
 Labels = latest.Latest[Mapping[str, str] | None]
 
+ON: Final = "on"
+"""The value of `node.fabric` with which partitions are switched."""
 ERASED: Final = "erased"
 """The value of `node.vfio_clean` with which a board must say that its memory is erased."""
 
@@ -33,6 +37,8 @@ class VFIOPart:
     gpus: gpus.PassthroughGPUs
     binder: binder.Binder
     bus: busevents.BusEvents
+    fabric: keeper.PartitionKeeper | None = None
+    """What switches NVLink partitions; None: no slot has several GPUs."""
 
     async def run(self, labels: Labels | None) -> None:
         """Bind what is to be bound and follow the bus, for ever. Args: labels: of this node; None: they are unknown."""
@@ -48,13 +54,17 @@ def check(chosen: NodeSettings, *, has_store: bool) -> None:
         raise errors.Invalid(message, reason="SettingInvalid", hint="give it a kubeconfig, or set node.vfio=bind")
 
 
-def compose(chosen: NodeSettings, watch: monitor.InventoryMonitor, *, state: Path, root: Path) -> VFIOPart | None:
+def compose(settings: Settings, watch: monitor.InventoryMonitor, *, boot_id: str) -> VFIOPart | None:
     """Return the part, whose GPUs are scanned with the others; None: the settings pass no GPU through.
 
-    Args: state: folder of the agent's state.   root: has /dev, /proc and /sys.   Raises: Invalid: a setting.
+    Args: boot_id: of the running kernel.   Raises: Invalid: a setting; Unavailable: the fabric's agent has no secret.
     """
+    chosen, state, root = settings.node, settings.state.folder, settings.silicon.root
     naming = slot.naming_of(chosen.vfio, chosen.vfio_names, chosen.vfio_alias, chosen.vfio_nodes)
     if naming is None:
+        if chosen.fabric == ON:
+            message = "node.fabric=on, and node.vfio is off: partitions are switched for GPUs that are passed through"
+            raise errors.Invalid(message, reason="SettingInvalid", hint="set node.vfio=bound, or node.fabric=off")
         return None
     bus = busevents.BusEvents(watch.ask_scan)
     gate, carrying = thirdgate.ThirdGate(nodes.take_hold), executor.Executor(root)
@@ -67,13 +77,55 @@ def compose(chosen: NodeSettings, watch: monitor.InventoryMonitor, *, state: Pat
         bus=bus,
     )
     watch.beside = found.scan
+    if chosen.fabric != ON:
+        _refuse_left(settings, boot_id)
+    fabric = _keep_partitions(settings, boot_id, gate, watch) if chosen.fabric == ON else None
+    if fabric is not None:
+        found.partitions = lambda: fabric.sets
     return VFIOPart(
+        fabric=fabric,
         naming=naming,
         gate=gate,
         gpus=found,
         binder=binder.Binder(carrying, chosen.vfio, watch.ask_scan),
         bus=bus,
     )
+
+
+def _keep_partitions(
+    settings: Settings, boot_id: str, gate: thirdgate.ThirdGate, watch: monitor.InventoryMonitor
+) -> keeper.PartitionKeeper:
+    """Return what switches partitions. Raises: Invalid: an address, or names of slots that have none for several."""
+    if settings.node.vfio_names != slot.Scheme.SLOTS.value:
+        message = f"node.fabric=on, and node.vfio_names={settings.node.vfio_names} has no names for several GPUs"
+        raise errors.Invalid(message, reason="SettingInvalid", hint="set node.vfio_names=slots, or node.fabric=off")
+    # Loaded where partitions are switched alone: an agent without does not pay for it.
+    from fairlead.node.fabric import keeper, memory
+    from fairlead.silicon.fabric import reached
+
+    made = keeper.PartitionKeeper(
+        reached.reach(settings.fabric, settings.fabric_secret),
+        memory.FabricMemory(settings.state.folder / "agent", boot_id),
+        gpus=lambda: gate.gpus,
+        ours=lambda: gate.held,
+    )
+    made.offered = watch.ask_scan
+    return made
+
+
+def _refuse_left(settings: Settings, boot_id: str) -> None:
+    """Refuse to go on without the fabric while partitions of it are active. Raises: Unavailable (`FabricLeft`)."""
+    folder = settings.state.folder / "agent"
+    if not (folder / "fabric.json").exists():
+        return
+    from fairlead.node.fabric import memory
+
+    left = memory.FabricMemory(folder, boot_id).linked
+    if left:
+        names = ", ".join(map(str, sorted(left)))
+        message = f"node.fabric=off, and the NVLink partitions {names} of several GPUs were left active"
+        hint = f"set node.fabric=on until their pods have ended, or deactivate them and remove {folder / memory.FILE}"
+        raise errors.Unavailable(message, reason="FabricLeft", hint=hint)
 
 
 def _reset_by(made: executor.Executor, *, needs_erased: bool) -> gpus.Reset:

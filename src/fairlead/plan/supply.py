@@ -133,7 +133,7 @@ def plan(
         offered = mps.plan_clients(offered, snapshot.known, facts.mps.folders)
         daemons = mps.plan_daemons(offered)
     offered = _with_vgpus(offered, snapshot, resource)
-    found = naming.slots(snapshot.passthrough) if naming is not None else ()
+    found = naming.slots(snapshot.passthrough, snapshot.partitions) if naming is not None else ()
     passed, unnamed = slotoffer.plan_resources(found, snapshot.verdicts, {ad.resource for ad in offered})
     offered = (*offered, *passed)
     table = {**deviceids.make_table(snapshot.known.values()), **slotoffer.words(found)}
@@ -219,7 +219,8 @@ def _withhold(
             if problem is None:
                 devices.append(device)
                 continue
-            withheld[device.gpu] = _verdict(problem)
+            if not device.slot_gpus:  # each of its GPUs is judged as a slot of its own
+                withheld[device.gpu] = _verdict(problem)
             devices.append(dataclasses.replace(device, is_healthy=False, reason=problem[0]))
         resources.append(dataclasses.replace(ad, devices=tuple(devices)))
     return tuple(resources), withheld
@@ -240,8 +241,9 @@ def _problems(
     if facts.engine is not None:
         yield facts.engine
     for named in facts.withheld:
-        if (problem := named.get(str(device.gpu)) or named.get(device.name)) is not None:
-            yield problem
+        for name in (*map(str, device.gpus), device.name):
+            if (problem := named.get(name)) is not None:
+                yield problem
     if (found := disputed.get(device.cdi_name)) is not None:
         yield conflict.REASON, f"{found.message}; {found.remedy}"
     if device.cdi_name not in facts.specs.names:

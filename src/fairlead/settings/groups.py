@@ -119,6 +119,12 @@ class NodeSettings:
         "/dev/vfio/devices/vfioN",
         choices=("groups", "iommufd"),
     )
+    fabric: str = row(
+        "off",
+        text="offer slots of several GPUs that are passed through, by the NVLink partitions of the Fabric Manager that "
+        "fabric.agent or fabric.manager names, and switch those",
+        choices=("off", "on"),
+    )
     vfio_alias: str = row("", text="resource name behind the domain with node.vfio_names=kata; empty: pgpu")
     claim_partitions: bool = row(
         False, text="offer claims the MIG devices that a GPU can be divided into, and make those that they get"

@@ -299,7 +299,7 @@ async def _prepare(store: sqlite.SQLiteStore, config: settings.Settings, node: s
 async def _refuse_gvisor(
     config: settings.Settings, scan: Callable[[], Inventory | None], pod: core.Pod
 ) -> errors.FairleadError | None:
-    """Return why a pod cannot run on gVisor on this machine; None: it can. Args: scan: None: the GPUs are unknown yet."""
+    """Return why a pod cannot run on gVisor on this machine; None: it can. Args: scan: None: not known yet."""
     program = await asyncio.to_thread(engines.find_runtime, config.engine, isolation.GVISOR_CLASS)
     has_gpus = bool(podstate.asked_devices(pod) or pod.spec.resource_claims)
     if (found := scan()) is None and has_gpus:

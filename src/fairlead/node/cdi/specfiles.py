@@ -122,7 +122,11 @@ class SpecFiles:
     def _slot_specs(self, drivers: Iterable[DriverFiles]) -> tuple[cdi.Spec, ...]:
         if self._naming is None:
             return ()
-        found = self._naming.slots(gpu for driver in drivers for gpu in driver.passthrough)
+        known = tuple(drivers)
+        found = self._naming.slots(
+            (gpu for driver in known for gpu in driver.passthrough),
+            (one for driver in known for one in driver.partitions),
+        )
         specs = slotoffer.plan_specs(found, self.recipe.profile)
         self._slot_kinds = frozenset(spec.kind for spec in specs)
         return specs

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -48,6 +48,10 @@ FOLDER_GONE: Final = "PluginFolderGone"
 """Why a socket can never be served again by this process: its mount shows a folder that was deleted."""
 LONGEST_SOCKET_PATH: Final = 107
 """Bytes. Source: unix(7), sun_path without its final NUL."""
+
+
+Prefer = Callable[[Iterable[DeviceID], Collection[DeviceID], int], tuple[DeviceID, ...]]
+"""Chooses slots of passed-through GPUs. Args: available, must be included, how many. Returns fewer: it does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +100,8 @@ class Plugin:
         """What must agree before a device is given away; None: there is no ledger."""
         self.taken: takens.Taken | None = None
         """What containers have; None: the kubelet's count is relied upon."""
+        self.prefer: Prefer | None = None
+        """Chooses among slots; None: there are none of several GPUs."""
         self.refusal: errors.Unavailable | None = None
         """Why no Allocate is answered now: the engine would, or may, start containers without their devices."""
         self.pairing = amounts.Pairing()
@@ -244,6 +250,11 @@ class Plugin:
     def _prefer(self, request: pb.ContainerPreferredAllocationRequest) -> pb.ContainerPreferredAllocationResponse:
         available = tuple(map(DeviceID, request.available_deviceIDs))
         needed = tuple(map(DeviceID, request.must_include_deviceIDs))
+        taken = self._taken_of(frozenset(available).difference(needed))
+        if self.prefer is not None:
+            slots = self.prefer([item for item in available if item not in taken], needed, request.allocation_size)
+            if len(slots) == request.allocation_size:
+                return pb.ContainerPreferredAllocationResponse(deviceIDs=slots)
         chosen = choose.choose_devices(
             available,
             needed,
@@ -252,7 +263,7 @@ class Plugin:
             topology=self._offer.topology,
             rule=self._offer.rule,
             near=self.pairing.near(self.resource, time.monotonic()),
-            taken=self._taken_of(frozenset(available).difference(needed)),
+            taken=taken,
         )
         return pb.ContainerPreferredAllocationResponse(deviceIDs=chosen)
 

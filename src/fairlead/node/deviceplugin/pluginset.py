@@ -56,6 +56,8 @@ class PluginSet:
         """What every plugin asks before it gives a device away; set before the first offer."""
         self.taken: takens.Taken | None = None
         """What every plugin prefers no device of; set before the first offer."""
+        self.prefer: deviceplugin.Prefer | None = None
+        """Chooses slots of passed-through GPUs; None: there are none of several."""
         self._tasks, self._folder, self._meter, self._told = tasks, folder, meter, told
         self._first_wait_s = first_wait_s
         self._on_registered, self._before_return, self._before_end = on_registered, before_return, before_end
@@ -89,7 +91,7 @@ class PluginSet:
             return found
         made = deviceplugin.Plugin(resource, allocate_options=self.allocate_options, told=self._told, meter=self._meter)
         made.refusal, made.before_start, made.pairing = self.refusal, self.before_start, self._pairing
-        made.gate, made.taken = self.gate, self.taken
+        made.gate, made.taken, made.prefer = self.gate, self.taken, self.prefer
         self._plugins[resource] = made
         before = self._serving.get(resource)
         self._serving[resource] = self._tasks.create_task(self._serve(made, before), name=f"plugin {resource}")

@@ -21,7 +21,7 @@ import functools
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fairlead import errors, telemetry
 from fairlead.model.device import Device
@@ -38,6 +38,9 @@ from fairlead.plan.lease.change import Change
 from fairlead.plan.lease.row import Claim, Facts, Row, State
 from fairlead.plan.lease.table import Event
 from fairlead.plan.lease.verification import Reuse
+
+if TYPE_CHECKING:
+    from fairlead.node.fabric.keeper import PartitionKeeper
 
 ASKED_S: Final = 2.0
 """Longest that Allocate looks for what became of a GPU: a kubelet admits no other pod meanwhile."""
@@ -111,6 +114,8 @@ class Gate:
         self._reuse = verifier.reuse if verifier is not None else Reuse.LOOK
         self._passing: cleanings.Cleaning | None = None
         """Of GPUs that are passed through: each is reset between two tenants, whatever the settings say."""
+        self._fabric: PartitionKeeper | None = None
+        """What switches NVLink partitions; None: there are none."""
         self._settling = asyncio.Lock()
         self._publishing = asyncio.Lock()
         self.rows: latest.Latest[Mapping[str, Row]] = latest.Latest({})
@@ -119,6 +124,16 @@ class Gate:
         """Reason and message why a GPU must not be offered, by its key."""
         self._leaving: set[str] = set()
         """GPUs that are being released: their CDI entries are gone, and the ledger is about to say so."""
+
+    def keep_partitions(self, keeper: PartitionKeeper) -> None:
+        """Have slots shown once their NVLink partition is active, and cleaned once it is not; before `run`."""
+        self._fabric = keeper
+        keeper.rows, keeper.told = (lambda: self.rows.value), self.poke
+
+        async def condemn(key: str, why: str) -> None:
+            await self.quarantine(key, why, by="the Fabric Manager")
+
+        keeper.condemn = condemn
 
     def reset_by(self, resetter: cleanings.Verifies) -> None:
         """Have GPUs that are passed through reset by this between two tenants; to be called before `run`."""
@@ -132,6 +147,8 @@ class Gate:
         Raises: Conflict (`GPUHeld`), Unavailable (`GPUNotVerified`, `LedgerNotOpen`, …), DeviceFault (`GPUKeptBack`).
         """
         asks = _asks(resource, devices)
+        if self._fabric is not None and any(len(device.gpus) > 1 for device in devices):
+            self._fabric.assert_known()
         async with self._deciding() as limit:
             await self._hold(asks, limit)
             await self._publish()
@@ -247,6 +264,7 @@ class Gate:
         known = self._opened().rows.value
         free = [row for key in keys if (row := known.get(key)) is not None and row.state is State.FREE]
         used = {**await self._holders.find_neighbours(free), **await self._holders.take(free)}
+        used |= {row.key: found for row in free if (found := self._holders.obstacles(row))}
         if used:
             async with self._settling:
                 await self._settle(list(used), await self._holders.list_holdings())
@@ -465,6 +483,8 @@ class Gate:
                     await self._act(functools.partial(self._again, rows=rows, seen=seen, keys=due))
             finally:
                 self._leaving = set()
+        if self._fabric is not None:  # the nodes of a slot that was given back may be in our hands now
+            self._fabric.poke()
         self._tell_problems()
 
     def _again(
@@ -509,10 +529,16 @@ class Gate:
         finally:
             self.rows.set(ledger.rows.value)
             self._holders.let_go(_held(ledger.rows.value))
+            if self._fabric is not None:
+                self._fabric.poke()
         for one in changes:
             _log(one)
             self._told(one)
         return changes
+
+    def _is_ready(self, row: Row) -> bool:
+        """Return whether the slot of a held GPU has its NVLink; all others have none to wait for."""
+        return self._fabric is None or self._holders.passthrough(row.key) is None or self._fabric.is_ready(row)
 
     async def _publish(self) -> None:
         """Make the CDI specs show the devices that are held, and no other."""
@@ -520,7 +546,7 @@ class Gate:
             shown = {
                 name
                 for row in self._opened().rows.value.values()
-                if change.is_published(row) and row.key not in self._leaving
+                if change.is_published(row) and row.key not in self._leaving and self._is_ready(row)
                 for name in self._holders.cdi_names(row)
             }
             await self._specs.show(frozenset(shown))
@@ -534,9 +560,9 @@ def _asks(resource: str, devices: Iterable[Device]) -> tuple[change.Ask, ...]:
     by_gpu: dict[str, list[Claim]] = {}
     for device in devices:
         is_shared = device.part is not None or device.replica_of is not None
-        by_gpu.setdefault(str(device.gpu), []).append(
-            Claim(device=str(device.id), resource=resource, is_shared=is_shared)
-        )
+        claim = Claim(device=str(device.id), resource=resource, is_shared=is_shared)
+        for gpu in device.gpus:
+            by_gpu.setdefault(str(gpu), []).append(claim)
     return tuple(change.Ask(key=key, claims=tuple(claims)) for key, claims in by_gpu.items())
 
 

@@ -59,6 +59,8 @@ class Passed:
 
     gate: thirdgate.ThirdGate
     naming: slot.Naming
+    obstacle: Callable[[str], str] = lambda _: ""
+    """Returns what a GPU that no tenant has is still in, by its key: an active NVLink partition; empty: nothing."""
 
 
 FindOpeners = Callable[[frozenset[openfiles.Number], frozenset[str]], tuple[openfiles.Opener, ...]]
@@ -145,7 +147,8 @@ class GPUHolders:
         }
         if self._passed is not None:
             self._passed.gate.update(snapshot.passthrough)
-            self._table = {**self._table, **slotoffer.words(self._passed.naming.slots(snapshot.passthrough))}
+            found = self._passed.naming.slots(snapshot.passthrough, snapshot.partitions)
+            self._table = {**self._table, **slotoffer.words(found)}
 
     def cdi_names(self, row: Row) -> frozenset[str]:
         """Return the qualified names under which CDI specs have the devices of a row's claims."""
@@ -194,7 +197,10 @@ class GPUHolders:
                     *refused.get(row.key, ()),
                     *(found for one in openers if (found := self._in_words(row, one, listed))),
                 ),
-                doubts=tuple(f"{one.name} (pid {one.pid}, {one.doubt})" for one in self._doubts(row, openers, listed)),
+                doubts=(
+                    *self.obstacles(row),
+                    *(f"{one.name} (pid {one.pid}, {one.doubt})" for one in self._doubts(row, openers, listed)),
+                ),
                 neighbours=used.get(row.key, ()),
                 asked=asked,
                 living=self._living(row.claims, alive),
@@ -204,6 +210,12 @@ class GPUHolders:
         for row in rows:
             self.openers.saw(row, seen[row.key].processes, seen[row.key].neighbours)
         return seen
+
+    def obstacles(self, row: Row) -> tuple[str, ...]:
+        """Return in words which NVLink partition a GPU that no tenant has is in: nobody gets it before it is out."""
+        if self._passed is None or row.state is State.HELD:
+            return ()
+        return tuple(filter(None, (self._passed.obstacle(row.key),)))
 
     async def take(self, rows: Collection[Row]) -> dict[str, tuple[str, ...]]:
         """Hold the GPUs that are passed through and that no tenant has; returns in words who keeps one from us.

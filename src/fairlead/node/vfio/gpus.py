@@ -51,6 +51,8 @@ class PassthroughGPUs:
         Args: root: has /dev and /sys.   held: returns the keys of the GPUs whose nodes are in our hands.
               bus: knows which functions have reported errors.
         """
+        self.partitions: Callable[[], tuple[tuple[int, ...], ...]] = tuple
+        """Returns the module numbers of each NVLink partition of several GPUs."""
         self._root, self._memory, self._take_hold, self._held = root, memory, take_hold, held
         self._reset, self._bus = reset, bus
         self._known: dict[GPUUUID, PassthroughGPU] = {}
@@ -60,7 +62,12 @@ class PassthroughGPUs:
         held = frozenset(self._held())
         self._known = await asyncio.to_thread(self._scan, held)
         return tuple(
-            DriverFiles(vendor=vendor, version=None, passthrough=found)
+            DriverFiles(
+                vendor=vendor,
+                version=None,
+                passthrough=found,
+                partitions=self.partitions() if vendor is Vendor.NVIDIA else (),
+            )
             for vendor in Vendor
             if (found := tuple(gpu for gpu in self._known.values() if gpu.vendor is vendor))
         )

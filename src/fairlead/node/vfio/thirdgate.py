@@ -70,6 +70,11 @@ class ThirdGate:
         return self._gpus.get(key)
 
     @property
+    def gpus(self) -> tuple[PassthroughGPU, ...]:
+        """Return this machine's GPUs that are passed through."""
+        return tuple(self._gpus.values())
+
+    @property
     def held(self) -> frozenset[str]:
         """Return the keys of the GPUs that are held now."""
         return frozenset(self._holds)

@@ -32,6 +32,11 @@ class Snapshot:
         """Return the GPUs that have no driver here and are given to tenants' machines whole."""
         return tuple(gpu for driver in self.drivers for gpu in driver.passthrough)
 
+    @property
+    def partitions(self) -> tuple[tuple[int, ...], ...]:
+        """Return the module numbers of each NVLink partition of several GPUs."""
+        return tuple(one for driver in self.drivers for one in driver.partitions)
+
 
 def list_nodes(drivers: Iterable[DriverFiles]) -> list[DeviceNode]:
     """Return every device node that an answer to Allocate may name."""

@@ -1,8 +1,8 @@
 """Decides what a pod may ask for of GPUs that are passed through: the slots of a machine, and their names. Pure.
 
-A slot is a set of GPUs that goes to one tenant. Which sets of several there are is NVLink's matter; without it each GPU
-is a slot of its own. A slot is one device of the kubelet's and one device of a CDI spec, whose kind is the resource's
-name and whose name is the device's id: Kata resolves `RESOURCE=ID` and nothing else.
+A slot is a set of GPUs that goes to one tenant. Which sets of several there are says the NVLink fabric, by its
+partitions; each GPU is a slot of its own besides. A slot is one device of the kubelet's and one device of a CDI spec,
+whose kind is the resource's name and whose name is the device's id: Kata resolves `RESOURCE=ID` and nothing else.
 
 Ids are kept over reboots, rebinding and other PCI addresses, since a kubelet keeps them in its checkpoint: by module
 number where the board has one, else by the GPU's identity. Two schemes are others' and have their ids: `index` is that
@@ -18,7 +18,7 @@ import dataclasses
 import enum
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -103,8 +103,12 @@ class Naming:
     with_iommufd: bool = False
     """Whether users get the nodes of iommufd, else those of IOMMU groups."""
 
-    def slots(self, gpus: Iterable[PassthroughGPU]) -> tuple[Slot, ...]:
-        """Return the slots of a machine without NVLink partitions: one for each GPU, by resource and in PCI order."""
+    def slots(self, gpus: Iterable[PassthroughGPU], partitions: Iterable[Sequence[int]] = ()) -> tuple[Slot, ...]:
+        """Return the slots of a machine, by resource: one for each GPU in PCI order, then one for each partition.
+
+        Args: partitions: module numbers of each NVLink partition of several GPUs. They are slots under our own names
+              alone; other schemes have no names for them.
+        """
         ordered = _checked(sorted(gpus, key=lambda gpu: _by_address(gpu.address)))
         found = [
             Slot(
@@ -116,7 +120,28 @@ class Naming:
             )
             for at, gpu in enumerate(ordered)
         ]
+        if self.scheme is Scheme.SLOTS:
+            found += self._of_partitions(ordered, partitions)
         return tuple(sorted(found, key=lambda slot: slot.resource))  # sorting is stable: PCI order within a resource
+
+    def _of_partitions(self, gpus: Iterable[PassthroughGPU], partitions: Iterable[Sequence[int]]) -> Iterator[Slot]:
+        """Yield the slots of partitions all of whose GPUs are here, of one model and no other board's."""
+        by_module = {gpu.module: gpu for gpu in gpus if gpu.vendor is Vendor.NVIDIA and gpu.module is not None}
+        for modules in partitions:
+            members = tuple(by_module[one] for one in sorted(modules) if one in by_module)
+            if len(members) == len(modules) > 1 and len({gpu.model for gpu in members}) == 1:
+                yield Slot(
+                    resource=f"{_DOMAINS[Vendor.NVIDIA]}/{_slug(members[0].model)}-x{len(members)}",
+                    id=id_of(modules),
+                    gpus=members,
+                    with_iommufd=self.with_iommufd,
+                )
+
+
+def id_of(modules: Iterable[int]) -> DeviceID:
+    """Return the id of the slot of some modules under our own names, `x2-1.3`."""
+    ordered = sorted(modules)
+    return DeviceID(f"x{len(ordered)}-{'.'.join(map(str, ordered))}")
 
 
 def naming_of(policy: str, scheme: str, alias: str, nodes: str = "groups") -> Naming | None:

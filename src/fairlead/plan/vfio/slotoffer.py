@@ -53,6 +53,7 @@ def _device(one: Slot, verdicts: Mapping[GPUUUID, health.Verdict]) -> Device:
         cdi_name=cdikind.qualified(one.resource, one.id),
         gpu=one.gpus[0].key,
         slot=one.id,
+        slot_gpus=tuple(gpu.key for gpu in one.gpus) if len(one.gpus) > 1 else (),
         is_healthy=not reason,
         reason=reason,
         numa_node=one.numa_node,

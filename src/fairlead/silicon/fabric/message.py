@@ -92,7 +92,7 @@ def parse_request(body: bytes) -> Request:
     """Return a call. Raises: ProtocolError (`FabricCallInvalid`)."""
     try:
         return _request.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"a call is not one of the six: {error}"
         raise errors.ProtocolError(message, reason="FabricCallInvalid") from error
 
@@ -101,7 +101,7 @@ def parse_answer(body: bytes) -> Answer:
     """Return an answer that is no error. Raises: ProtocolError: it is no answer; the error that it reports."""
     try:
         found = _answer.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"the agent's answer is not valid: {error}"
         raise errors.ProtocolError(message, reason="FabricAnswerInvalid") from error
     if found.error is not None:

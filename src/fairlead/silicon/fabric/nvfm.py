@@ -77,8 +77,7 @@ class NVFM:
     def list_partitions(self) -> tuple[Partition, ...]:
         """Return the fabric's partitions. Raises: ProtocolError: the list contradicts itself."""
         found = self._fetch("fmGetSupportedFabricPartitions", abi.PartitionList, "partitions were not listed")
-        listing.check_count("partitions", found.count, abi.MOST_PARTITIONS)
-        return listing.checked([_partition(found.partitions[at]) for at in range(found.count)])
+        return read_partitions(found)
 
     def activate(self, partition: int) -> None:
         """Activate a partition."""
@@ -140,6 +139,12 @@ class NVFM:
         if handle.value:
             self._calls["fmDisconnect"](handle)
             self._calls["fmLibShutdown"]()
+
+
+def read_partitions(found: Any) -> tuple[Partition, ...]:
+    """Return the partitions of a filled `abi.PartitionList`. Raises: ProtocolError: the list contradicts itself."""
+    listing.check_count("partitions", found.count, abi.MOST_PARTITIONS)
+    return listing.checked([_partition(found.partitions[at]) for at in range(found.count)])
 
 
 def _load(library: str) -> dict[str, Callable[..., int]]:

@@ -97,6 +97,7 @@ RESULTS: Final[dict[int, Result]] = {
     -29: Result(name="ROUTE_PROGRAMMING", act=Act.FAULT, text="could not program routes", hint=_LINKS),
 }
 VERSION_MISMATCH: Final = -6
+NOT_READY: Final = -22
 CONNECTION_LOST: Final = frozenset({-5, -9})
 """Codes after which a connection is made anew."""
 

@@ -10,7 +10,7 @@ import pytest
 from fairlead.plan.lease import change, table
 from fairlead.plan.lease.row import Claim, Facts, Row, State
 from fairlead.plan.lease.table import Event, Rule
-from tests.leaseworld import Model, PodPlan, Violated, hold_each
+from tests.leaseworld import Fabric, Model, PodPlan, Violated, hold_each
 
 ONE = (PodPlan("A", (0,)), PodPlan("B", (0,)))
 SLOT = (PodPlan("A", (0,)), PodPlan("B", (0, 1)))
@@ -96,6 +96,37 @@ def test_a_rule_that_is_left_out_is_found_violated(model: Model, invariant: str)
 def test_a_late_report_that_is_not_fenced_is_found_violated() -> None:
     with pytest.raises(Violated, match=r"^I\d"):
         Model(pods=ONE, rules=without("current"), keeps_stale=True, loses_ledger=False).explore()
+
+
+PAIR = (PodPlan("A", (0,)), PodPlan("B", (0, 1)))
+PAIRS = (PodPlan("A", (0, 1)), PodPlan("B", (0, 1)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("pods", [PAIR, PAIRS], ids=["a GPU and a slot of two", "two slots of two"])
+def test_no_gpu_is_in_a_partition_of_another_slot(pods: tuple[PodPlan, ...]) -> None:
+    assert Model(pods=pods, fabric=Fabric(), loses_ledger=False).explore() > 1_000
+
+
+@pytest.mark.parametrize(
+    ("fabric", "pods", "invariant"),
+    [
+        pytest.param(Fabric(waits_for_partition=False), PAIR, "I3", id="shown before its partition is active"),
+        pytest.param(
+            Fabric(waits_for_end=False), PAIR, "I3", id="switched off under a machine", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            Fabric(holds_back=False), PAIR, "I3", id="cleaned while its partition is active", marks=pytest.mark.slow
+        ),
+        pytest.param(Fabric(asks_if_known=False), PAIR, "I12", id="given while it is not known what is active"),
+    ],
+)
+def test_a_rule_of_partitions_that_is_left_out_is_found_violated(
+    fabric: Fabric, pods: tuple[PodPlan, ...], invariant: str
+) -> None:
+    with pytest.raises(Violated, match=f"^{invariant}"):
+        Model(pods=pods, fabric=fabric, loses_ledger=False).explore()
 
 
 FENCED = {rule for rule, row in table.TABLE.items() if "current" in row.guards}

@@ -157,3 +157,48 @@ def test_an_alias_that_can_be_no_resources_name_is_refused(alias: str) -> None:
 def test_a_number_of_another_resource_is_no_slot() -> None:
     table = slotoffer.words(slot.Naming(scheme=slot.Scheme.INDEX).slots(ALL))
     assert deviceids.find_parts("squat.ai/fuse", "0", table) == ()
+
+
+BOARD = tuple(gpu(at, module=module) for at, module in enumerate((5, 7, 2, 4)))
+
+
+def test_partitions_are_slots_of_their_size_named_by_modules_with_every_node() -> None:
+    found = slot.Naming().slots(BOARD, [(7, 5), (2, 4), (2, 4, 5, 7), (2, 3), (5,)])
+    by_resource = slot.by_resource(found)
+    assert {name: [one.id for one in items] for name, items in by_resource.items()} == {
+        "nvidia.com/h100-sxm5-80gb-x1": ["x1-5", "x1-7", "x1-2", "x1-4"],
+        "nvidia.com/h100-sxm5-80gb-x2": ["x2-5.7", "x2-2.4"],
+        "nvidia.com/h100-sxm5-80gb-x4": ["x4-2.4.5.7"],
+    }
+    (four,) = by_resource["nvidia.com/h100-sxm5-80gb-x4"]
+    assert [node.path for node in four.nodes] == ["/dev/vfio/vfio"] + [f"/dev/vfio/{at}" for at in (102, 103, 100, 101)]
+    assert four.numa_node is None
+
+
+def test_a_slot_of_several_is_one_device_that_names_each_gpu_and_is_ill_with_any() -> None:
+    found = slot.Naming().slots((*BOARD[:3], dataclasses.replace(BOARD[3], problem="not viable")), [(2, 5), (4, 5)])
+    ads, _ = slotoffer.plan_resources(found, {}, ())
+    two = next(ad for ad in ads if ad.resource.endswith("-x2"))
+    first, second = two.devices
+    assert (first.id, first.gpus, first.is_healthy) == ("x2-2.5", (BOARD[2].key, BOARD[0].key), True)
+    assert (second.id, second.is_healthy, second.reason) == ("x2-4.5", False, slotoffer.UNUSABLE)
+    ill = {BOARD[0].key: health.Verdict(state=health.State.FAULTY, reason="Gone", message="gone")}
+    ads, _ = slotoffer.plan_resources(found, ill, ())
+    assert [one.reason for one in next(ad for ad in ads if ad.resource.endswith("-x2")).devices] == ["Gone", "Gone"]
+    assert deviceids.find_parts(two.resource, "x2-2.5", slotoffer.words(found)) == (
+        deviceids.Part(gpu=BOARD[2].key),
+        deviceids.Part(gpu=BOARD[0].key),
+    )
+
+
+@pytest.mark.parametrize("scheme", ["index", "kata", "kubevirt"])
+def test_names_of_others_have_none_for_several_gpus(scheme: str) -> None:
+    found = slot.Naming(scheme=slot.Scheme(scheme)).slots(BOARD, [(2, 5)])
+    assert {len(one.gpus) for one in found} == {1}
+
+
+def test_a_partition_of_two_models_or_of_a_module_that_two_gpus_claim_is_no_slot() -> None:
+    mixed = (*BOARD[:3], dataclasses.replace(BOARD[3], model="GB100 [B200]"))
+    assert {len(one.gpus) for one in slot.Naming().slots(mixed, [(4, 5)])} == {1}
+    twice = (*BOARD[:3], dataclasses.replace(BOARD[3], module=5))
+    assert {len(one.gpus) for one in slot.Naming().slots(twice, [(2, 5)])} == {1}

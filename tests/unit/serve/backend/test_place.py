@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from fairlead import errors
@@ -68,3 +69,16 @@ def test_a_tenants_pod_stays_one_when_root_restarts_it(is_tenants: bool) -> None
     assert place.Everywhere().again(old).is_tenants is is_tenants
     kept = place.recorded(PodReplacementSpec(pod_uid="1", pod=pod(), is_tenants=is_tenants, most_devices=3))
     assert (kept.place.is_tenants, kept.place.most_devices, kept.place.namespace) == (is_tenants, 3, "default")
+
+
+async def test_a_pod_that_asks_for_a_slot_of_no_partitions_size_is_told_which_there_are() -> None:
+    store = MemoryStore()
+    capacity = {"nvidia.com/h100-x1": "8", "nvidia.com/h100-x2": "4", "nvidia.com/h100-x4": "2"}
+    node = core.Node(metadata=meta.ObjectMeta(name="n"), status=core.NodeStatus(capacity=capacity))
+    await store.create(node)
+    limits = core.ResourceRequirements(limits={"nvidia.com/h100-x3": "1"})
+    asking = core.PodSpec(containers=(core.Container(name="main", image="demo", resources=limits),))
+    asked = msgspec.structs.replace(pod(), spec=asking)
+    with pytest.raises(errors.Invalid, match="no NVLink partition has 3 GPUs") as refused:
+        await LocalLifecycle(store=store).submit(place.Everywhere().new("default").submission(asked))
+    assert "ask for 2 or 4" in str(refused.value.hint)

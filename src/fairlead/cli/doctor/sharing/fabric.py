@@ -25,7 +25,7 @@ class Facts:
     switches: int = 0
     """NVSwitches, or functions that manage them, that are bound to VFIO here."""
     is_wanted: bool = False
-    """Whether the settings name an agent of a Fabric Manager."""
+    """Whether the settings have partitions switched, or name an agent of a Fabric Manager."""
     name: str = ""
     partitions: tuple[Partition, ...] = ()
     failed: tuple[FailedDevice, ...] = ()
@@ -36,7 +36,7 @@ class Facts:
 def collect(config: settings.Settings, snapshot: Snapshot) -> Facts:
     """Ask the Manager, for seconds at most; a machine without a fabric is not asked."""
     switches = sum(one.kind in _SWITCHES and one.is_bound_to_vfio for one in snapshot.functions)
-    is_wanted = bool(config.fabric.agent)
+    is_wanted = bool(config.fabric.agent) or config.node.fabric == "on"
     if not switches and not is_wanted:
         return Facts()
     name = config.fabric.agent or config.fabric.manager

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from fairlead import errors
+from fairlead.plan.fabric import size
 from fairlead.plan.gpu.allocation import foreignrequest
 from fairlead.plan.pod import admission, machine, priority, quota, tenantrule, userrule, volume
 from fairlead.plan.sandbox import choice
@@ -31,7 +32,7 @@ T = TypeVar("T", bound=Object)
 
 READ: Final[tuple[type[Object], ...]] = (core.PersistentVolumeClaim, core.ResourceQuota, core.Pod)
 """Kinds of the pod's namespace that checks read."""
-READ_ALL: Final[tuple[type[Object], ...]] = (core.Namespace, Queue, Tenancy)
+READ_ALL: Final[tuple[type[Object], ...]] = (core.Namespace, core.Node, Queue, Tenancy)
 """Kinds of no namespace that checks read."""
 
 
@@ -124,6 +125,15 @@ def _asks_plainly(_seen: Reader, asked: Admitted) -> None:
         raise asked.foreign
 
 
+def _slot_has_a_size(seen: Reader, asked: Admitted) -> None:
+    """Refuse a pod that asks for so many GPUs at once as no NVLink partition here has: it would wait for ever."""
+    spec = asked.pod.spec
+    names = {name for one in (*spec.init_containers, *spec.containers) for name in one.resources.limits}
+    offered = (name for node in seen.list(core.Node, "") for name in node.status.capacity)
+    if (refused := size.find_refusal(sorted(names), offered)) is not None:
+        raise refused
+
+
 def _queue_is_there(seen: Reader, asked: Admitted) -> None:
     """Refuse a pod of a queue that it may not be in: it would wait until one is made."""
     if not (named := ledger.named_queue(asked.pod)):
@@ -168,6 +178,7 @@ CHECKS: Final[tuple[Callable[[Reader, Admitted], None], ...]] = (
     _isolated_enough,
     _tenants_may,
     _asks_plainly,
+    _slot_has_a_size,
     _queue_is_there,
     _volumes_are_there,
     _within_quotas,

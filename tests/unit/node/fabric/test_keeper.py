@@ -1,0 +1,241 @@
+"""Partitions follow the ledger: active before the CDI entry, inactive before the next tenant, and replayed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead import errors
+from fairlead.model.ids import DeviceID
+from fairlead.node.fabric import memory
+from fairlead.plan.lease.row import State
+from tests.unit.node.fabric.fabricnode import FabricNode, library
+
+
+@pytest.fixture(scope="session")
+def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return library.compile_library(tmp_path_factory.mktemp("nvfm"))
+
+
+@pytest.fixture
+def node(tmp_path: Path, stub: Path) -> Iterator[FabricNode]:
+    made = FabricNode(folder=tmp_path, stub=stub)
+    made.start_manager()
+    yield made
+    made.manager.stop()
+    assert made.violations == []
+
+
+async def ready(node: FabricNode) -> None:
+    await node.until_known()
+    await node.until_free()
+
+
+async def test_a_slot_is_shown_once_its_partition_is_active_and_named_by_modules(node: FabricNode) -> None:
+    async with node.agent():
+        await ready(node)
+        node.manager.faults["slow"] = "0.1"
+        await node.give("x2-1.3")
+        assert not node.is_shown("x2-1.3"), "the Manager has not answered yet"
+        await node.until(lambda: node.is_shown("x2-1.3"))
+        assert node.manager.journal == ["activate 3"]
+        assert [node.state(module) for module in (1, 3, 2)] == [State.HELD, State.HELD, State.FREE]
+        assert node.start("x2-1.3")
+
+
+async def test_a_slot_comes_back_when_its_machine_and_then_its_partition_are_gone(node: FabricNode) -> None:
+    async with node.agent():
+        await ready(node)
+        await node.give("x4-1.2.3.4")
+        await node.until(lambda: node.is_shown("x4-1.2.3.4"))
+        assert node.start("x4-1.2.3.4")
+        node.listed.clear()
+        await node.until(lambda: node.state(1) is State.RELEASING)
+        assert not node.is_shown("x4-1.2.3.4")
+        for module in (1, 2, 3):
+            del node.openers[f"/dev/vfio/{module}"]
+        await asyncio.sleep(0.1)
+        assert node.manager.journal == ["activate 1"], "GPU 4 is still in the machine"
+        assert node.state(1) is State.RELEASING
+        del node.openers["/dev/vfio/4"]
+        await node.until_free()
+        assert node.manager.journal == ["activate 1", "deactivate 1"]
+
+
+async def test_overlapping_slots_are_unhealthy_and_refused_and_the_own_one_stays(node: FabricNode) -> None:
+    async with node.agent():
+        await ready(node)
+        assert node.overlaps() == {}
+        await node.give("x2-1.3", pod="landon")
+        await node.until(lambda: node.is_shown("x2-1.3"))
+        found = node.overlaps()
+        assert {name for name in found if "SlotOverlapsHeld" in found[name][0]} == {
+            "x1-1", "x1-3", "x4-1.2.3.4", "x8-1.2.3.4.5.6.7.8",
+        }  # fmt: skip
+        await node.until(lambda: "team/landon" in node.overlaps()["x4-1.2.3.4"][1])
+        with pytest.raises(errors.Conflict):
+            await node.give("x4-1.2.3.4")
+        assert node.state(2) is State.FREE, "all of a slot, or none of it"
+        await node.give("x2-2.4")
+        await node.until(lambda: node.is_shown("x2-2.4"))
+
+
+async def test_what_is_active_without_a_holder_is_switched_off_and_its_gpus_wait(node: FabricNode) -> None:
+    node.manager.answer(3, 5, b"")  # somebody has activated it by hand
+    async with node.agent():
+        await node.until(lambda: "deactivate 5" in node.manager.journal)
+        await ready(node)
+    assert node.active == []
+
+
+async def test_a_lost_manager_stops_slots_of_several_names_their_tenants_and_no_gpu_alone(node: FabricNode) -> None:
+    async with node.agent():
+        await ready(node)
+        await node.give("x2-1.3", pod="landon")
+        await node.until(lambda: node.is_shown("x2-1.3"))
+        await node.until(lambda: any(claim.pod for claim in node.gate.rows.value["pcie-1"].claims))
+        node.manager.stop()
+        await node.until(lambda: node.keeper.problem)
+        assert "team/landon (x2-1.3)" in node.keeper.problem
+        assert node.is_shown("x2-1.3"), "a machine that runs keeps its NVLink, and may be started again"
+        assert node.overlaps()["x4-5.6.7.8"][0] == "FabricUnknown"
+        assert "x1-5" not in node.overlaps()
+        assert "x2-1.3" not in node.overlaps()
+        with pytest.raises(errors.Unavailable) as caught:
+            await node.give("x4-5.6.7.8")
+        assert caught.value.reason == "FabricUnknown"
+        await node.give("x1-5")
+        await node.until(lambda: node.is_shown("x1-5"))
+        del node.listed["x2-1.3"]
+        await node.until(lambda: node.state(1) is State.RELEASING)
+        await asyncio.sleep(0.1)
+        assert node.state(1) is State.RELEASING, "its partition may still be active"
+        node.start_manager()
+        await node.until_free(1, 3)
+        await node.until(lambda: node.manager.active == {11})
+
+
+async def test_a_manager_that_begins_anew_is_given_the_list_before_it_ends_itself(node: FabricNode) -> None:
+    async with node.agent():
+        await ready(node)
+        for name in ("x2-1.3", "x4-5.6.7.8"):
+            await node.give(name)
+            await node.until(lambda name=name: node.is_shown(name))  # type: ignore[misc]
+        node.manager.stop()
+        await node.until(lambda: node.keeper.problem)
+        node.start_manager(is_restarted=True, abort_s=5)
+        await node.until_known()
+        assert node.manager.journal == ["set [2, 3]"]
+        assert node.manager.active == {2, 3}
+        assert node.is_shown("x2-1.3")
+
+
+async def test_an_agent_that_begins_while_the_manager_waits_gives_the_list_too(node: FabricNode) -> None:
+    async with node.agent():
+        await ready(node)
+        await node.give("x2-1.3")
+        await node.until(lambda: node.is_shown("x2-1.3"))
+    node.manager.stop()
+    node.start_manager(is_restarted=True, abort_s=5)
+    async with node.agent():
+        await node.until_known()
+        assert node.manager.journal == ["set [3]"]
+        assert node.state(1) is State.HELD
+
+
+async def test_after_a_reboot_nothing_is_replayed_and_the_held_slot_gets_its_partition_again(node: FabricNode) -> None:
+    async with node.agent():
+        await ready(node)
+        await node.give("x2-1.3")
+        await node.until(lambda: node.is_shown("x2-1.3"))
+    node.manager.stop()
+    (node.folder / "switches").unlink()
+    node.start_manager()
+    node.boot = "boot-2"
+    async with node.agent():
+        await node.until(lambda: node.manager.journal == ["activate 3"])
+        await node.until(lambda: node.is_shown("x2-1.3"))
+
+
+async def test_broken_links_keep_the_gpus_of_the_partition_back(node: FabricNode) -> None:
+    node.manager.faults["activate fails"] = "-26"
+    async with node.agent():
+        await ready(node)
+        await node.give("x2-1.3")
+        await node.until(lambda: node.gate.rows.value["pcie-3"].is_condemned)
+        assert "INSUFFICIENT_TRUNKS" in node.gate.rows.value["pcie-1"].message
+        assert not node.is_shown("x2-1.3")
+        node.listed.clear()
+        await node.until(lambda: node.state(1) is State.QUARANTINED and node.state(3) is State.QUARANTINED)
+
+
+async def test_a_manager_that_hangs_holds_up_neither_ledger_nor_gpus_alone(node: FabricNode) -> None:
+    node.timeout_s = 0.1
+    async with node.agent():
+        await ready(node)
+        node.manager.faults["slow"] = "0.6"
+        await node.until(lambda: node.keeper.problem)
+        began = asyncio.get_running_loop().time()
+        await node.give("x1-5")
+        assert asyncio.get_running_loop().time() - began < 0.5
+        await node.until(lambda: node.is_shown("x1-5"))
+        node.manager.faults.clear()
+        await node.until_known()
+
+
+async def test_an_answer_that_was_lost_is_asked_for_again(node: FabricNode) -> None:
+    async with node.agent():
+        await ready(node)
+        node.manager.faults["answer lost"] = ""
+        await node.give("x2-1.3")
+        await node.until(lambda: node.keeper.problem)
+        assert not node.is_shown("x2-1.3")
+        node.start_manager()
+        await node.until(lambda: node.is_shown("x2-1.3"))
+        assert node.manager.active == {3}
+
+
+async def test_without_a_memory_no_gpu_is_cleaned_before_the_manager_was_asked(node: FabricNode) -> None:
+    node.manager.stop()
+    async with node.agent():
+        await node.until(lambda: node.gate.problems.value)
+        await asyncio.sleep(0.1)
+        assert {node.state(module) for module in range(1, 9)} <= {None, State.UNKNOWN}
+        assert "none was ever listed here" in node.gate.problems.value["pcie-1"][1]
+        node.start_manager()
+        await ready(node)
+    node.manager.stop()
+    async with node.agent():
+        await node.until_free()
+        await node.give("x1-2")
+        await node.until(lambda: node.is_shown("x1-2"))
+    node.start_manager()
+
+
+def test_what_is_remembered_is_of_one_boot_and_damage_is_set_aside(tmp_path: Path) -> None:
+    made = memory.FabricMemory(tmp_path, "b1")
+    made.note({3, 1}, {2})
+    again = memory.FabricMemory(tmp_path, "b1")
+    assert (again.active, again.doubtful) == (frozenset({1, 3}), frozenset({2}))
+    other = memory.FabricMemory(tmp_path, "b2")
+    assert (other.active, other.doubtful) == (frozenset(), frozenset())
+    for damage in (b"{", b'{"partitions": {"1": [99]}}', b'{"surprise": 1}', b"\xff"):
+        (tmp_path / memory.FILE).write_bytes(damage)
+        assert memory.FabricMemory(tmp_path, "b1").active == frozenset()
+        assert not (tmp_path / memory.FILE).exists()
+
+
+async def test_what_is_preferred_is_what_is_broken_already(node: FabricNode) -> None:
+    async with node.agent():
+        await ready(node)
+        ones = [DeviceID(f"x1-{module}") for module in range(2, 9)]
+        await node.give("x1-1")
+        prefer = node.keeper.prefer
+        assert prefer(ones, (), 1) == ("x1-3",)
+        assert prefer(ones, (DeviceID("x1-5"),), 2) == ("x1-5", "x1-3")
+        assert prefer([DeviceID("x2-2.4"), DeviceID("x2-5.7")], (), 1) == ("x2-2.4",)
+        assert prefer([DeviceID("x4-1.2.3.4")], (), 1) == (), "GPU 1 is held: the kubelet's count is behind"
+        assert prefer([DeviceID("other")], (), 1) == ()
