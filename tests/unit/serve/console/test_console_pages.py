@@ -124,7 +124,7 @@ async def test_a_container_is_shown_with_its_way_its_phases_and_what_it_waits_fo
     assert "2 of 4" in text
     assert "1 of 1" in text
     assert "Start-up time" not in text, "it has not started"
-    assert "Largest request that fits" in (await socket.get("/console/")).text
+    assert "Fits now" in (await socket.get("/console/")).text
 
 
 async def test_a_containers_details_say_what_it_was_asked_to_be_and_hide_what_is_secret(
