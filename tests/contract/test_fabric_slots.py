@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import tempfile
@@ -90,10 +91,11 @@ class Board(Home):
         """The nodes of each CDI device, by qualified name."""
         found = {}
         for path in (self.settings.node.cdi_folder).glob("fairlead-slots-*.json"):
-            document = json.loads(path.read_text())
-            for one in document["devices"]:
-                edits = one["containerEdits"]["deviceNodes"]
-                found[f"{document['kind']}={one['name']}"] = [node["path"] for node in edits]
+            with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+                document = json.loads(path.read_text())
+                for one in document["devices"]:
+                    edits = one["containerEdits"]["deviceNodes"]
+                    found[f"{document['kind']}={one['name']}"] = [node["path"] for node in edits]
         return found
 
 

@@ -286,8 +286,13 @@ class PartitionKeeper:
     async def _carry_out(self, step: reconcile.Change) -> None:
         one, is_on = step.partition, step.verb is Verb.ACTIVATE
         telemetry.log.info("fabric switched", path=self._reached.name, partition=one, method=step.verb.value)
-        others = self._memory.doubtful - {one}
+        before, others = self.active, self._memory.doubtful - {one}
+        was_doubtful = one in self._memory.doubtful
         await self._note(self.active - {one}, others | {one})
+        # The ledger may have changed while that was written. From here on it lets no GPU of a doubtful partition go.
+        if not was_doubtful and is_on is not (one in self.needed()):
+            await self._note(before, others)
+            return
         telemetry.crash_point(f"fabric.{step.verb.value}-begun")
         try:
             await self._call(lambda manager: manager.activate(one) if is_on else manager.deactivate(one))

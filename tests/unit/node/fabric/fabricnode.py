@@ -127,7 +127,7 @@ class FabricNode:
     async def agent(self) -> AsyncIterator[gates.Gate]:
         third = thirdgate.ThirdGate(self.take)
         line = connection.Connection(
-            "fm", lambda: nvfm.NVFM(str(self.stub), address.parse(str(self.socket)), timeout_s=1)
+            self.folder.name, lambda: nvfm.NVFM(str(self.stub), address.parse(str(self.socket)), timeout_s=1)
         )
         reached = Reached(name="fm", is_agent=False, connection=line, timeout_s=self.timeout_s)
         kept = memory.FabricMemory(self.folder / "agent", self.boot)
@@ -170,7 +170,7 @@ class FabricNode:
                 one.cancel()
         line.close()
         with kept.writing:  # a process that ends takes its threads with it
-            while any(one.name == "fabric-fm" for one in threading.enumerate()):
+            while any(one.name == f"fabric-{self.folder.name}" for one in threading.enumerate()):
                 time.sleep(0.001)  # noqa: ASYNC251  (nothing of it may run on)
 
     @property
@@ -230,8 +230,9 @@ class FabricNode:
     def published(self) -> set[str]:
         found: set[str] = set()
         for path in (self.folder / "cdi").glob("*.json"):
-            document = json.loads(path.read_text())
-            found |= {f"{document['kind']}={one['name']}" for one in document["devices"]}
+            with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+                document = json.loads(path.read_text())
+                found |= {f"{document['kind']}={one['name']}" for one in document["devices"]}
         return found
 
     def is_shown(self, name: str) -> bool:
