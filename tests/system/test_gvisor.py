@@ -136,6 +136,22 @@ def test_what_it_cannot_be_given_is_refused_with_what_is_missing(
     assert len(done.err.splitlines()) <= 3
 
 
+@pytest.mark.parametrize("key", ["dev.gvisor.tar.rootfs.upper", "io.kubernetes.cri.sandbox-id"])
+def test_an_image_gives_gvisor_no_orders(gvisor: Home, key: str, tmp_path: Path) -> None:
+    (tmp_path / "Containerfile").write_text(f"FROM {gvisor.image}\nLABEL a=b\n")
+    name = f"{gvisor.image.partition(':')[0]}-annotated:1"
+    build = ("build", "-q", "--format", "oci", "--annotation", f"{key}=/etc/passwd", "-t", name, str(tmp_path))
+    gvisor.podman(*build)
+    try:
+        refused = gvisor("run", "--isolation", "gvisor", name, "--", "echo", "it ran")
+        assert gvisor("run", name, "--", "echo", "it ran").out == "it ran\n"
+    finally:
+        gvisor.podman("rmi", "-f", name)
+    assert refused.code
+    assert "it ran" not in refused.out
+    assert "the image has annotations for gVisor" in refused.err
+
+
 def test_volumes_secrets_limits_and_a_root_that_is_only_read_work_on_it(gvisor: Home) -> None:
     folder = gvisor.folder / "given"
     folder.mkdir()

@@ -37,6 +37,7 @@ from fairlead.node.trace import steps
 from fairlead.plan.cdi import requirement
 from fairlead.plan.pod import mountable, podsync, volume
 from fairlead.plan.pod.values import downward
+from fairlead.plan.sandbox import choice
 from fairlead.plan.shim import foreignanswer
 from fairlead.settings import EngineSettings, NodeSettings, Settings
 from fairlead.store import tracerecorder
@@ -282,6 +283,7 @@ class Runtime:
         wanted = spec.with_secrets(wanted, pod, item, grants=grants, held=taken, values=values)
         wanted = await self._with_last_word(wanted, pod, item, attempt)
         wanted = spec.in_tenancy(wanted, tenancy)
+        _check_isolation(pod, tenancy)
         if wanted.runtime:
             await self._check_sandbox(wanted.runtime)
         resolved = (await self._resolve(pod, item, wanted)).beside(spec.device_paths(grants))
@@ -645,6 +647,16 @@ def grants_of(state: ContainerState) -> tuple[Grant, ...]:
         Grant(pod_uid=uid, container=name, resource=resource, device_ids=tuple(ids), response=b"")
         for resource, ids in sorted(held.items())
     )
+
+
+def _check_isolation(pod: core.Pod, tenancy: Tenancy | None) -> None:
+    """Refuse a start with less than its tenancy demands now: it was accepted before that. Raises: Denied."""
+    if tenancy is None:
+        return
+    wanted, name = tenancy.spec.isolation, tenancy.metadata.name
+    if choice.bound(pod, wanted, name).spec.runtime_class_name != pod.spec.runtime_class_name:
+        message = f'tenancy "{name}" demands isolation {wanted} since this container was accepted'
+        raise errors.Denied(message, reason="IsolationBound", hint="run it again")
 
 
 def with_listener(pod: core.Pod, error: errors.FairleadError) -> errors.FairleadError:

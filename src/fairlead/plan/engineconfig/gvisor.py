@@ -30,6 +30,23 @@ _FLAG: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9-]{0,62}(?:=[\x21-\x7e]{0,200})?")
 _FOLDER: Final = re.compile(r"(?:/[A-Za-z0-9_.+@-]+)+")
 """A path that needs no escape in the options of an overlay file system."""
 _HEAD: Final = "#!/bin/sh\n# Written by `fairlead runtime configure`: gVisor with the options that were asked for.\n"
+_CHECKED: Final = frozenset({"podman"})
+"""Engines that put an image's annotations into the runtime spec."""
+_CHECK: Final = r"""
+bundle=
+for word; do
+  if [ "$bundle" = - ]; then bundle=$word; break; fi
+  case $word in
+    --bundle=*) bundle=${word#--bundle=}; break ;;
+    --bundle | -bundle | -b) bundle=- ;;
+  esac
+done
+# gVisor obeys annotations: files of the host, another sandbox to join. Podman copies those that an image has.
+if [ -n "$bundle" ] && grep -Eq '"(dev[.]gvisor[.]|io[.]kubernetes[.]cri)' "$bundle/config.json"; then
+  echo "the image has annotations for gVisor (dev.gvisor.*, io.kubernetes.cri*): it is not run" >&2
+  exit 1
+fi
+"""
 _OVER: Final = 'mount -t overlay -o lowerdir="$0":/dev overlay /dev && exec "$@"'
 
 
@@ -75,21 +92,22 @@ def made(engine: str, request: Request) -> Mapping[str, tuple[bytes, int]]:
     """Return the files that the handler needs, by path: content and mode; none where it is not asked for."""
     if not request.gvisor:
         return {}
-    found = {program(engine, request): (launcher(request), 0o755)}
+    found = {program(engine, request): (launcher(request, engine), 0o755)}
     if engine == "containerd":
         body = toml.emit({"binary_name": program(engine, request)})
         found[_options(engine, request)] = (body, 0o644)
     return found
 
 
-def launcher(request: Request) -> bytes:
-    """Return the text of the program."""
+def launcher(request: Request, engine: str = "") -> bytes:
+    """Return the text of the program; for podman it refuses images whose annotations gVisor would obey."""
+    head = f"{_HEAD}{_CHECK}" if engine in _CHECKED else _HEAD
     words = [request.gvisor, *(f"--{flag}" for flag in request.gvisor_flags)]
     line = " ".join(map(shlex.quote, words))
     if not request.gvisor_dev:
-        return f'{_HEAD}exec {line} "$@"\n'.encode()
+        return f'{head}exec {line} "$@"\n'.encode()
     over = f"unshare --mount --propagation slave /bin/sh -c {shlex.quote(_OVER)} {shlex.quote(request.gvisor_dev)}"
-    return f'{_HEAD}exec {over} {line} "$@"\n'.encode()
+    return f'{head}exec {over} {line} "$@"\n'.encode()
 
 
 def containerd(request: Request) -> dict[str, Any]:

@@ -124,3 +124,31 @@ def test_a_folder_of_nodes_is_laid_over_dev_before_runsc_starts() -> None:
     assert text.splitlines()[-1].startswith("exec unshare --mount --propagation slave ")
     assert text.splitlines()[-1].endswith(f'/run/nvidia/driver/dev {RUNSC} "$@"')
     assert os.access("/bin/sh", os.X_OK)
+
+
+@pytest.mark.parametrize(
+    ("key", "runs"),
+    [
+        ("org.opencontainers.image.title", True),
+        ("fairlead.dev/home", True),
+        ("dev.gvisor.tar.rootfs.upper", False),
+        ("dev.gvisor.spec.rootfs.source", False),
+        ("dev.gvisor.flag.network", False),
+        ("io.kubernetes.cri.sandbox-id", False),
+        ("io.kubernetes.cri-o.SandboxID", False),
+    ],
+)
+@pytest.mark.parametrize("option", ["--bundle", "--bundle=", "-b"])
+def test_under_podman_an_image_gives_gvisor_no_orders(tmp_path: Path, key: str, runs: bool, option: str) -> None:
+    echo = tmp_path / "runsc"
+    echo.write_text("#!/bin/sh\necho ran\n")
+    echo.chmod(0o755)
+    program = tmp_path / "program"
+    program.write_bytes(gvisor.launcher(Request(folder=LIBEXEC, gvisor=str(echo)), "podman"))
+    program.chmod(0o755)
+    (tmp_path / "config.json").write_text(json.dumps({"annotations": {key: "/etc/shadow"}}))
+    words = [f"{option}{tmp_path}"] if option.endswith("=") else [option, str(tmp_path)]
+    done = subprocess.run((program, "create", *words, "abc"), capture_output=True, text=True, check=False)
+    assert (done.returncode == 0, done.stdout) == (runs, "ran\n" if runs else "")
+    assert runs or "annotations for gVisor" in done.stderr
+    assert subprocess.run((program, "kill", "abc", "9"), capture_output=True, check=True).stdout == b"ran\n"
