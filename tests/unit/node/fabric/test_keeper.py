@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import threading
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -239,3 +240,27 @@ async def test_what_is_preferred_is_what_is_broken_already(node: FabricNode) -> 
         assert prefer([DeviceID("x2-2.4"), DeviceID("x2-5.7")], (), 1) == ("x2-2.4",)
         assert prefer([DeviceID("x4-1.2.3.4")], (), 1) == (), "GPU 1 is held: the kubelet's count is behind"
         assert prefer([DeviceID("other")], (), 1) == ()
+
+
+async def test_a_slot_that_came_back_while_its_activation_was_noted_is_not_activated(node: FabricNode) -> None:
+    async with node.agent():
+        await ready(node)
+        kept = node.keeper._memory
+        note, noted, written = kept.note, threading.Event(), threading.Event()
+
+        def slowly(active: Collection[int], doubtful: Collection[int] = ()) -> None:
+            if 3 in doubtful:
+                noted.wait(10)
+            note(active, doubtful)
+            written.set()
+
+        kept.note = slowly  # type: ignore[method-assign]  # a disk that is slow
+        await node.give("x2-1.3")
+        await node.until(lambda: all(claim.pod for claim in node.gate.rows.value["pcie-3"].claims))
+        node.listed.clear()
+        await node.until_free()
+        written.clear()
+        noted.set()
+        await node.until(written.is_set)
+        await node.until(lambda: not kept.doubtful)
+        assert node.manager.journal == []
