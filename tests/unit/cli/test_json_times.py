@@ -35,6 +35,7 @@ SHOWN = (
     "nodes",
     "capacity",
     "events",
+    "get pods",
     "status",
     "whoami",
     "quota list",
@@ -55,6 +56,7 @@ SHOWN = (
 LOGS = {"api", "up", "scheduler", "controller", "kubelet"}
 """Long-lived processes, whose option is the form of their log."""
 _TIMELESS = """
+apply
 attach|detach|quota apply|quota set|state check|agent check|withdraw|doctor|isolate audit|cdi diff|cdi explain|dra check
 dra eval|dra explain|dra slices|dra claims|dra free
 vfio list|vfio check|vfio plan|vfio bind|vfio release|vfio reset

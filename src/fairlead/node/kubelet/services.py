@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -18,9 +19,10 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.kernel.network import relay
+from fairlead.model.step import TraceStep
 from fairlead.node.kubelet import hostsfile
 from fairlead.plan.workload import endpoints
-from fairlead.store import retry
+from fairlead.store import retry, tracerecorder
 from fairlead.store.port import ChangeKind, Store
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.workloads.service import Service
@@ -49,6 +51,8 @@ class Services:
         self._written: set[int] = set()
         """Processes whose hosts file has lines of ours."""
         self._turn = itertools.count()
+        self._refused: dict[Key, str] = {}
+        """Why a port is not served, said once until it is."""
 
     def changed(self) -> None:
         """Look again soon: a pod or a container is another."""
@@ -165,6 +169,7 @@ class Services:
         return choose
 
     async def _relay(self, wanted: Mapping[Key, Callable[[], relay.Where | None]]) -> None:
+        self._refused = {key: why for key, why in self._refused.items() if key in wanted}
         for key in [key for key in self._relays if key not in wanted]:
             await self._relays.pop(key).close()
         for key, choose in wanted.items():
@@ -175,9 +180,23 @@ class Services:
             try:
                 await made.listen(port, pid=pid)
             except (errors.FairleadError, OSError) as error:
-                telemetry.log.warning("port of a service not served", error=f"{port}: {error}")
+                await self._tell(key, f"port {port} is not served: {error}")
                 continue
+            self._refused.pop(key, None)
             self._relays[key] = made
+
+    async def _tell(self, key: Key, message: str) -> None:
+        """Say once, in the log and as an event of its Service, why a port is not served."""
+        if self._refused.get(key) == message:
+            return
+        self._refused[key] = message
+        telemetry.log.warning("port of a service not served", error=message)
+        service = self._services.get(str(key[2]).partition("/")[0])
+        if service is not None:
+            step = TraceStep(
+                layer="kubelet", reason="PortNotServed", message=message, at=time.time(), facts={}, is_warning=True
+            )
+            await tracerecorder.record(self._store, tracerecorder.reference(service), step)
 
 
 def _always(where: relay.Where) -> Callable[[], relay.Where | None]:
