@@ -42,7 +42,8 @@ for word; do
   esac
 done
 # gVisor obeys annotations: files of the host, another sandbox to join. Podman copies those that an image has.
-if [ -n "$bundle" ] && grep -Eq '"(dev[.]gvisor[.]|io[.]kubernetes[.]cri)' "$bundle/config.json"; then
+obeyed='"(dev[.]gvisor[.]|io[.]kubernetes[.]cri[.]|io[.]kubernetes[.]cri-o[.](ContainerType|SandboxID)")'
+if [ -n "$bundle" ] && grep -Eq "$obeyed" "$bundle/config.json"; then
   echo "the image has annotations for gVisor (dev.gvisor.*, io.kubernetes.cri*): it is not run" >&2
   exit 1
 fi

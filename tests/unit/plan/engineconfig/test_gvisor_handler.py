@@ -131,11 +131,15 @@ def test_a_folder_of_nodes_is_laid_over_dev_before_runsc_starts() -> None:
     [
         ("org.opencontainers.image.title", True),
         ("fairlead.dev/home", True),
+        ("io.kubernetes.cri-o.Created", True),  # podman writes these itself
+        ("io.kubernetes.cri-o.TTY", True),
+        ("io.container.manager", True),
         ("dev.gvisor.tar.rootfs.upper", False),
         ("dev.gvisor.spec.rootfs.source", False),
         ("dev.gvisor.flag.network", False),
         ("io.kubernetes.cri.sandbox-id", False),
         ("io.kubernetes.cri-o.SandboxID", False),
+        ("io.kubernetes.cri-o.ContainerType", False),
     ],
 )
 @pytest.mark.parametrize("option", ["--bundle", "--bundle=", "-b"])
