@@ -145,6 +145,7 @@ def test_an_image_gives_gvisor_no_orders(gvisor: Home, key: str, tmp_path: Path)
     try:
         refused = gvisor("run", "--isolation", "gvisor", name, "--", "echo", "it ran")
         assert gvisor("run", name, "--", "echo", "it ran").out == "it ran\n"
+        assert gvisor.run("--isolation", "gvisor", "--", "echo", "it ran").out == "it ran\n"  # without the annotation
     finally:
         gvisor.podman("rmi", "-f", name)
     assert refused.code

@@ -42,9 +42,14 @@ for word; do
   esac
 done
 # gVisor obeys annotations: files of the host, another sandbox to join. Podman copies those that an image has.
-if [ -n "$bundle" ] && grep -Eq '"(dev[.]gvisor[.]|io[.]kubernetes[.]cri)' "$bundle/config.json"; then
-  echo "the image has annotations for gVisor (dev.gvisor.*, io.kubernetes.cri*): it is not run" >&2
-  exit 1
+obeyed='"(dev[.]gvisor[.]|io[.]kubernetes[.]cri[.]|io[.]kubernetes[.]cri-o[.](ContainerType|SandboxID)")'
+if [ -n "$bundle" ]; then
+  grep -Eq "$obeyed" "$bundle/config.json"
+  case $? in
+    1) ;;
+    0) echo "the image has annotations for gVisor (dev.gvisor.*, io.kubernetes.cri*): it is not run" >&2; exit 1 ;;
+    *) echo "annotations of $bundle cannot be read: it is not run" >&2; exit 1 ;;
+  esac
 fi
 """
 _OVER: Final = 'mount -t overlay -o lowerdir="$0":/dev overlay /dev && exec "$@"'

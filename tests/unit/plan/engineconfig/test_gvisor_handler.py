@@ -131,11 +131,15 @@ def test_a_folder_of_nodes_is_laid_over_dev_before_runsc_starts() -> None:
     [
         ("org.opencontainers.image.title", True),
         ("fairlead.dev/home", True),
+        ("io.kubernetes.cri-o.Created", True),  # podman writes these itself
+        ("io.kubernetes.cri-o.TTY", True),
+        ("io.container.manager", True),
         ("dev.gvisor.tar.rootfs.upper", False),
         ("dev.gvisor.spec.rootfs.source", False),
         ("dev.gvisor.flag.network", False),
         ("io.kubernetes.cri.sandbox-id", False),
         ("io.kubernetes.cri-o.SandboxID", False),
+        ("io.kubernetes.cri-o.ContainerType", False),
     ],
 )
 @pytest.mark.parametrize("option", ["--bundle", "--bundle=", "-b"])
@@ -152,3 +156,11 @@ def test_under_podman_an_image_gives_gvisor_no_orders(tmp_path: Path, key: str, 
     assert (done.returncode == 0, done.stdout) == (runs, "ran\n" if runs else "")
     assert runs or "annotations for gVisor" in done.stderr
     assert subprocess.run((program, "kill", "abc", "9"), capture_output=True, check=True).stdout == b"ran\n"
+
+
+def test_a_bundle_that_cannot_be_read_is_not_run(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(gvisor.launcher(Request(folder=LIBEXEC, gvisor="/bin/true"), "podman"))
+    program.chmod(0o755)
+    done = subprocess.run((program, "create", "--bundle", str(tmp_path)), capture_output=True, text=True, check=False)
+    assert (done.returncode, "cannot be read" in done.stderr) == (1, True)
