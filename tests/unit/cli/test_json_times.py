@@ -53,12 +53,13 @@ SHOWN = (
     "settings",
 )
 """Lines whose JSON is walked here; `web` runs and has run a GPU."""
-LOGS = {"api", "up", "scheduler", "controller", "kubelet"}
+LOGS = {"api", "up", "scheduler", "controller", "kubelet", "fabric serve"}
 """Long-lived processes, whose option is the form of their log."""
 _TIMELESS = """
 apply
 attach|detach|quota apply|quota set|state check|agent check|withdraw|doctor|isolate audit|cdi diff|cdi explain|dra check
 dra eval|dra explain|dra slices|dra claims|dra free
+fabric list|fabric status|fabric activate|fabric deactivate
 vfio list|vfio check|vfio plan|vfio bind|vfio release|vfio reset
 cdi inject|cdi lint|cdi list|cdi validate|cdi generate|mig export|mig generate-config|mig list|mig plan
 context list
