@@ -84,13 +84,21 @@ def test_every_manifest_of_the_lab_runs_unchanged(lab: Home) -> None:
     lab.until(lambda: lab.free_gpus() == 8, what="every GPU is free again", timeout_s=60)
 
 
-def test_the_page_about_them_is_run_as_it_is_printed(home: Home) -> None:
+@pytest.mark.parametrize(
+    ("name", "starts"), [("lab-manifests.md", True), ("workloads.md", False)], ids=["lab-manifests.md", "workloads.md"]
+)
+def test_a_page_about_manifests_is_run_as_it_is_printed(home: Home, name: str, starts: bool) -> None:
     root = _FOLDER.parents[1]
     programs, work = Path(sys.executable).parent, home.folder / "reader"
     work.mkdir()
     (work / "examples").symlink_to(root / "examples")
     env = {**home.env, "HOME": str(work), "PATH": f"{programs}:{home.env['PATH']}"}
-    page = root / "docs/how-to/lab-manifests.md"
+    page = root / f"docs/how-to/{name}"
+    if not starts:  # it begins beside a running service
+        home.up()
+        home.ok("image", "demo", timeout_s=120)
     argv = (sys.executable, root / "tests/system/pages.py", "--timeout", "200", page)
     done = subprocess.run(argv, env=env, cwd=work, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+    if not starts:
+        home.down()  # pods that were deleted may take their grace; nothing of them is left behind

@@ -115,6 +115,10 @@ _ELSEWHERE = {
     "how-to/recover-state.md": "tests/system/test_state_repaired.py",
     "how-to/pass-gpus-through.md": "tests/unit/cli/layer/test_cli_vfio_page.py, on a made-up machine",
     "how-to/check-a-gpu.md": "tests/system/test_gpu_check.py",
+    "how-to/lab-manifests.md": "tests/system/test_lab_manifests.py",
+    "how-to/workloads.md": "tests/system/test_lab_manifests.py",
+    "how-to/isolate-with-gvisor.md": "tests/system/test_gvisor.py",
+    "how-to/nvlink-partitions.md": "tests/unit/cli/layer/fabric/test_cli_fabric_page.py, against a stand-in",
     "how-to/install.md": "test_first_hour.py (each way), test_systemd_unit.py (the unit)",
 }
 
