@@ -61,7 +61,7 @@ class World:
     is_linked: bool = False
     """Whether the switches let the two GPUs talk to each other: their partition is active."""
     nodes: tuple[str, ...] = ("", "")
-    """Who has each GPU's node open beside the pods: agent, stranger, or nobody."""
+    """Who has each GPU's node open beside the pods: agent, stranger; empty: none of both."""
     fabric: str = "unlinked"
     """What the agent believes of the partition: unlinked, linked, doubtful (being switched), or unknown."""
 
@@ -84,7 +84,7 @@ class Fabric:
 class ThirdGate:
     """The rules of GPUs that are passed through; each can be left out.
 
-    What a stranger leaves on a GPU that it opened and closed while no agent ran is not in the model: nobody sees that,
+    What a stranger leaves on a GPU that it opened and closed while no agent ran is not in the model: no look sees that,
     and VFIO resets a function at both.
     """
 
