@@ -14,7 +14,7 @@ from typing import Final
 
 from fairlead import settings
 from fairlead.cli.doctor.finding import Finding
-from fairlead.cli.doctor.sharing import fabric
+from fairlead.cli.doctor.sharing import fabric, otherplugins
 from fairlead.frozen import frozen
 from fairlead.model.vfio import Snapshot
 from fairlead.plan.vfio import slot, verdict
@@ -51,6 +51,8 @@ class Facts:
     has_ledger: bool = True
     """Whether the settings have the agent keep a ledger."""
     launchers: tuple[Launcher, ...] = ()
+    others: otherplugins.Facts = field(default_factory=otherplugins.Facts)
+    """Other plugins and CDI files of the same GPUs."""
     fabric: fabric.Facts = field(default_factory=fabric.Facts)
     """What the Manager of its NVLink fabric says."""
 
@@ -67,6 +69,7 @@ def collect(config: settings.Settings) -> Facts:
         is_wanted=is_wanted,
         has_ledger=config.lease.ledger == "on",
         launchers=tuple(_launchers(config.silicon.root)) if is_used else (),
+        others=otherplugins.collect(config, snapshot.gpus),
         fabric=fabric.collect(config, snapshot),
     )
 
@@ -89,7 +92,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     gpus = facts.snapshot.gpus
     if not facts.is_wanted and not any(one.is_bound_to_vfio for one in gpus):
         return
-    found = [*_machine(facts), *_gpus(facts), *_unkept(facts)]
+    found = [*_machine(facts), *_gpus(facts), *_unkept(facts), *otherplugins.check(facts.others)]
     yield from found
     if not any(one.level == "fail" for one in found):
         ready = sum(one.is_bound_to_vfio for one in gpus)
