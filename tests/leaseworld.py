@@ -94,6 +94,8 @@ class ThirdGate:
     """Whether the agent closes a node only after the ledger says Held."""
     takes_before_dirty: bool = True
     """Whether a look at a GPU that is not held takes its node, and reports who keeps the agent from it."""
+    has_strangers: bool = True
+    """Whether a program that is no tenant's opens nodes; no rule, so that machines can be tried alone."""
 
 
 class Violated(Exception):
@@ -191,7 +193,7 @@ class Model:
             yield from self._deliver(world, message)
         if self.fabric is not None:
             yield from self._fabric_steps(world, self.fabric)
-        if self.gate is not None:
+        if self.gate is not None and self.gate.has_strangers:
             yield from self._stranger_steps(world)
         yield from self._crash(world)
 

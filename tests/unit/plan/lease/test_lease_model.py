@@ -142,6 +142,9 @@ def test_no_gpu_that_is_passed_through_is_given_or_reset_while_another_has_its_n
         pytest.param(ThirdGate(takes_before_allocate=False), "I13", id="given without the node taken"),
         pytest.param(ThirdGate(lets_go_after_held=False), "I13", id="let go before the ledger says Held"),
         pytest.param(ThirdGate(takes_before_dirty=False), "I14", id="Dirty without the node taken"),
+        pytest.param(
+            ThirdGate(takes_before_dirty=False, has_strangers=False), "I14 g0 is reset while pod", id="machines alone"
+        ),
     ],
 )
 def test_a_rule_of_the_third_gate_that_is_left_out_is_found_violated(gate: ThirdGate, invariant: str) -> None:
