@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,20 @@ VARIABLES = {
 """What the manifest's `env` has; the others below only move a container's folders to where a test may write."""
 
 
+class Forbidden:
+    """An API server that grants nothing: the manifest's service account has no role."""
+
+    async def _refuse(self, *_: object, **__: object) -> Any:
+        raise errors.Denied("pods is forbidden: the service account has no role", reason="Forbidden")
+
+    async def _refuse_watch(self, *_: object, **__: object) -> AsyncIterator[Any]:
+        await self._refuse()
+        yield
+
+    get = list = create = update = update_status = apply = delete = patch = _refuse
+    watch = _refuse_watch
+
+
 class DaemonSet(Home):
     """A node with eight bound GPUs whose agent runs in such a container."""
 
@@ -70,7 +84,8 @@ class DaemonSet(Home):
             },
             file=None,
         )
-        self.has_store = self.has_list = False
+        self.store = Forbidden()  # type: ignore[assignment]  # what is used of a store
+        self.is_kubelet_foreign, self.has_list = True, False
         self.denied: list[str] = []
 
         def deny(gpu: Any) -> vfionode.Hold:
