@@ -4,8 +4,9 @@ Two tenants, two GPUs, pods that want one GPU or both; a kubelet that forgets po
 outlive their pod and that starts containers anew without asking, a verifier whose reports come late, twice or never, an
 agent that crashes and may lose its ledger. With `Fabric` the two GPUs have an NVLink partition, switched by a Manager
 that answers late or never, is lost and found. Some pods have their GPUs by a ResourceClaim, alone or two by one: these
-the kubelet's list may miss at any time, and Unprepare comes late, or too early. What each step does to the ledger is
-`plan.lease.change`, nothing else; what is switched plans `plan.fabric.reconcile`.
+the kubelet's list may miss at any time, and Unprepare comes late, or too early. With `ThirdGate` each GPU is passed
+through: its node has one opener, which is a tenant's machine, the agent, or a stranger. What each step does to the
+ledger is `plan.lease.change`, nothing else; what is switched plans `plan.fabric.reconcile`.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class World:
     """Claims that are prepared."""
     is_linked: bool = False
     """Whether the switches let the two GPUs talk to each other: their partition is active."""
+    nodes: tuple[str, ...] = ("", "")
+    """Who has each GPU's node open beside the pods: agent, stranger; empty: none of both."""
     fabric: str = "unlinked"
     """What the agent believes of the partition: unlinked, linked, doubtful (being switched), or unknown."""
 
@@ -75,6 +78,24 @@ class Fabric:
     """Whether a GPU is cleaned only when its partition is known to be off."""
     asks_if_known: bool = True
     """Whether a slot of both is given away only while it is known what is active."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThirdGate:
+    """The rules of GPUs that are passed through; each can be left out.
+
+    What a stranger leaves on a GPU that it opened and closed while no agent ran is not in the model: no look sees that,
+    and VFIO resets a function at both.
+    """
+
+    takes_before_allocate: bool = True
+    """Whether Allocate asks for the node of each GPU in the agent's hands."""
+    lets_go_after_held: bool = True
+    """Whether the agent closes a node only after the ledger says Held."""
+    takes_before_dirty: bool = True
+    """Whether a look at a GPU that is not held takes its node, and reports who keeps the agent from it."""
+    has_strangers: bool = True
+    """Whether a program that is no tenant's opens nodes; no rule, so that machines can be tried alone."""
 
 
 class Violated(Exception):
@@ -122,6 +143,8 @@ class Model:
     loses_ledger: bool = True
     fabric: Fabric | None = None
     """None: the GPUs have no NVLink."""
+    gate: ThirdGate | None = None
+    """None: the GPUs have a driver, whose nodes any number of processes may open."""
     keeps_stale: bool = False
     """Whether reports of earlier epochs stay on their way. The shipped guards refuse each of them (a test in
     test_lease_model.py says so), so that they cannot matter; where a guard is taken out they must be tried."""
@@ -170,7 +193,29 @@ class Model:
             yield from self._deliver(world, message)
         if self.fabric is not None:
             yield from self._fabric_steps(world, self.fabric)
+        if self.gate is not None and self.gate.has_strangers:
+            yield from self._stranger_steps(world)
         yield from self._crash(world)
+
+    def _stranger_steps(self, world: World) -> Iterator[tuple[str, World]]:
+        """Yield what a program does that is no tenant's: it opens a node that is free, and closes it some time."""
+        for gpu in sorted({gpu for plan in self.pods for gpu in plan.gpus}):
+            if world.nodes[gpu] == "stranger":
+                yield f"stranger closed {NAMES[gpu]}", _opened(world, gpu, "")
+            elif not world.nodes[gpu] and not self._open(world, gpu):
+                yield f"stranger opened {NAMES[gpu]}", _opened(world, gpu, "stranger")
+
+    def _others(self, world: World, gpu: int) -> tuple[str, ...]:
+        """Return who keeps the agent from a GPU's node."""
+        stranger = ("stranger",) if world.nodes[gpu] == "stranger" else ()
+        return (*stranger, *(f"pod{at}" for at in self._open(world, gpu)))
+
+    def _taken(self, world: World, gpus: tuple[int, ...]) -> World:
+        """Return the world after the agent has opened the nodes that it could."""
+        for gpu in gpus:
+            if not self._others(world, gpu):
+                world = _opened(world, gpu, "agent")
+        return world
 
     def _fabric_steps(self, world: World, rules: Fabric) -> Iterator[tuple[str, World]]:
         """Yield what agent and Manager may do; calls are planned by `plan.fabric.reconcile`."""
@@ -213,8 +258,10 @@ class Model:
         return SLOT if self.fabric is not None and self.pods[at].gpus == (0, 1) else NAMES[gpu]
 
     def _is_shown(self, world: World, at: int) -> bool:
-        """Whether engines find the CDI entry of what a pod has."""
+        """Whether engines find the CDI entry of what a pod has, and the kernel lets its machine open the nodes."""
         plan = self.pods[at]
+        if self.gate is not None and any(world.nodes[gpu] or self._open(world, gpu) for gpu in plan.gpus):
+            return False
         shown = all(change.is_published(world.rows[gpu], self.rules) for gpu in plan.gpus)
         if self.fabric is None or plan.gpus != (0, 1) or not self.fabric.waits_for_partition:
             return shown
@@ -232,6 +279,8 @@ class Model:
         if plan.claim:
             yield from self._claim_steps(world, at, phase)
         elif phase == "new" and all(world.kubelet[gpu] is None for gpu in plan.gpus) and "asking" not in world.pods:
+            yield from self._allocated(world, at) if self.gate is None else self._passed(world, at, self.gate)
+        elif phase == "let go":  # the node before the ledger: only where that rule is left out
             yield from self._allocated(world, at)
         elif phase == "asking":
             kubelet = tuple(at if gpu in plan.gpus else pod for gpu, pod in enumerate(world.kubelet))
@@ -246,6 +295,23 @@ class Model:
             yield f"{name} forgotten by force", _with(world, at, "lingering", kubelet=_without(world.kubelet, at))
         elif phase == "lingering":
             yield f"{name} closed", _with(world, at, "gone")
+
+    def _passed(self, world: World, at: int, gate: ThirdGate) -> Iterator[tuple[str, World]]:
+        """Yield an Allocate of GPUs that are passed through: node, ledger, then the node is let go."""
+        plan = self.pods[at]
+        if gate.takes_before_allocate:
+            world = self._taken(world, tuple(gpu for gpu in plan.gpus if world.rows[gpu].state is State.FREE))
+            if any(world.nodes[gpu] != "agent" for gpu in plan.gpus):
+                yield f"pod{at} refused", world
+                return
+        if gate.lets_go_after_held:
+            for step, then in self._allocated(world, at):
+                yield step, _let_go(then)
+        elif all(world.rows[gpu].state is State.FREE for gpu in plan.gpus):
+            early = world
+            for gpu in plan.gpus:
+                early = _opened(early, gpu, "") if early.nodes[gpu] == "agent" else early
+            yield f"pod{at} let in before the ledger says so", _with(early, at, "let go")
 
     def _allocated(self, world: World, at: int) -> Iterator[tuple[str, World]]:
         plan = self.pods[at]
@@ -314,17 +380,22 @@ class Model:
         if row.state in {State.UNKNOWN, State.DIRTY, State.FREE, State.HELD, State.RELEASING}:
             openers = tuple(f"pod{at}" for at in self._open(world, gpu))
             openers = self.sees(openers) if openers else ()
+            if self.gate is not None:  # no walk through processes: the node could be taken, or who has it is an opener
+                is_taken = self.gate.takes_before_dirty and row.state is not State.HELD
+                world, openers = (self._taken(world, (gpu,)), self._others(world, gpu)) if is_taken else (world, ())
             openers += self._partition(world) if row.state is not State.HELD else ()
             is_asked = any(phase == "asking" and gpu in self.pods[at].gpus for at, phase in enumerate(world.pods))
             seen = ("seen", gpu, row.epoch, self._is_listed(world, gpu), openers, not is_asked)
             if self._has_room(world):
                 yield f"{NAMES[gpu]} looked at", _mailed(world, seen)
         elif row.state is State.SCRUBBING and self._has_room(world):
+            self._check_reset(world, gpu)
             soil = tuple(
                 "scrubbed" if at == gpu and not self._open(world, gpu) else one for at, one in enumerate(world.soil)
             )
             yield f"{NAMES[gpu]} scrubbed", _mailed(dataclasses.replace(world, soil=soil), ("scrubbed", gpu, row.epoch))
         elif row.state is State.VERIFYING:
+            self._check_reset(world, gpu)
             is_clean = world.soil[gpu] in {"scrubbed", "verified"} and not self._open(world, gpu)
             soil = tuple("verified" if at == gpu and is_clean else one for at, one in enumerate(world.soil))
             if self._has_room(world):
@@ -385,14 +456,17 @@ class Model:
             return None
         after = change.transition(row, event, facts, self.rules).after
         rows = tuple(after if at == gpu else one for at, one in enumerate(world.rows))
-        return dataclasses.replace(world, rows=rows)
+        return _let_go(dataclasses.replace(world, rows=rows))
 
     def _crash(self, world: World) -> Iterator[tuple[str, World]]:
         rows = list(world.rows)
         for gpu, row in enumerate(rows):
             for event in change.restart_events(row, BOOT):
                 rows[gpu] = change.transition(row, event, Facts(boot_id=BOOT), self.rules).after
-        pods = tuple("gone" if phase == "asking" else phase for phase in world.pods)
+        pods = tuple("gone" if phase in {"asking", "let go"} else phase for phase in world.pods)
+        if self.gate is not None:  # the kernel closes what the agent had open; its own looks and resets end with it
+            nodes = tuple("" if opener == "agent" else opener for opener in world.nodes)
+            world = dataclasses.replace(world, nodes=nodes, mail=frozenset())
         yield "crash", dataclasses.replace(world, rows=tuple(rows), pods=pods)
         if self.loses_ledger:
             lost = tuple(Row(key=name, boot_id=BOOT, epoch=world.rows[at].epoch) for at, name in enumerate(NAMES))
@@ -416,6 +490,18 @@ class Model:
             if is_given and before.fabric.startswith("unknown"):
                 raise Violated(f"I12 pod{at} is given a slot while it is not known what is active")
 
+    def _check_reset(self, world: World, gpu: int) -> None:
+        """Raise where somebody has a GPU open while it is scrubbed or verified: either may reset it."""
+        if self.gate is not None and (others := self._others(world, gpu)):
+            raise Violated(f"I14 {NAMES[gpu]} is reset while {others[0]} has it open")
+
+    def _check_nodes(self, before: World, world: World) -> None:
+        """Raise where a GPU is given away whose node somebody has open."""
+        for at, phase in enumerate(world.pods):
+            for gpu in self.pods[at].gpus if phase == "asking" != before.pods[at] else ():
+                if self.gate is not None and (others := self._others(before, gpu)):
+                    raise Violated(f"I13 {NAMES[gpu]} is given to pod{at} while {others[0]} has it open")
+
     def check(self, before: World, world: World) -> None:
         """Raise where an invariant does not hold."""
         for gpu, row in enumerate(world.rows):
@@ -431,6 +517,7 @@ class Model:
             if len({self.pods[at].tenant for at in self._open(world, gpu)}) > 1:
                 raise Violated(f"I1 {row.key} is open by two tenants")
         self._check_partition(before, world)
+        self._check_nodes(before, world)
         for at, phase in enumerate(world.pods):
             is_taken = self.pods[at].claim in before.notes - world.notes and before.rows == world.rows
             if is_taken and phase in {"held", "running", "stopped"}:
@@ -460,6 +547,20 @@ def _way(world: World, came: dict[World, tuple[World, str] | None]) -> list[str]
 def _with(world: World, at: int, phase: str, **fields: object) -> World:
     pods = tuple(phase if one == at else old for one, old in enumerate(world.pods))
     return dataclasses.replace(world, pods=pods, **fields)  # type: ignore[arg-type]  # fields of World
+
+
+def _opened(world: World, gpu: int, opener: str) -> World:
+    nodes = tuple(opener if at == gpu else one for at, one in enumerate(world.nodes))
+    return dataclasses.replace(world, nodes=nodes)
+
+
+def _let_go(world: World) -> World:
+    """Return the world after the agent has closed the nodes of what the ledger says is held."""
+    nodes = tuple(
+        "" if opener == "agent" and row.state is State.HELD else opener
+        for opener, row in zip(world.nodes, world.rows, strict=True)
+    )
+    return dataclasses.replace(world, nodes=nodes)
 
 
 def _without(kubelet: tuple[int | None, ...], at: int) -> tuple[int | None, ...]:

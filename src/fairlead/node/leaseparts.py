@@ -26,6 +26,7 @@ from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.lease import overlap, verification
 from fairlead.plan.lease.change import Change
 from fairlead.plan.lease.row import Row, State
+from fairlead.plan.vfio import slot
 from fairlead.settings import LeaseSettings
 from fairlead.silicon import port
 
@@ -90,8 +91,7 @@ class LeasePart:
         )
         if settings.ledger != "on":
             if facts.passthrough is not None:
-                message = "node.vfio passes GPUs through, and lease.ledger is off: nothing would keep two tenants apart"
-                raise errors.Invalid(message, reason="SettingInvalid", hint="set lease.ledger=on, or node.vfio=off")
+                telemetry.log.warning("gpus are passed through without a ledger", error=slot.UNKEPT)
             _set_aside(facts.folder / ledgerpath.NAME)
             return
         passed = facts.passthrough

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Labels = latest.Latest[Mapping[str, str] | None]
 
+BOUND: Final = "bound"
+"""The value of `node.vfio` with which GPUs are offered that are bound already."""
 ON: Final = "on"
 """The value of `node.fabric` with which partitions are switched."""
 ERASED: Final = "erased"
@@ -47,6 +49,17 @@ class VFIOPart:
             tasks.create_task(self.bus.run(), name="passthrough: bus")
 
 
+def check_ledger(settings: Settings) -> None:
+    """Raise Invalid where GPUs are passed through without a ledger, in a way that needs one."""
+    chosen = settings.node
+    if settings.lease.ledger == ON or (chosen.vfio in {slot.OFF, BOUND} and chosen.fabric != ON):
+        return
+    one = "node.fabric=on" if chosen.fabric == ON else f"node.vfio={chosen.vfio}"
+    message = f"{one}, and lease.ledger is off: nothing would say which GPUs tenants have"
+    hint = "set lease.ledger=on; without it, node.vfio=bound and node.fabric=off"
+    raise errors.Invalid(message, reason="SettingInvalid", hint=hint)
+
+
 def check(chosen: NodeSettings, *, has_store: bool) -> None:
     """Raise Invalid where a label is to say which nodes pass GPUs through, and nothing here could read it."""
     if chosen.vfio == binder.LABEL and not has_store:
@@ -66,6 +79,7 @@ def compose(settings: Settings, watch: monitor.InventoryMonitor, *, boot_id: str
             message = "node.fabric=on, and node.vfio is off: partitions are switched for GPUs that are passed through"
             raise errors.Invalid(message, reason="SettingInvalid", hint="set node.vfio=bound, or node.fabric=off")
         return None
+    check_ledger(settings)
     bus = busevents.BusEvents(watch.ask_scan)
     gate, carrying = thirdgate.ThirdGate(nodes.take_hold), executor.Executor(root)
     found = gpus.PassthroughGPUs(
@@ -76,6 +90,7 @@ def compose(settings: Settings, watch: monitor.InventoryMonitor, *, boot_id: str
         held=lambda: gate.held,
         bus=bus,
     )
+    found.asks_modules = settings.lease.ledger == ON
     watch.beside = found.scan
     if chosen.fabric != ON:
         _refuse_left(settings, boot_id)

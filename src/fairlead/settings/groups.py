@@ -96,9 +96,9 @@ class NodeSettings:
     )
     vfio: str = row(
         "off",
-        text="pass GPUs without a driver through to virtual machines (needs lease.ledger=on): those that are bound to "
-        "vfio-pci, or bind all of NVIDIA's to it first, or bind them where the Node's label "
-        "nvidia.com/gpu.workload.config is vm-passthrough",
+        text="pass GPUs without a driver through to virtual machines: those that are bound to vfio-pci, or bind all of "
+        "NVIDIA's to it first, or bind them where the Node's label nvidia.com/gpu.workload.config is vm-passthrough "
+        "(both need lease.ledger=on, without which nothing keeps tenants apart)",
         choices=("off", "bound", "bind", "label"),
     )
     vfio_names: str = row(

@@ -53,6 +53,8 @@ class PassthroughGPUs:
         """
         self.partitions: Callable[[], tuple[tuple[int, ...], ...]] = tuple
         """Returns the module numbers of each NVLink partition of several GPUs."""
+        self.asks_modules = True
+        """Whether boards are asked which module they are: that takes their nodes, as agents with a ledger may."""
         self._root, self._memory, self._take_hold, self._held = root, memory, take_hold, held
         self._reset, self._bus = reset, bus
         self._known: dict[GPUUUID, PassthroughGPU] = {}
@@ -113,6 +115,8 @@ class PassthroughGPUs:
         key = str(one.key)
         if key in self._memory.known():
             return dataclasses.replace(one, module=self._memory.known()[key])
+        if not self.asks_modules:
+            return one
         try:
             found = self._read_module(one, gpu, is_held=key in held)
             if found.why in _LASTING:

@@ -40,6 +40,11 @@ PGPU: Final = "pgpu"
 IOMMUFD: Final = "iommufd"
 OFF: Final = "off"
 """The value of `node.vfio` with which no GPU is passed through."""
+UNKEPT: Final = (
+    "no possession, no node kept open, no reset between tenants: a machine that outlives its pod shares its GPU with "
+    "the next tenant's, who finds what it left"
+)
+"""What is not kept where GPUs are passed through without a ledger."""
 
 
 class Scheme(enum.Enum):

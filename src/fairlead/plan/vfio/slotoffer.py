@@ -6,6 +6,7 @@ ask for the other. A device brings VFIO's nodes and nothing of a driver.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
@@ -84,10 +85,17 @@ def plan_specs(found: Iterable[Slot], profile: driverprofile.Profile) -> tuple[c
             cdi.Spec(
                 cdi_version="",
                 kind=resource,
-                devices=tuple(
-                    cdi.Device(name=str(one.id), edits=driverprofile.show_nodes(one.nodes, profile)) for one in items
-                ),
+                devices=tuple(cdi.Device(name=str(one.id), edits=_edits(one, profile)) for one in items),
             )
         )
         for resource, items in slots.by_resource(usable).items()
     )
+
+
+def _edits(one: Slot, profile: driverprofile.Profile) -> cdi.ContainerEdits:
+    """Return what brings a slot's nodes; the published DaemonSet's file has paths, and engines look up numbers."""
+    found = driverprofile.show_nodes(one.nodes, profile)
+    if one.has_shared_nodes:
+        return found
+    named = (dataclasses.replace(node, major=0, minor=0, file_mode=None) for node in found.device_nodes)
+    return dataclasses.replace(found, device_nodes=tuple(named))

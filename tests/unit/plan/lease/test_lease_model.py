@@ -10,7 +10,7 @@ import pytest
 from fairlead.plan.lease import change, table
 from fairlead.plan.lease.row import Claim, Facts, Row, State
 from fairlead.plan.lease.table import Event, Rule
-from tests.leaseworld import Fabric, Model, PodPlan, Violated, hold_each
+from tests.leaseworld import Fabric, Model, PodPlan, ThirdGate, Violated, hold_each
 
 ONE = (PodPlan("A", (0,)), PodPlan("B", (0,)))
 SLOT = (PodPlan("A", (0,)), PodPlan("B", (0, 1)))
@@ -127,6 +127,29 @@ def test_a_rule_of_partitions_that_is_left_out_is_found_violated(
 ) -> None:
     with pytest.raises(Violated, match=f"^{invariant}"):
         Model(pods=pods, fabric=fabric, loses_ledger=False).explore()
+
+
+@pytest.mark.parametrize(
+    "pods", [ONE, pytest.param(SLOT, id="a slot of two", marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+)
+def test_no_gpu_that_is_passed_through_is_given_or_reset_while_another_has_its_node(pods: tuple[PodPlan, ...]) -> None:
+    assert Model(pods=pods, gate=ThirdGate()).explore() > 500
+
+
+@pytest.mark.parametrize(
+    ("gate", "invariant"),
+    [
+        pytest.param(ThirdGate(takes_before_allocate=False), "I13", id="given without the node taken"),
+        pytest.param(ThirdGate(lets_go_after_held=False), "I13", id="let go before the ledger says Held"),
+        pytest.param(ThirdGate(takes_before_dirty=False), "I14", id="Dirty without the node taken"),
+        pytest.param(
+            ThirdGate(takes_before_dirty=False, has_strangers=False), "I14 g0 is reset while pod", id="machines alone"
+        ),
+    ],
+)
+def test_a_rule_of_the_third_gate_that_is_left_out_is_found_violated(gate: ThirdGate, invariant: str) -> None:
+    with pytest.raises(Violated, match=f"^{invariant}"):
+        Model(pods=ONE, gate=gate).explore()
 
 
 FENCED = {rule for rule, row in table.TABLE.items() if "current" in row.guards}

@@ -14,10 +14,10 @@ from typing import Final
 
 from fairlead import settings
 from fairlead.cli.doctor.finding import Finding
-from fairlead.cli.doctor.sharing import fabric
+from fairlead.cli.doctor.sharing import fabric, otherplugins
 from fairlead.frozen import frozen
 from fairlead.model.vfio import Snapshot
-from fairlead.plan.vfio import verdict
+from fairlead.plan.vfio import slot, verdict
 from fairlead.silicon.vfio import attribute, discovery
 
 _PEERS: Final = (6, 19)
@@ -48,7 +48,11 @@ class Facts:
     snapshot: Snapshot = Snapshot()
     is_wanted: bool = False
     """Whether the settings have GPUs passed through."""
+    has_ledger: bool = True
+    """Whether the settings have the agent keep a ledger."""
     launchers: tuple[Launcher, ...] = ()
+    others: otherplugins.Facts = field(default_factory=otherplugins.Facts)
+    """Other plugins and CDI files of the same GPUs."""
     fabric: fabric.Facts = field(default_factory=fabric.Facts)
     """What the Manager of its NVLink fabric says."""
 
@@ -63,7 +67,9 @@ def collect(config: settings.Settings) -> Facts:
     return Facts(
         snapshot=snapshot,
         is_wanted=is_wanted,
+        has_ledger=config.lease.ledger == "on",
         launchers=tuple(_launchers(config.silicon.root)) if is_used else (),
+        others=otherplugins.collect(config, snapshot.gpus),
         fabric=fabric.collect(config, snapshot),
     )
 
@@ -86,11 +92,19 @@ def check(facts: Facts) -> Iterator[Finding]:
     gpus = facts.snapshot.gpus
     if not facts.is_wanted and not any(one.is_bound_to_vfio for one in gpus):
         return
-    found = [*_machine(facts), *_gpus(facts)]
+    found = [*_machine(facts), *_gpus(facts), *_unkept(facts), *otherplugins.check(facts.others)]
     yield from found
     if not any(one.level == "fail" for one in found):
         ready = sum(one.is_bound_to_vfio for one in gpus)
         yield Finding(check="passthrough", level="ok", what=f"{ready} of {len(gpus)} GPUs are bound to VFIO")
+
+
+def _unkept(facts: Facts) -> Iterator[Finding]:
+    """Yield what is not kept where the settings pass GPUs through without a ledger."""
+    if facts.is_wanted and not facts.has_ledger:
+        what = "GPUs are passed through without the ledger"
+        fix = "lease.ledger=on, in a container that may open /dev/vfio (privileged), as the chart's agent is"
+        yield Finding(check="passthrough", level="warn", what=what, why=slot.UNKEPT, fix=fix)
 
 
 def _machine(facts: Facts) -> Iterator[Finding]:

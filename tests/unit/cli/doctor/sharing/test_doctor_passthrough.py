@@ -50,6 +50,15 @@ def test_what_is_missing_is_said_with_its_remedy(changes: dict[str, object], lev
     assert ("ok" in {one[0] for one in found}) is (level == "warn")
 
 
+def test_passthrough_without_a_ledger_says_what_is_not_kept() -> None:
+    facts = passthrough.Facts(snapshot=snapshot(function(GPU, driver="vfio-pci"), host=GOOD), is_wanted=True)
+    without = dataclasses.replace(facts, has_ledger=False)
+    (found,) = [one for one in passthrough.check(without) if one.level == "warn"]
+    assert "no node kept open" in found.why
+    assert "lease.ledger=on" in found.fix
+    assert [one.level for one in passthrough.check(facts)] == ["ok"]
+
+
 def test_a_kernel_that_maps_peers_is_not_warned_of() -> None:
     host = dataclasses.replace(GOOD, iommufd_node=node("iommu"), kernel="6.19.0")
     assert [one[0] for one in findings(host)] == ["ok"]
