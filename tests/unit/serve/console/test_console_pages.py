@@ -144,6 +144,7 @@ async def test_a_containers_details_say_what_it_was_asked_to_be_and_hide_what_is
     form = (await socket.get(html.unescape(again[1]))).text
     assert "&#34;train.py&#34;" in form
     assert "LR=0.1" in form
+    assert "are not copied" in form
     assert "hf_abc" not in form
 
 

@@ -53,22 +53,24 @@ def why(one: ContainerView, explanation: Explanation) -> tuple[str, ...]:
 def form_address(one: ContainerView, tenancy: str) -> str:
     """Return the address of the submit form, filled in with what a container was asked to be.
 
-    What is not shown (values of secrets) is left out, and so are mounts of files of the host.
+    Values that are not shown, ports, volumes, labels and claims are left out; `copied` has the form say so.
     """
-    wanted: dict[str, Any] = {"image": one.image, "tenancy": tenancy}
+    wanted: dict[str, Any] = {"image": one.image, "tenancy": tenancy, "copied": "most"}
     if len(one.resources) == 1:
         ((name, count),) = one.resources.items()
         wanted |= {"gpus": count, "resource": "gpus" if name == _WHOLE else name}
-    elif not one.resources:
+    else:
         wanted["gpus"] = 0
     if (asked := one.definition) is not None:
-        wanted["args"] = shlex.join((*asked.command, *asked.args))
+        wanted["command"], wanted["args"] = shlex.join(asked.command), shlex.join(asked.args)
         wanted["env"] = "\n".join(f"{each.name}={each.value}" for each in asked.env if each.value is not None)
         wanted["cpu"], wanted["memory"] = asked.limits.get("cpu", ""), asked.limits.get("memory", "")
         wanted["restart"] = asked.restart
     if one.time_limit_s:
         wanted["time_limit_s"] = one.time_limit_s
-    address = f"/console/run?{urllib.parse.urlencode({name: text for name, text in wanted.items() if text != ''})}"
-    return (
-        address if len(address) <= _LONGEST_ADDRESS else f"/console/run?{urllib.parse.urlencode({'image': one.image})}"
-    )
+    address = _form(wanted)
+    return address if len(address) <= _LONGEST_ADDRESS else _form({"image": one.image, "copied": "image"})
+
+
+def _form(fields: Mapping[str, Any]) -> str:
+    return f"/console/run?{urllib.parse.urlencode({name: text for name, text in fields.items() if text != ''})}"

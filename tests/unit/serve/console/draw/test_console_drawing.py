@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import urllib.parse
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlead import errors
 from fairlead.model.gpu import MIGDevice
 from fairlead.plan.trace import Record
 from fairlead.serve.backend.hardware import GPUListing, GPUView, Holder
-from fairlead.serve.console.draw import amounts, charts, gpumap, request, tracepicture, waterfall, words
+from fairlead.serve.console.draw import amounts, charts, gpumap, headline, request, tracepicture, waterfall, words
+from fairlead.serve.v1.containers import definition
 from fairlead.serve.v1.containers.traceview import EntryView, StepView, TraceView
+from fairlead.serve.v1.containers.view import container_view
+from fairlead.wire.kubernetes import core
 from tests import gpus
 
 
@@ -270,3 +275,16 @@ def test_a_form_with_ports_secrets_and_shared_memory_is_a_request_and_the_verb_t
 def test_a_port_or_secret_that_cannot_be_read_is_named(fields: dict[str, str]) -> None:
     with pytest.raises(errors.Invalid):
         request.request_of({"image": "nb", **fields})
+
+
+def test_a_form_is_filled_in_with_entrypoint_and_arguments_apart_or_says_that_it_is_not() -> None:
+    part = core.Container(name="c", image="demo", command=("tini", "--"), args=("train.py", "a b"))
+    one = container_view(core.Pod(spec=core.PodSpec(containers=(part,))))
+    for args, copied in ((part.args, "most"), (("x" * 2000,), "image")):
+        asked = definition.Definition(command=part.command, args=args)
+        address = headline.form_address(msgspec.structs.replace(one, definition=asked), "")
+        fields = dict(urllib.parse.parse_qsl(address.partition("?")[2]))
+        assert (fields["image"], fields["copied"]) == ("demo", copied)
+        if copied == "most":
+            wanted = request.request_of(fields)
+            assert (wanted["command"], wanted["args"]) == (["tini", "--"], ["train.py", "a b"])
