@@ -16,7 +16,7 @@ from fairlead.serve.accounts.roles import Action, Membership, Principal
 from fairlead.serve.console import guard, render
 from fairlead.serve.console.client import API
 from fairlead.serve.v1.accounts.view import Self
-from fairlead.serve.v1.tenancies.view import TenancyList
+from fairlead.serve.v1.tenancies.view import TenancyList, TenancyView
 
 T = TypeVar("T")
 
@@ -65,23 +65,24 @@ class Visit:
     async def spaces(self) -> list[tuple[str, str]]:
         """Return namespaces in which the caller may make things, and what people call them."""
         own = {m.uid for m in self.principal.memberships}
-        found = await tried(self.api.get(TenancyList, "/v1/tenancies"))
-        items = () if isinstance(found, errors.FairleadError) else found.items
-        named = [(item.namespace, item.name) for item in items if self.is_root or item.uid in own]
+        named = [(item.namespace, item.name) for item in await self._seen() if self.is_root or item.uid in own]
         return [("default", "none"), *named] if self.is_root else named
 
     async def space_names(self) -> dict[str, str]:
         """Return what people call namespaces: the name of the tenancy that each belongs to."""
-        found = await tried(self.api.get(TenancyList, "/v1/tenancies"))
-        return {} if isinstance(found, errors.FairleadError) else {item.namespace: item.name for item in found.items}
+        return {item.namespace: item.name for item in await self._seen()}
 
     async def tenancies(self, action: Action) -> list[str]:
         """Return names of the tenancies in which the caller may do something."""
         one = self.principal
         if not one.is_administrator:
             return sorted(m.tenancy for m in one.memberships if m.tenancy and one.may(action, m.role))
+        return [item.name for item in await self._seen()]
+
+    async def _seen(self) -> tuple[TenancyView, ...]:
+        """Return the tenancies that the caller sees; none where they may not be read."""
         found = await tried(self.api.get(TenancyList, "/v1/tenancies"))
-        return [] if isinstance(found, errors.FairleadError) else [item.name for item in found.items]
+        return () if isinstance(found, errors.FairleadError) else found.items
 
     def page(
         self, template: str, *, error: errors.FairleadError | None = None, code: int | None = None, **facts: Any

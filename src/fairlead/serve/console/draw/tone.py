@@ -19,6 +19,8 @@ _TONES: Final = {
     "creating": BUSY,
     "gone": IDLE,
     "removing": WARN,
+    "allocated": GOOD,
+    "waiting": WARN,
     "active": GOOD,
     "delivered": GOOD,
     "given up": BAD,

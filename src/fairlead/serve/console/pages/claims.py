@@ -10,11 +10,9 @@ from litestar import params, response
 from fairlead.serve.accounts.roles import Action
 from fairlead.serve.console import client
 from fairlead.serve.console import visit as visits
-from fairlead.serve.console.draw import gpumap
+from fairlead.serve.console.draw import gpumap, tone
 from fairlead.serve.console.visit import Visitor
 from fairlead.serve.v1.claims.view import ClaimList
-
-TONES: Final = {"allocated": "good", "waiting": "warn", "removing": "busy"}
 
 
 @litestar.get("/console/claims", include_in_schema=False)
@@ -25,7 +23,7 @@ async def listing(visit: Visitor) -> litestar.Response[bytes]:
         items=(await visit.api.get(ClaimList, "/v1/claims")).items,
         spaces=await visit.space_names(),
         may_remove=visit.may(Action.CONTAINER_RUN),
-        tones=TONES,
+        tone=tone,
         address=gpumap.container_address,
     )
 

@@ -21,6 +21,11 @@ WAIT_STATES: Final = tuple(_REACHED)
 
 async def list_pods(store: Store, *, namespace: str | None, labels: Iterable[str]) -> tuple[core.Pod, ...]:
     """Return pods by namespace (None: all) and `key=value` labels. Raises: Invalid: a label of another form."""
+    return (await store.list(core.Pod, Selector(namespace=namespace, labels=read_labels(labels)))).items
+
+
+def read_labels(labels: Iterable[str]) -> dict[str, str]:
+    """Return `key=value` labels as a selector has them. Raises: Invalid (`SelectorInvalid`): one of another form."""
     wanted: dict[str, str] = {}
     for label in labels:
         key, equals, value = label.partition("=")
@@ -28,7 +33,7 @@ async def list_pods(store: Store, *, namespace: str | None, labels: Iterable[str
             message = f'label "{label}" is not of the form key=value'
             raise errors.Invalid(message, reason="SelectorInvalid", hint="for example label=team=red")
         wanted[key] = value
-    return (await store.list(core.Pod, Selector(namespace=namespace, labels=wanted))).items
+    return wanted
 
 
 async def after(store: Store, pod: core.Pod, *, state: str, wait_s: float | None) -> ContainerView:

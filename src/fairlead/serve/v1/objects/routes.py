@@ -13,7 +13,7 @@ from fairlead.serve.admission.objects import Applied
 from fairlead.serve.api.change import DryRun
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.port import Workload, require
-from fairlead.serve.v1.containers import refusal
+from fairlead.serve.v1.containers import pods, refusal
 from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.serve.v1.objects import view
 from fairlead.store.port import Selector
@@ -82,11 +82,8 @@ async def list_objects(
 ) -> view.ObjectList:
     """Return the objects of a kind as Kubernetes writes them, in the order of namespace and name."""
     wanted = kinds.find(kind)
-    pairs = [text.partition("=") for text in label or ()]
-    if any(not equals for _, equals, _ in pairs):
-        raise errors.Invalid("a label is KEY=VALUE", reason="SelectorInvalid", hint="for example label=app=web")
-    labels = {key: value for key, _, value in pairs}
-    found = (await services.store.list(wanted, Selector(namespace=namespace, labels=labels))).items
+    selector = Selector(namespace=namespace, labels=pods.read_labels(label or ()))
+    found = (await services.store.list(wanted, selector)).items
     kept = tuple(view.document(one) for one in found if not name or one.metadata.name == name)
     return view.ObjectList(items=kept)
 
