@@ -1,7 +1,8 @@
 """What controllers of workloads do to objects, seen through the store alone: upstream's behaviour.
 
 Nothing here knows which controllers run: a world gives a store, and plays the kubelet's part for the pods in it. Ours
-run over the embedded store; a cluster's kube-controller-manager can be held to the same tests.
+run over the embedded store. Where `FAIRLEAD_TEST_KUBECONFIG` names a cluster, its kube-controller-manager is held to
+the same tests (`tests/cluster/test_workloads_agree.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -19,22 +22,30 @@ from fairlead import errors
 from fairlead.control import manager
 from fairlead.control.workload import cronjob, deployment, job, replicaset, statefulset
 from fairlead.control.workload.owner import Owners
+from fairlead.plan.workload.deployment import REVISION
 from fairlead.store import retry
 from fairlead.store.embedded.memory import MemoryStore
+from fairlead.store.kubernetes import credentials
+from fairlead.store.kubernetes.store import KubernetesStore
 from fairlead.store.port import Selector, Store
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.workloads.apps import Deployment, ReplicaSet, StatefulSet
-from fairlead.wire.kubernetes.workloads.batch import Job
+from fairlead.wire.kubernetes.workloads.batch import CronJob, Job
 
-_PATIENCE_S: Final = 20.0
-_TEMPLATE: Final = {
+KUBECONFIG: Final = os.environ.get("FAIRLEAD_TEST_KUBECONFIG", "")  # noqa: TID251 - chooses what the suite runs on
+_PATIENCE_S: Final = 30.0
+"""kube-controller-manager makes a pod in place of a failed one after 10 s."""
+_NODE: Final = "played"
+_TEMPLATE: Final[dict[str, dict[str, Any]]] = {
     "metadata": {"labels": {"app": "web"}},
-    "spec": {"containers": [{"name": "main", "image": "localhost/demo"}]},
+    "spec": {"nodeName": _NODE, "containers": [{"name": "main", "image": "localhost/demo"}]},
 }
+_HERE: Final = Selector(namespace="default")
+_KINDS: Final = (Deployment, StatefulSet, CronJob, Job, ReplicaSet, core.Pod, core.PersistentVolumeClaim)
 
 
 class _Maker:
-    """Stores pods as they come, bound to the node that the world plays."""
+    """Stores pods as they come."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -44,8 +55,7 @@ class _Maker:
         assert owner.metadata.uid
         if self.refusal is not None:
             raise self.refusal
-        spec = msgspec.structs.replace(pod.spec, node_name="node")
-        return await self.store.create(msgspec.structs.replace(pod, spec=spec))
+        return await self.store.create(pod)
 
     async def make_claim(self, claim: core.PersistentVolumeClaim, owner: meta.Object) -> None:
         assert owner.metadata.uid
@@ -54,37 +64,22 @@ class _Maker:
 
 
 class World:
-    """A store with controllers over it; tests play the kubelet."""
+    """A store with controllers over it; tests play the kubelet of one node."""
+
+    store: Store
 
     def __init__(self) -> None:
-        self.store = MemoryStore()
-        self.maker = _Maker(self.store)
         self.most = 0
         """The most pods that ran at once."""
 
-    def controllers(self) -> tuple[manager.Controller, ...]:
-        owners = Owners(self.store, self.maker)
-        return (
-            replicaset.ReplicaSets(owners),
-            deployment.Deployments(owners),
-            statefulset.StatefulSets(owners),
-            job.Jobs(owners, backoff_s=0.01),
-            cronjob.CronJobs(owners),
-        )
-
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the controllers for the length of a block."""
-        task = asyncio.create_task(manager.run_controllers(self.store, self.controllers()))  # noqa: TID251
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
+        """Have the controllers run for the length of a block."""
+        yield
 
     async def pods(self) -> list[core.Pod]:
         """Return the pods that are there, in the order of their names."""
-        found = list((await self.store.list(core.Pod)).items)
+        found = list((await self.store.list(core.Pod, _HERE)).items)
         alive = [one for one in found if one.status.phase not in core.ENDED_PHASES]
         self.most = max(self.most, len(alive))
         return found
@@ -101,7 +96,7 @@ class World:
 
     async def sweep(self) -> None:
         """Let go of pods that are deleted."""
-        for one in (await self.store.list(core.Pod)).items:
+        for one in await self.pods():
             if one.metadata.deletion_timestamp is not None:
                 with contextlib.suppress(errors.NotFound):
                     await self.store.delete(core.Pod, one.metadata.name, one.metadata.namespace, grace_s=0)
@@ -132,9 +127,76 @@ class World:
         return await self.store.get(Job, name, "default")
 
 
+class Ours(World):
+    """Our controllers, over the store of one machine."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = MemoryStore()
+        self.maker = _Maker(self.store)
+
+    def controllers(self) -> tuple[manager.Controller, ...]:
+        owners = Owners(self.store, self.maker)
+        return (
+            replicaset.ReplicaSets(owners),
+            deployment.Deployments(owners),
+            statefulset.StatefulSets(owners),
+            job.Jobs(owners, backoff_s=0.01),
+            cronjob.CronJobs(owners),
+        )
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run them for the length of a block."""
+        task = asyncio.create_task(manager.run_controllers(self.store, self.controllers()))  # noqa: TID251
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+class Cluster(World):
+    """A cluster's kube-controller-manager, over its API server. The node is an object that no kubelet reports for."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self.store = store
+
+    async def clear(self) -> None:
+        """Take away what a test has left, and wait until it is gone."""
+        for _ in range(int(_PATIENCE_S / 0.1)):
+            left = 0
+            for kind in _KINDS:
+                for item in (await self.store.list(kind, _HERE)).items:
+                    left += 1
+                    with contextlib.suppress(errors.NotFound):
+                        await self.store.delete(kind, item.metadata.name, "default", grace_s=0)
+            if not left:
+                break
+            await asyncio.sleep(0.1)
+        with contextlib.suppress(errors.NotFound):
+            await self.store.delete(core.Node, _NODE)
+
+
+@pytest.fixture(params=["ours", "kubernetes"])
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    if request.param == "ours":
+        yield Ours()
+    elif not KUBECONFIG:
+        pytest.skip("FAIRLEAD_TEST_KUBECONFIG names no cluster")
+    else:
+        async with KubernetesStore(credentials.from_files([Path(KUBECONFIG)], env={})) as store:
+            one = Cluster(store)
+            await one.clear()
+            await store.create(core.Node(metadata=meta.ObjectMeta(name=_NODE)))
+            yield one
+            await one.clear()
+
+
 @pytest.fixture
-def world() -> World:
-    return World()
+def ours() -> Ours:
+    return Ours()
 
 
 def _deployment(replicas: int, **spec: Any) -> Deployment:
@@ -146,13 +208,23 @@ def _deployment(replicas: int, **spec: Any) -> Deployment:
 
 
 def _job(**spec: Any) -> Job:
-    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "localhost/demo"}]}}
+    template = {
+        "spec": {
+            "nodeName": _NODE,
+            "restartPolicy": "Never",
+            "containers": [{"name": "main", "image": "localhost/demo"}],
+        }
+    }
     document = {"metadata": {"name": "j", "namespace": "default"}, "spec": {"template": template, **spec}}
     return msgspec.convert(document, Job)
 
 
 def _are(number: int) -> Callable[[list[core.Pod]], bool]:
     return lambda pods: len(pods) == number
+
+
+def _are_all(number: int, image: str) -> Callable[[list[core.Pod]], bool]:
+    return lambda pods: len(pods) == number and {*map(_image, pods)} == {image}
 
 
 def _image(pod: core.Pod) -> str:
@@ -182,7 +254,7 @@ async def test_a_deployment_makes_its_pods_through_a_replica_set_and_counts_them
     async with world.running():
         await world.store.create(_deployment(3))
         pods = await world.until(_are(3), "three pods")
-        (sets,) = (await world.store.list(ReplicaSet)).items
+        (sets,) = (await world.store.list(ReplicaSet, _HERE)).items
         assert all(one.metadata.name.startswith(f"{sets.metadata.name}-") for one in pods)
         assert {one.metadata.labels["pod-template-hash"] for one in pods} == {sets.metadata.name.rpartition("-")[2]}
         await world.play_all()
@@ -226,7 +298,7 @@ async def test_a_rolling_update_never_has_too_few_nor_too_many(world: World) -> 
         else:
             pytest.fail("the update does not end")
         await world.until(_are(3), "three pods")
-        sets = (await world.store.list(ReplicaSet)).items
+        sets = (await world.store.list(ReplicaSet, _HERE)).items
     assert sorted(one.spec.replicas or 0 for one in sets) == [0, 3]
 
 
@@ -265,27 +337,71 @@ async def test_recreate_ends_every_old_pod_before_a_new_one_is_made(world: World
         await world.until(lambda pods: len(pods) == 2 and {_image(one) for one in pods} == {"localhost/new"}, "new")
 
 
+async def test_a_template_that_comes_back_has_its_old_replica_set_with_the_last_number(world: World) -> None:
+    async with world.running():
+        await world.store.create(_deployment(2, strategy={"type": "Recreate"}))
+        for image in ("localhost/demo", "localhost/new", "localhost/demo"):
+            await world.change(Deployment, "web", **_with_image(image))
+            await world.until(_are_all(2, image), image)
+            await world.play_all()
+            await _until_status(world, Deployment, "web", lambda one: one.status.available_replicas == 2)
+        sets = (await world.store.list(ReplicaSet, _HERE)).items
+    numbers = {one.spec.replicas: one.metadata.annotations[REVISION] for one in sets}
+    assert numbers == {2: "3", 0: "2"}
+
+
+async def test_a_paused_deployment_is_scaled_and_takes_no_other_template(world: World) -> None:
+    async with world.running():
+        await world.store.create(_deployment(1, progressDeadlineSeconds=1))
+        await world.until(_are(1), "a pod")
+        await world.play_all()
+        await _until_status(world, Deployment, "web", _progress("NewReplicaSetAvailable"))
+        await world.change(Deployment, "web", paused=True, **_with_image("localhost/new"))
+        await _until_status(world, Deployment, "web", _progress("DeploymentPaused"))
+        await world.change(Deployment, "web", replicas=2)
+        pods = await world.until(_are(2), "another pod of the old template")
+        await asyncio.sleep(1.5)
+        item = await world.store.get(Deployment, "web", "default")
+        assert _progress("DeploymentPaused")(item), "a paused one has no deadline"
+        assert {_image(one) for one in pods} == {"localhost/demo"}
+        await world.play_all()
+        await world.change(Deployment, "web", paused=False, progress_deadline_seconds=60)
+        for _ in range(2000):
+            pods = [one for one in await world.pods() if one.metadata.deletion_timestamp is None]
+            if len(pods) == 2 and {_image(one) for one in pods} == {"localhost/new"}:
+                break
+            await world.play_all()
+            await world.sweep()
+            await asyncio.sleep(0.005)
+        await world.play_all()
+        await _until_status(world, Deployment, "web", _progress("NewReplicaSetAvailable"))
+
+
+def _progress(reason: str) -> Callable[[Deployment], bool]:
+    return lambda item: any((one.type, one.reason) == ("Progressing", reason) for one in item.status.conditions)
+
+
 async def test_what_a_deployment_made_goes_with_it(world: World) -> None:
     async with world.running():
         await world.store.create(_deployment(2))
         await world.until(_are(2), "two pods")
         await world.store.delete(Deployment, "web", "default")
         await world.until(_are(0), "no pod")
-        assert (await world.store.list(ReplicaSet)).items == ()
+        assert (await world.store.list(ReplicaSet, _HERE)).items == ()
 
 
-async def test_a_pod_that_is_refused_is_an_event_of_its_replica_set_and_is_tried_again(world: World) -> None:
-    world.maker.refusal = errors.Denied("beyond the quota", reason="Forbidden")
-    async with world.running():
-        await world.store.create(_deployment(1))
+async def test_a_pod_that_is_refused_is_an_event_of_its_replica_set_and_is_tried_again(ours: Ours) -> None:
+    ours.maker.refusal = errors.Denied("beyond the quota", reason="Forbidden")
+    async with ours.running():
+        await ours.store.create(_deployment(1))
         for _ in range(500):
-            events = [one for one in (await world.store.list(core.Event)).items if one.reason == "FailedCreate"]
+            events = [one for one in (await ours.store.list(core.Event)).items if one.reason == "FailedCreate"]
             if events:
                 break
             await asyncio.sleep(0.01)
         assert [one.involved_object.kind for one in events] == ["ReplicaSet"]
-        world.maker.refusal = None
-        await world.until(_are(1), "a pod")
+        ours.maker.refusal = None
+        await ours.until(_are(1), "a pod")
 
 
 # StatefulSets
@@ -326,11 +442,11 @@ async def test_a_stateful_set_makes_its_pods_in_order_each_with_its_volume(world
         assert len(await world.pods()) == 1
         await world.play("db-0")
         await world.until(_names("db-0", "db-1"), "the second")
-        claims = [one.metadata.name for one in (await world.store.list(core.PersistentVolumeClaim)).items]
+        claims = [one.metadata.name for one in (await world.store.list(core.PersistentVolumeClaim, _HERE)).items]
         await world.play("db-1")
         await world.change(StatefulSet, "db", replicas=1)
         await world.until(_names("db-0"), "the last one goes first")
-        kept = [one.metadata.name for one in (await world.store.list(core.PersistentVolumeClaim)).items]
+        kept = [one.metadata.name for one in (await world.store.list(core.PersistentVolumeClaim, _HERE)).items]
     assert claims == kept == ["data-db-0", "data-db-1"]
     assert first.spec.volumes[0].persistent_volume_claim == core.ClaimVolume(claim_name="data-db-0")
     assert first.spec.hostname == "db-0"
@@ -432,7 +548,7 @@ async def test_a_job_goes_so_long_after_its_end_as_it_says(world: World) -> None
         (pod,) = await world.until(_are(1), "a pod")
         await world.play(pod.metadata.name, "Succeeded")
         await world.until(_are(0), "the job and its pod are gone")
-        assert (await world.store.list(Job)).items == ()
+        assert (await world.store.list(Job, _HERE)).items == ()
 
 
 async def test_a_job_that_is_deleted_takes_its_pods_with_it_and_none_is_held_by_its_finalizer(world: World) -> None:
@@ -458,7 +574,7 @@ class _Killed(Exception):
 
 
 async def test_controllers_that_end_anywhere_never_lose_a_completion_nor_run_too_many(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    ours: Ours, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kill at each crash point in turn, again and again, while pods end; then let it run out."""
     counter = itertools.count()
@@ -468,24 +584,24 @@ async def test_controllers_that_end_anywhere_never_lose_a_completion_nor_run_too
             raise _Killed
 
     monkeypatch.setattr("fairlead.telemetry.crash_point", die)
-    await world.store.create(_job(parallelism=3, completions=9))
+    await ours.store.create(_job(parallelism=3, completions=9))
     seen: Mapping[str, str] = {}
     for _ in range(400):
-        task = asyncio.create_task(manager.run_controllers(world.store, world.controllers()))  # noqa: TID251
+        task = asyncio.create_task(manager.run_controllers(ours.store, ours.controllers()))  # noqa: TID251
         await asyncio.sleep(0.02)
         task.cancel()
         await asyncio.wait([task])
         if not task.cancelled():
             task.exception()
-        alive = [one for one in await world.pods() if one.status.phase not in core.ENDED_PHASES]
+        alive = [one for one in await ours.pods() if one.status.phase not in core.ENDED_PHASES]
         assert len(alive) <= 3
         for one in alive[:2]:
             seen = {**seen, one.metadata.uid: one.metadata.name}
-            await world.play(one.metadata.name, "Succeeded")
-        if _is("Complete")(await world.job()):
+            await ours.play(one.metadata.name, "Succeeded")
+        if _is("Complete")(await ours.job()):
             break
-    item = await world.job()
-    succeeded = [one for one in await world.pods() if one.status.phase == "Succeeded"]
+    item = await ours.job()
+    succeeded = [one for one in await ours.pods() if one.status.phase == "Succeeded"]
     assert _is("Complete")(item), item.status
     assert item.status.succeeded == 9 == len(succeeded)
 

@@ -62,6 +62,15 @@ def test_a_deployment_is_applied_rolled_scaled_and_removed(service: Home) -> Non
     values = {one["spec"]["containers"][0]["env"][0]["value"] for one in _pods(service)}
     assert values == {"2"}
 
+    history = service.ok("rollout", "history", "deployment/web").out.splitlines()
+    assert [line.split()[0] for line in history] == ["deployment.apps/web", "REVISION", "1", "2"]
+    assert service.ok("rollout", "undo", "deployment/web").out == "deployment.apps/web rolled back\n"
+    service.ok("rollout", "status", "deployment/web", timeout_s=120)
+    assert {one["spec"]["containers"][0]["env"][0]["value"] for one in _pods(service)} == {"1"}
+    service.ok("rollout", "undo", "deployment/web", "--to-revision", "2")
+    service.ok("rollout", "status", "deployment/web", timeout_s=120)
+    assert {one["spec"]["containers"][0]["env"][0]["value"] for one in _pods(service)} == {"2"}
+
     service.ok("scale", "deployment/web", "--replicas", "3")
     service.ok("rollout", "status", "deployment/web", timeout_s=120)
     before = {one["metadata"]["uid"] for one in _pods(service)}

@@ -8,13 +8,14 @@ from typing import Any, Final
 import click
 
 from fairlead import errors
-from fairlead.cli.core import options, plaintext
+from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.client.calls import item_path
 from fairlead.serve.v1.objects.view import ObjectChange, ObjectList
 from fairlead.wire.kubernetes.workloads import kinds
 
 _AGAIN_S: Final = 0.3
+_HISTORY: Final = ("REVISION", "PODS", "CHANGE-CAUSE", "IMAGES")
 
 
 def _parts(words: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -110,10 +111,77 @@ def _progress(plural: str, name: str, item: dict[str, Any]) -> tuple[str, bool]:
 @options.pass_client
 def restart(client: Client, /, *, words: tuple[str, ...], namespace: str) -> None:
     """Replace the pods of a Deployment or StatefulSet a few at a time."""
+    _each(client, words, namespace, "restart", "restarted")
+
+
+@rollout.command("pause")
+@_WORDS
+@options.namespace_option
+@options.pass_client
+def pause(client: Client, /, *, words: tuple[str, ...], namespace: str) -> None:
+    """Keep a Deployment from replacing its pods when its template changes."""
+    _each(client, words, namespace, "pause", "paused")
+
+
+@rollout.command("resume")
+@_WORDS
+@options.namespace_option
+@options.pass_client
+def resume(client: Client, /, *, words: tuple[str, ...], namespace: str) -> None:
+    """Have a paused Deployment go on."""
+    _each(client, words, namespace, "resume", "resumed")
+
+
+@rollout.command("undo")
+@_WORDS
+@click.option(
+    "--to-revision",
+    type=click.IntRange(0, 2**31),
+    default=0,
+    metavar="N",
+    help="as `history` numbers them  [default: the one before the present one]",
+)
+@options.namespace_option
+@options.pass_client
+def undo(client: Client, /, *, words: tuple[str, ...], to_revision: int, namespace: str) -> None:
+    """Give a Deployment the template of an earlier revision again."""
+    _each(client, words, namespace, "undo", "rolled back", to_revision=to_revision)
+
+
+def _each(client: Client, words: tuple[str, ...], namespace: str, verb: str, done: str, **params: int) -> None:
+    """Ask for a change of each workload, and say that it was made."""
     for plural, name in _parts(words):
-        path = f"{item_path(f'/v1/objects/{plural}', name)}:restart"
-        done = client.call("POST", path, ObjectChange, params={"namespace": namespace or None})
-        plaintext.echo(f"{done.kind}/{done.name} restarted")
+        path = f"{item_path(f'/v1/objects/{plural}', name)}:{verb}"
+        changed = client.call("POST", path, ObjectChange, params={"namespace": namespace or None, **params})
+        plaintext.echo(f"{changed.kind}/{changed.name} {done}")
+
+
+@rollout.command("history")
+@_WORDS
+@options.namespace_option
+@options.pass_client
+def history(client: Client, /, *, words: tuple[str, ...], namespace: str) -> None:
+    """List the revisions of a Deployment that it can be rolled back to."""
+    for plural, name in _parts(words):
+        if plural != "deployments":
+            message = f"{plural} keep no revisions"
+            raise errors.RequestError(message, reason="WorkloadInvalid", hint="deployments do")
+        uid = _find(client, plural, name, namespace)["metadata"].get("uid")
+        listed = client.call("GET", "/v1/objects/replicasets", ObjectList, params={"namespace": namespace or "default"})
+        owned = [one for one in listed.items if uid in {of["uid"] for of in one["metadata"].get("ownerReferences", ())}]
+        rows = sorted(map(_revision, owned), key=lambda row: int(row[0]))
+        plaintext.echo(f"deployment.apps/{name}")
+        for line in output.lines_of((_HISTORY, *rows)):
+            plaintext.echo(line)
+
+
+def _revision(item: dict[str, Any]) -> tuple[str, ...]:
+    """Return the line of one ReplicaSet."""
+    marks = item["metadata"].get("annotations", {})
+    number = str(marks.get("deployment.kubernetes.io/revision", "0"))
+    images = ", ".join(one.get("image", "") for one in item["spec"]["template"]["spec"]["containers"])
+    pods = str(item.get("status", {}).get("replicas", 0))
+    return number if number.isdecimal() else "0", pods, marks.get("kubernetes.io/change-cause", "<none>"), images
 
 
 @click.command()

@@ -48,6 +48,9 @@ class Deployments:
             telemetry.crash_point("deployment.before-make")
             with contextlib.suppress(errors.Conflict):  # made before the end of an earlier process
                 await store.create(plan.make)
+        if plan.newest is not None:
+            await store.update(plan.newest)
+            return plan.wake_s  # its number of pods is decided on the object as it is then
         for one, number in plan.scale:
             spec = msgspec.structs.replace(one.spec, replicas=number)
             await store.update(msgspec.structs.replace(one, spec=spec))

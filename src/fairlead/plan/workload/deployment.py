@@ -1,6 +1,6 @@
 """Decides how a Deployment's ReplicaSets grow and shrink, and what its status says. Pure.
 
-One old ReplicaSet is kept, at no pods, for the template that was before.
+Old ReplicaSets are kept, at no pods, for the templates that were before: so many as `revisionHistoryLimit` says.
 Source: kubernetes pkg/controller/deployment (rolling.go, recreate.go, progress.go, sync.go).
 """
 
@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from fairlead import errors
 from fairlead.plan.workload import podset
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.workloads.apps import (
@@ -21,11 +22,14 @@ from fairlead.wire.kubernetes.workloads.apps import (
     ReplicaSetSpec,
     RollingUpdateDeployment,
 )
+from fairlead.wire.kubernetes.workloads.template import PodTemplateSpec
 
 REVISION: Final = "deployment.kubernetes.io/revision"
 RECREATE: Final = "Recreate"
 _DEADLINE_S: Final = 600
-_KEPT: Final = 1
+_KEPT: Final = 10
+_PAUSED: Final = "DeploymentPaused"
+_TIMED_OUT: Final = "ProgressDeadlineExceeded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,8 @@ class Plan:
     """The next step."""
 
     make: ReplicaSet | None = None
+    newest: ReplicaSet | None = None
+    """The ReplicaSet of an earlier template that is the template again: with the number of the last revision."""
     scale: tuple[tuple[ReplicaSet, int], ...] = ()
     """ReplicaSets, each with how many pods it is to have."""
     remove: tuple[ReplicaSet, ...] = ()
@@ -69,7 +75,51 @@ def plan(item: Deployment, sets: Iterable[ReplicaSet], pods: Iterable[core.Pod],
     status, wake_s = _status(item, mine, new, now)
     scale = _scaled(item, new, old, list(pods))
     gone = tuple(one for one in old if _replicas(one) == 0 and one.status.replicas == 0)
-    return Plan(scale=scale, remove=gone[: max(0, len(gone) - _KEPT)], status=status, wake_s=wake_s)
+    limit = item.spec.revision_history_limit
+    kept = _KEPT if limit is None else limit
+    return Plan(
+        newest=_renumbered(new, old),
+        scale=scale,
+        remove=gone[: max(0, len(gone) - kept)],
+        status=status,
+        wake_s=wake_s,
+    )
+
+
+def revisions(sets: Iterable[ReplicaSet]) -> list[tuple[int, ReplicaSet]]:
+    """Return ReplicaSets by their revision, the first one first."""
+    return sorted(((_revision(one), one) for one in sets), key=lambda pair: (pair[0], pair[1].metadata.name))
+
+
+def template_of_revision(item: Deployment, sets: Iterable[ReplicaSet], revision: int) -> PodTemplateSpec:
+    """Return the template of an earlier revision.
+
+    Args:   sets: those that the Deployment owns.   revision: 0: the one before the present one.
+    Raises: Invalid: it is not kept.
+    """
+    known = revisions(sets)
+    if not revision:
+        now = newest(item, (one for _, one in known))
+        revision = max((number for number, one in known if one is not now), default=0)
+    found = next((one for number, one in known if number == revision), None)
+    if found is None or not revision:
+        kept = ", ".join(str(number) for number, _ in known) or "none"
+        wanted = f"revision {revision}" if revision else "earlier revision"
+        message = f'deployment "{item.metadata.name}" has no {wanted}: kept are {kept}'
+        hint = f"`fairlead rollout history deployment/{item.metadata.name}` lists them"
+        raise errors.Invalid(message, reason="RevisionNotFound", hint=hint)
+    about = found.spec.template.metadata
+    labels = {key: value for key, value in about.labels.items() if key != podset.HASH}
+    return msgspec.structs.replace(found.spec.template, metadata=msgspec.structs.replace(about, labels=labels))
+
+
+def _renumbered(new: ReplicaSet | None, old: Sequence[ReplicaSet]) -> ReplicaSet | None:
+    """Return the newest ReplicaSet with the highest number, if an older one has that."""
+    highest = max(map(_revision, old), default=0)
+    if new is None or _revision(new) > highest:
+        return None
+    marks = {**new.metadata.annotations, REVISION: str(highest + 1)}
+    return msgspec.structs.replace(new, metadata=msgspec.structs.replace(new.metadata, annotations=marks))
 
 
 def _made(item: Deployment, old: Sequence[ReplicaSet], pods: Iterable[core.Pod]) -> ReplicaSet:
@@ -112,12 +162,27 @@ def _scaled(
     if item.spec.paused or new is None:
         # What runs is brought to the number that is asked for, and no other template.
         running = [one for one in (*old, *([new] if new else [])) if _replicas(one)] or ([new] if new else [])
-        return _changed([(running[-1], wanted)] if len(running) == 1 else [])
+        return _changed(_proportional(item, running))
     if item.spec.strategy.type == RECREATE:
         changes = [(one, 0) for one in old]
         return _changed([*changes, *([] if _has_living(old, pods) else [(new, wanted)])])
     grown = _new_replicas(item, _replicas(new), sum(map(_replicas, old)), has_old=False)
     return _changed([(new, grown), *zip(old, _shrunk(item, new, old), strict=True)])
+
+
+def _proportional(item: Deployment, running: Sequence[ReplicaSet]) -> list[tuple[ReplicaSet, int]]:
+    """Spread the wanted pods over ReplicaSets as they are spread now; what rounding leaves is the largest one's."""
+    wanted = wanted_replicas(item)
+    if len(running) < 2:
+        return [(one, wanted) for one in running]
+    total = sum(map(_replicas, running))
+    most = wanted + _surge(item) if wanted else 0
+    if wanted - _unavailable(item) <= total <= most:
+        return []  # an update that was stopped halfway
+    by_size = sorted(running, key=lambda one: (_replicas(one), _revision(one)), reverse=True)
+    shares = [_replicas(one) * most // total for one in by_size]
+    shares[0] += most - sum(shares)
+    return list(zip(by_size, shares, strict=True))
 
 
 def _changed(wanted: Sequence[tuple[ReplicaSet, int]]) -> tuple[tuple[ReplicaSet, int], ...]:
@@ -213,20 +278,24 @@ def _progress(
     old = meta.find_condition(item.status.conditions, "Progressing")
     is_other = old is None or f'"{name}"' not in old.message
     at = meta.emit_time(now)
+    if item.spec.paused:
+        if old is not None and old.reason == _TIMED_OUT:
+            return old, None
+        return _condition("Unknown", _PAUSED, "Deployment is paused", at, old), None
     if is_done:
         text = f'ReplicaSet "{name}" has successfully progressed.'
         return _condition("True", "NewReplicaSetAvailable", text, at, old), None
     last = meta.timestamp(old.last_transition_time) if old is not None else None
     limit = item.spec.progress_deadline_seconds or _DEADLINE_S
-    was_done = old is not None and old.reason == "NewReplicaSetAvailable"
-    if old is None or is_other or is_moving or was_done or last is None:
+    begins = old is not None and old.reason in {"NewReplicaSetAvailable", _PAUSED}
+    if old is None or is_other or is_moving or begins or last is None:
         text = f'ReplicaSet "{name}" is progressing.'
         return meta.Condition(
             type="Progressing", status="True", reason="ReplicaSetUpdated", message=text, last_transition_time=at
         ), float(limit)
-    if now - last >= limit or (old is not None and old.reason == "ProgressDeadlineExceeded"):
+    if now - last >= limit or (old is not None and old.reason == _TIMED_OUT):
         text = f'ReplicaSet "{name}" has timed out progressing.'
-        return _condition("False", "ProgressDeadlineExceeded", text, at, old), None
+        return _condition("False", _TIMED_OUT, text, at, old), None
     return old, max(0.1, last + limit - now)
 
 

@@ -50,18 +50,31 @@ class Schedule:
         return by_date or by_weekday if self.is_either_day else by_date and by_weekday
 
     def after(self, moment: dt.datetime) -> dt.datetime | None:
-        """Return the first time after a moment, in its zone; None: there is none within eight years."""
-        start = moment.replace(second=0, microsecond=0) + dt.timedelta(minutes=1)
-        day = start.date()
+        """Return the first time after a moment, in its zone; None: there is none within eight years.
+
+        Where clocks are set back, the times of the repeated hour come twice.
+        """
+        day, since = moment.date(), moment.timestamp()
         for _ in range(_DAYS_AHEAD):
             if self._is_day(day):
                 for hour in sorted(self.hours):
-                    for minute in sorted(self.minutes):
-                        found = dt.datetime.combine(day, dt.time(hour, minute), tzinfo=moment.tzinfo)
-                        if found >= start:
-                            return found
+                    if day == moment.date() and hour < moment.hour:
+                        continue
+                    every = (
+                        dt.datetime.combine(day, dt.time(hour, minute, fold=fold), tzinfo=moment.tzinfo)
+                        for minute in self.minutes
+                        for fold in (0, 1)  # the same instant, but in a repeated hour
+                    )
+                    found = min((one for one in every if one.timestamp() > since), key=_instant, default=None)
+                    if found is not None:
+                        return found
             day += dt.timedelta(days=1)
         return None
+
+
+def _instant(moment: dt.datetime) -> tuple[float, int]:
+    """Return Unix seconds, then which of two names of that instant comes first."""
+    return moment.timestamp(), moment.fold
 
 
 def parse(text: str) -> Schedule:

@@ -287,6 +287,18 @@ class Workloads(Protocol):
         """Replace its pods a few at a time. Raises: as `scale`."""
         ...
 
+    async def pause(self, kind: type[Workload], name: str, namespace: str, *, is_paused: bool) -> Workload:
+        """Keep a Deployment from replacing its pods, or have it go on. Raises: as `scale`."""
+        ...
+
+    async def undo(self, kind: type[Workload], name: str, namespace: str, revision: int) -> Workload:
+        """Give a Deployment the template of an earlier revision again.
+
+        Args:   revision: 0: the one before the present one.
+        Raises: as `scale`; Invalid: the revision is not kept; Conflict: it is paused.
+        """
+        ...
+
 
 class TenancyTrial(Protocol):
     """Tenancies kept here, whose networks can be tried."""

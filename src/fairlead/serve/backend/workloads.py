@@ -18,7 +18,7 @@ import msgspec
 from fairlead import errors
 from fairlead.plan.pod import admission, machine
 from fairlead.plan.pod.values import configmap
-from fairlead.plan.workload import statefulset, templated, validate
+from fairlead.plan.workload import deployment, podset, statefulset, templated, validate
 from fairlead.serve.backend import place as places
 from fairlead.serve.backend.containers import checks
 from fairlead.serve.backend.place import ASK_ROOT, Place
@@ -29,7 +29,7 @@ from fairlead.store.port import AdmittingStore, Selector
 from fairlead.wire.kubernetes import core, meta, names
 from fairlead.wire.kubernetes.coordination import PriorityClass
 from fairlead.wire.kubernetes.devicechange import PodReplacementSpec
-from fairlead.wire.kubernetes.workloads.apps import Deployment, StatefulSet
+from fairlead.wire.kubernetes.workloads.apps import Deployment, ReplicaSet, StatefulSet
 from fairlead.wire.kubernetes.workloads.batch import Job
 from fairlead.wire.kubernetes.workloads.service import Service
 
@@ -176,12 +176,46 @@ class LocalWorkloads:
 
         return await self._changed(kind, name, namespace, again)
 
+    async def pause(self, kind: type[Workload], name: str, namespace: str, *, is_paused: bool) -> Workload:
+        """See `port.Workloads.pause`."""
+        _require_deployment(kind, "paused")
+
+        def changed(item: Workload) -> Workload:
+            assert isinstance(item, Deployment)  # noqa: S101 the kind was looked at
+            return msgspec.structs.replace(item, spec=msgspec.structs.replace(item.spec, paused=is_paused))
+
+        return await self._changed(kind, name, namespace, changed)
+
+    async def undo(self, kind: type[Workload], name: str, namespace: str, revision: int) -> Workload:
+        """See `port.Workloads.undo`."""
+        _require_deployment(kind, "rolled back")
+        listed = (await self.store.list(ReplicaSet, Selector(namespace=namespace))).items
+
+        def before(item: Workload) -> Workload:
+            assert isinstance(item, Deployment)  # noqa: S101 the kind was looked at
+            if item.spec.paused:
+                message = f'deployment "{item.metadata.name}" is paused, and not rolled back'
+                hint = f"`fairlead rollout resume deployment/{item.metadata.name}` first"
+                raise errors.Conflict(message, reason="DeploymentPaused", hint=hint)
+            owned = [one for one in listed if podset.owned_by(item, one)]
+            template = deployment.template_of_revision(item, owned, revision)
+            return msgspec.structs.replace(item, spec=msgspec.structs.replace(item.spec, template=template))
+
+        return await self._changed(kind, name, namespace, before)
+
     async def _changed(self, kind: type[Workload], name: str, namespace: str, change: Any) -> Workload:
         try:
             found: Workload = await retry.change(self.store, kind, name, change, namespace=namespace)
         except errors.NotFound as error:
             raise not_found(kind, name) from error
         return found
+
+
+def _require_deployment(kind: type[Workload], what: str) -> None:
+    """Raises: Invalid."""
+    if kind is not Deployment:
+        message = f"a {kind.KIND} is not {what}"
+        raise errors.Invalid(message, reason="WorkloadInvalid", hint="deployments are")
 
 
 def not_found(kind: type[meta.Object], name: str) -> errors.NotFound:

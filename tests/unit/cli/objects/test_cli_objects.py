@@ -119,6 +119,21 @@ def test_scale_and_restart_change_the_object(service: Service) -> None:
     assert "is not rolled out after 1 s" in late.stderr
 
 
+def test_a_deployment_is_paused_and_not_rolled_back_to_what_is_not_kept(service: Service) -> None:
+    service.fairlead("apply", "-f", "-", stdin=_WEB)
+    assert service.fairlead("rollout", "pause", "deploy/web").stdout == "deployment.apps/web paused\n"
+    paused = service.fairlead("rollout", "undo", "deploy/web")
+    assert 'deployment "web" is paused' in paused.stderr
+    assert service.fairlead("rollout", "resume", "deploy/web").stdout == "deployment.apps/web resumed\n"
+    history = service.fairlead("rollout", "history", "deploy/web").stdout.splitlines()
+    assert history[0] == "deployment.apps/web"
+    none = service.fairlead("rollout", "undo", "deploy/web", "--to-revision", "7")
+    assert "has no revision 7" in none.stderr
+    assert service.fairlead("rollout", "undo", "deploy/none").exit_code != 0
+    assert "is not rolled back" in service.fairlead("rollout", "undo", "statefulset/db").stderr
+    assert "statefulsets keep no revisions" in service.fairlead("rollout", "history", "statefulset/db").stderr
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import zoneinfo
 from typing import Any
 
 import msgspec
@@ -53,6 +54,21 @@ def test_a_schedule_is_due_when_cron_says(text: str, times: list[str]) -> None:
         found.append(following.strftime("%Y-%m-%d %H:%M")[-len(wanted) :])
         moment = following
     assert found == times
+
+
+def test_an_hour_that_is_repeated_has_its_times_twice_and_one_that_is_left_out_loses_none_for_good() -> None:
+    zone = zoneinfo.ZoneInfo("Europe/Berlin")
+    moment, found = dt.datetime(2026, 10, 25, 1, 50, tzinfo=zone), []
+    for _ in range(6):
+        following = schedule.parse("*/30 * * * *").after(moment)
+        assert following is not None
+        assert following.timestamp() > moment.timestamp()
+        found.append(following.astimezone(dt.UTC).strftime("%H:%M"))
+        moment = following
+    assert found == ["00:00", "00:30", "01:00", "01:30", "02:00", "02:30"]
+    spring = schedule.parse("30 2 * * *").after(dt.datetime(2026, 3, 29, 0, 0, tzinfo=zone))
+    assert spring is not None
+    assert spring.astimezone(dt.UTC).strftime("%d %H:%M") in {"29 00:30", "29 01:30"}
 
 
 @pytest.mark.parametrize(

@@ -291,6 +291,14 @@ class OwnWorkloads:
         """See `port.Workloads.restart`."""
         return await self.whole.restart(kind, name, self.user.place(namespace))
 
+    async def pause(self, kind: type[port.Workload], name: str, namespace: str, *, is_paused: bool) -> port.Workload:
+        """See `port.Workloads.pause`."""
+        return await self.whole.pause(kind, name, self.user.place(namespace), is_paused=is_paused)
+
+    async def undo(self, kind: type[port.Workload], name: str, namespace: str, revision: int) -> port.Workload:
+        """See `port.Workloads.undo`."""
+        return await self.whole.undo(kind, name, self.user.place(namespace), revision)
+
 
 def whose(part: Part | None, namespace: str, name: str) -> tuple[str, str]:
     """Return whose a container is and its name, as a caller may know who holds a GPU; empty: not to be known.

@@ -139,10 +139,67 @@ async def restart_object(
     return view.change(found, "restarted")
 
 
+@litestar.post(
+    "/v1/objects/{kind:str}/{name:str}/:undo",
+    summary="Roll a workload back",
+    responses=documented(400, 403, 404, 409, 422),
+    status_code=_OK,
+    tags=["object"],
+)
+async def undo_object(
+    services: Dependencies,
+    kind: Kind,
+    name: Name,
+    namespace: Namespace = "default",
+    to_revision: Annotated[
+        int, params.QueryParameter(description="0: the one before the present one", ge=0, le=2**31)
+    ] = 0,
+) -> view.ObjectChange:
+    """Give a Deployment the template of an earlier revision again."""
+    place = services.backend.places.new(namespace)
+    workloads = require(services.backend.workloads)
+    return view.change(await workloads.undo(_workload(kind), name, place.namespace, to_revision), "rolled back")
+
+
+@litestar.post(
+    "/v1/objects/{kind:str}/{name:str}/:pause",
+    summary="Pause a workload",
+    responses=documented(400, 403, 404, 409, 422),
+    status_code=_OK,
+    tags=["object"],
+)
+async def pause_object(
+    services: Dependencies, kind: Kind, name: Name, namespace: Namespace = "default"
+) -> view.ObjectChange:
+    """Keep a Deployment from replacing its pods when its template changes."""
+    return await _pause(services, kind, name, namespace, is_paused=True)
+
+
+@litestar.post(
+    "/v1/objects/{kind:str}/{name:str}/:resume",
+    summary="Resume a workload",
+    responses=documented(400, 403, 404, 409, 422),
+    status_code=_OK,
+    tags=["object"],
+)
+async def resume_object(
+    services: Dependencies, kind: Kind, name: Name, namespace: Namespace = "default"
+) -> view.ObjectChange:
+    """Have a paused Deployment go on."""
+    return await _pause(services, kind, name, namespace, is_paused=False)
+
+
+async def _pause(services: Dependencies, kind: str, name: str, namespace: str, *, is_paused: bool) -> view.ObjectChange:
+    place = services.backend.places.new(namespace)
+    workloads = require(services.backend.workloads)
+    found = await workloads.pause(_workload(kind), name, place.namespace, is_paused=is_paused)
+    return view.change(found, "paused" if is_paused else "resumed")
+
+
 def _workload(word: str) -> type[Workload]:
     kind = kinds.find(word)
     if not issubclass(kind, Workload):
-        message = f"a {kind.KIND} is neither scaled nor restarted"
+        message = f"a {kind.KIND} is neither scaled, restarted nor rolled back"
         raise errors.Invalid(message, reason="WorkloadInvalid", hint="deployments and statefulsets are")
     return kind
 
@@ -157,4 +214,14 @@ def _change(one: Applied, *, is_dry: bool = False) -> view.ObjectChange:
     return view.change(one.item, one.action, **more)
 
 
-ROUTES: Final = (apply_objects, delete_objects, list_objects, delete_object, scale_object, restart_object)
+ROUTES: Final = (
+    apply_objects,
+    delete_objects,
+    list_objects,
+    delete_object,
+    scale_object,
+    restart_object,
+    undo_object,
+    pause_object,
+    resume_object,
+)
