@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, get_args
@@ -122,8 +123,7 @@ async def keep(
     about = item.metadata
     if isinstance(item, PriorityClass):
         priority.check(item)
-        await context.store.apply(item, manager=_MANAGER)
-        return workloads.CONFIGURED, ()
+        return await _keep_priority(context, item), ()
     place = context.backend.places.new(about.namespace or namespace)
     if isinstance(item, core.PersistentVolumeClaim):
         is_there = await _is_there(context, core.PersistentVolumeClaim, about.name, place.namespace)
@@ -134,6 +134,17 @@ async def keep(
     if isinstance(item, Workload):
         return await require(context.backend.workloads).keep(item, place, written), ()
     return workloads.CONFIGURED, await require(context.backend.claims).keep(item, place)
+
+
+async def _keep_priority(context: Context, item: PriorityClass) -> str:
+    before: PriorityClass | None = None
+    with contextlib.suppress(errors.NotFound):
+        before = await context.store.get(PriorityClass, item.metadata.name)
+    after = await context.store.apply(item, manager=_MANAGER)
+    if before is None:
+        return workloads.CREATED
+    is_same = before.metadata.resource_version == after.metadata.resource_version
+    return workloads.UNCHANGED if is_same else workloads.CONFIGURED
 
 
 async def _is_there(context: Context, kind: type[core.PersistentVolumeClaim], name: str, namespace: str) -> bool:

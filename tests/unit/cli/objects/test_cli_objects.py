@@ -37,6 +37,15 @@ def test_apply_makes_what_is_written_once_and_says_what_it_did(service: Service)
     assert changed.stdout.splitlines()[:2] == ["configmap/settings configured", "secret/key configured"]
 
 
+def test_a_priority_class_is_made_changed_or_left_as_it_is(service: Service) -> None:
+    text = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: top}\nvalue: 1000\n"
+    said = [
+        service.fairlead("apply", "-f", "-", stdin=one).stdout for one in (text, text, text.replace("1000", "2000"))
+    ]
+    words = [line.split()[-1] for line in said]
+    assert words == ["created", "unchanged", "configured"]
+
+
 def test_a_folder_is_read_in_the_order_of_its_names_and_other_files_are_not(service: Service, tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text(_WEB)
     (tmp_path / "a.yml").write_text(_MAP)
