@@ -20,7 +20,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.control import manager
-from fairlead.control.workload import cronjob, deployment, job, replicaset, statefulset
+from fairlead.control.workload import cronjob, deployment, disruption, job, replicaset, statefulset
 from fairlead.control.workload.owner import Owners
 from fairlead.plan.workload.deployment import REVISION
 from fairlead.store import retry
@@ -29,6 +29,7 @@ from fairlead.store.kubernetes import credentials
 from fairlead.store.kubernetes.store import KubernetesStore
 from fairlead.store.port import Selector, Store
 from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.scheduling.policy import PodDisruptionBudget
 from fairlead.wire.kubernetes.workloads.apps import Deployment, ReplicaSet, StatefulSet
 from fairlead.wire.kubernetes.workloads.batch import CronJob, Job
 
@@ -41,7 +42,16 @@ _TEMPLATE: Final[dict[str, dict[str, Any]]] = {
     "spec": {"nodeName": _NODE, "containers": [{"name": "main", "image": "localhost/demo"}]},
 }
 _HERE: Final = Selector(namespace="default")
-_KINDS: Final = (Deployment, StatefulSet, CronJob, Job, ReplicaSet, core.Pod, core.PersistentVolumeClaim)
+_KINDS: Final = (
+    PodDisruptionBudget,
+    Deployment,
+    StatefulSet,
+    CronJob,
+    Job,
+    ReplicaSet,
+    core.Pod,
+    core.PersistentVolumeClaim,
+)
 
 
 class _Maker:
@@ -143,6 +153,7 @@ class Ours(World):
             statefulset.StatefulSets(owners),
             job.Jobs(owners, backoff_s=0.01),
             cronjob.CronJobs(owners),
+            disruption.Disruptions(owners),
         )
 
     @contextlib.asynccontextmanager
@@ -402,6 +413,61 @@ async def test_a_pod_that_is_refused_is_an_event_of_its_replica_set_and_is_tried
         assert [one.involved_object.kind for one in events] == ["ReplicaSet"]
         ours.maker.refusal = None
         await ours.until(_are(1), "a pod")
+
+
+# PodDisruptionBudgets
+
+
+@pytest.mark.parametrize(
+    ("spec", "numbers"),
+    [
+        ({"minAvailable": 2}, (3, 3, 2, 1)),
+        ({"minAvailable": "50%"}, (3, 3, 2, 1)),
+        ({"maxUnavailable": 2}, (3, 3, 1, 2)),
+        ({"maxUnavailable": "10%"}, (3, 3, 2, 1)),
+        ({"minAvailable": 4}, (3, 3, 4, 0)),
+    ],
+)
+async def test_a_disruption_budget_counts_the_pods_that_may_go(
+    world: World, spec: dict[str, Any], numbers: tuple[int, ...]
+) -> None:
+    def counted(item: PodDisruptionBudget) -> tuple[int, ...]:
+        found = item.status
+        return found.expected_pods, found.current_healthy, found.desired_healthy, found.disruptions_allowed
+
+    document = {
+        "metadata": {"name": "b", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, **spec},
+    }
+    async with world.running():
+        await world.store.create(msgspec.convert(document, PodDisruptionBudget))
+        await world.store.create(_deployment(3))
+        await world.until(_are(3), "three pods")
+        await world.play_all()
+        item = await _until_status(world, PodDisruptionBudget, "b", lambda one: counted(one) == numbers)
+        (condition,) = item.status.conditions
+        state = ("True", "SufficientPods") if numbers[-1] else ("False", "InsufficientPods")
+        assert (condition.type, condition.status, condition.reason) == ("DisruptionAllowed", *state)
+        (first, *_) = await world.pods()
+        await world.play(first.metadata.name, ready=False)
+        less = (numbers[0], numbers[1] - 1, numbers[2], max(0, numbers[3] - 1))
+        await _until_status(world, PodDisruptionBudget, "b", lambda one: counted(one) == less)
+
+
+async def test_a_budget_by_share_over_pods_that_nothing_scales_allows_none(world: World) -> None:
+    document = {
+        "metadata": {"name": "b", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1},
+    }
+    about = meta.ObjectMeta(name="alone", namespace="default", labels={"app": "web"})
+    spec = msgspec.convert(_TEMPLATE["spec"], core.PodSpec)
+    async with world.running():
+        await world.store.create(core.Pod(metadata=about, spec=spec))
+        await world.play("alone")
+        await world.store.create(msgspec.convert(document, PodDisruptionBudget))
+        item = await _until_status(world, PodDisruptionBudget, "b", lambda one: bool(one.status.conditions))
+    assert item.status.disruptions_allowed == 0
+    assert item.status.conditions[0].status == "False"
 
 
 # StatefulSets

@@ -152,6 +152,12 @@ _COLUMNS: Final[Mapping[str, _Texts]] = {
         "PORT(S)": _ports,
         "AGE": _age,
     },
+    "PodDisruptionBudget": {
+        "MIN AVAILABLE": lambda item: str(_at(item, "spec", "minAvailable", default="N/A")),
+        "MAX UNAVAILABLE": lambda item: str(_at(item, "spec", "maxUnavailable", default="N/A")),
+        "ALLOWED DISRUPTIONS": lambda item: str(_at(item, "status", "disruptionsAllowed")),
+        "AGE": _age,
+    },
     "ConfigMap": {
         "DATA": lambda item: str(len(_at(item, "data", default=())) + len(_at(item, "binaryData", default=()))),
         "AGE": _age,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fairlead import errors
 from fairlead.control.manager import Controller
-from fairlead.control.workload import cronjob, deployment, job, replicaset, statefulset
+from fairlead.control.workload import cronjob, deployment, disruption, job, replicaset, statefulset
 from fairlead.control.workload.owner import Owners
 from fairlead.serve.admission import budget
 from fairlead.serve.admission.context import Context
@@ -61,4 +61,5 @@ def controllers(store: Store, making: PodMaker) -> tuple[Controller, ...]:
         statefulset.StatefulSets(owners),
         job.Jobs(owners),
         cronjob.CronJobs(owners),
+        disruption.Disruptions(owners),
     )

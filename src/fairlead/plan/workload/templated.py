@@ -9,6 +9,7 @@ import msgspec
 
 from fairlead.plan.workload.validate import Judged, template_of
 from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.scheduling.policy import PodDisruptionBudget
 from fairlead.wire.kubernetes.workloads.batch import CronJob
 from fairlead.wire.kubernetes.workloads.service import Service
 from fairlead.wire.kubernetes.workloads.template import PodTemplateSpec
@@ -30,7 +31,7 @@ def pod_of(item: Judged) -> core.Pod | None:
 def with_template(item: T, change: Callable[[core.Pod], core.Pod]) -> T:
     """Return a workload with another template. Args: change: makes it of what `pod_of` gives."""
     pod = pod_of(item)
-    if pod is None or isinstance(item, Service):
+    if pod is None or isinstance(item, Service | PodDisruptionBudget):
         return item
     changed = change(pod)
     about = meta.ObjectMeta(labels=changed.metadata.labels, annotations=changed.metadata.annotations)

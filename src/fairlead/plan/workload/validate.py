@@ -14,6 +14,7 @@ from typing import Final
 from fairlead import errors
 from fairlead.plan.workload import podset, schedule
 from fairlead.wire.kubernetes import meta, names
+from fairlead.wire.kubernetes.scheduling.policy import PodDisruptionBudget
 from fairlead.wire.kubernetes.workloads.apps import Deployment, StatefulSet
 from fairlead.wire.kubernetes.workloads.batch import CronJob, Job, JobSpec
 from fairlead.wire.kubernetes.workloads.service import Service
@@ -25,9 +26,9 @@ MOST_PODS: Final = 1000
 """Pods of one workload at once, as `fairlead run --replicas` has it."""
 _MOST_COMPLETIONS: Final = 10_000
 _NODE_PORTS: Final = range(1024, 65536)
-_LONGEST: Final = {Deployment: 63, StatefulSet: 63, Job: 63, CronJob: 52, Service: 63}
+_LONGEST: Final = {Deployment: 63, StatefulSet: 63, Job: 63, CronJob: 52, Service: 63, PodDisruptionBudget: 63}
 
-Judged = Deployment | StatefulSet | Job | CronJob | Service
+Judged = Deployment | StatefulSet | Job | CronJob | Service | PodDisruptionBudget
 
 
 def check(item: Judged) -> None:
@@ -44,7 +45,7 @@ def template_of(item: Judged) -> PodTemplateSpec | None:
     match item:
         case CronJob():
             return item.spec.job_template.spec.template
-        case Service():
+        case Service() | PodDisruptionBudget():
             return None
         case _:
             return item.spec.template
@@ -70,6 +71,8 @@ def _spec(item: Judged) -> Iterator[str]:
             yield from _cron_job(item)
         case Service():
             yield from _service(item)
+        case PodDisruptionBudget():
+            yield from _disruption_budget(item)
 
 
 def _replicas(replicas: int | None) -> Iterator[str]:
@@ -190,6 +193,16 @@ def zone(name: str) -> zoneinfo.ZoneInfo | None:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, OSError, ValueError):
         return None
+
+
+def _disruption_budget(item: PodDisruptionBudget) -> Iterator[str]:
+    spec = item.spec
+    if spec.min_available is not None and spec.max_unavailable is not None:
+        yield "spec: Invalid value: minAvailable and maxUnavailable cannot be both set"
+    yield from _amount("spec.minAvailable", spec.min_available)
+    yield from _amount("spec.maxUnavailable", spec.max_unavailable)
+    if spec.selector is not None and spec.selector.match_expressions:
+        yield "spec.selector.matchExpressions: Forbidden: only matchLabels are offered on one machine"
 
 
 def _service(item: Service) -> Iterator[str]:

@@ -31,13 +31,14 @@ from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
 from fairlead.wire.kubernetes.resource.devicetaintrule import DeviceTaintRule
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
 from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
+from fairlead.wire.kubernetes.scheduling.policy import PodDisruptionBudget
 from fairlead.wire.kubernetes.workloads.apps import Deployment, StatefulSet
 from fairlead.wire.kubernetes.workloads.batch import CronJob, Job
 from fairlead.wire.kubernetes.workloads.service import Service
 from fairlead.wire.oci.registryauth import Login
 
 T = TypeVar("T")
-Workload = core.ConfigMap | Deployment | StatefulSet | Job | CronJob | Service
+Workload = core.ConfigMap | Deployment | StatefulSet | Job | CronJob | Service | PodDisruptionBudget
 """What manifests have beside Pods that a machine's own controllers and kubelet read."""
 DeviceObject = ResourceClaim | ResourceClaimTemplate | DeviceClass | ResourceSlice | DeviceTaintRule
 """What manifests have of claims, and of what they refer to."""

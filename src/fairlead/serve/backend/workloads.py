@@ -29,6 +29,7 @@ from fairlead.store.port import AdmittingStore, Selector
 from fairlead.wire.kubernetes import core, meta, names
 from fairlead.wire.kubernetes.coordination import PriorityClass
 from fairlead.wire.kubernetes.devicechange import PodReplacementSpec
+from fairlead.wire.kubernetes.scheduling.policy import PodDisruptionBudget
 from fairlead.wire.kubernetes.workloads.apps import Deployment, ReplicaSet, StatefulSet
 from fairlead.wire.kubernetes.workloads.batch import Job
 from fairlead.wire.kubernetes.workloads.service import Service
@@ -78,6 +79,10 @@ class LocalWorkloads:
         if place.is_tenants and (item.metadata.finalizers or item.metadata.owner_references):
             message = f'{item.KIND} "{item.metadata.name}" has finalizers or ownerReferences, which would keep it'
             raise errors.Denied(message, reason="UserPodForbidden", hint=f"leave them out, or {ASK_ROOT}")
+        if place.is_tenants and isinstance(item, PodDisruptionBudget):
+            # No pod is ended past its budget: one's own would be a way around every queue's share.
+            message = "a PodDisruptionBudget keeps pods from being ended for others, which a tenant may not decide"
+            raise errors.Denied(message, reason="UserPodForbidden", hint=f"leave it out, or {ASK_ROOT}")
         about = msgspec.structs.replace(item.metadata, namespace=place.namespace)
         placed = msgspec.structs.replace(item, metadata=about)
         if isinstance(placed, core.ConfigMap):

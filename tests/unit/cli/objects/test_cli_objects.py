@@ -46,6 +46,19 @@ def test_a_priority_class_is_made_changed_or_left_as_it_is(service: Service) -> 
     assert words == ["created", "unchanged", "configured"]
 
 
+def test_a_disruption_budget_is_made_and_listed_and_a_wrong_one_refused(service: Service) -> None:
+    text = "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: b}\nspec: {selector: {}, minAvailable: 1"
+    made = service.fairlead("apply", "-f", "-", stdin=text + "}\n")
+    assert made.stdout == "poddisruptionbudget.policy/b created\n", made.stderr
+    rows = service.fairlead("get", "pdb").stdout.splitlines()
+    assert rows[1].split()[:4] == ["b", "1", "N/A", "0"]
+    both = service.fairlead("apply", "-f", "-", stdin=text + ", maxUnavailable: 1}\n")
+    assert "minAvailable and maxUnavailable cannot be both set" in both.stderr
+    share = service.fairlead("apply", "-f", "-", stdin=text.replace("minAvailable: 1", "maxUnavailable: 1x") + "}\n")
+    assert "spec.maxUnavailable" in share.stderr
+    assert service.fairlead("delete", "pdb", "b").stdout == 'poddisruptionbudget.policy "b" deleted\n'
+
+
 def test_a_folder_is_read_in_the_order_of_its_names_and_other_files_are_not(service: Service, tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text(_WEB)
     (tmp_path / "a.yml").write_text(_MAP)

@@ -24,6 +24,7 @@ from fairlead.store.port import EVERYTHING, Change, Listing, Selector, Store
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import Object
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimTemplate
+from fairlead.wire.kubernetes.scheduling.policy import PodDisruptionBudget
 from fairlead.wire.kubernetes.workloads.apps import Deployment, ReplicaSet, StatefulSet
 from fairlead.wire.kubernetes.workloads.batch import CronJob, Job
 from fairlead.wire.kubernetes.workloads.service import Service
@@ -42,6 +43,7 @@ NAMESPACED: Final[frozenset[type[Object]]] = frozenset(
         CronJob,
         Deployment,
         Job,
+        PodDisruptionBudget,
         ReplicaSet,
         Service,
         StatefulSet,

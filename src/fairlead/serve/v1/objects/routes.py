@@ -17,6 +17,7 @@ from fairlead.serve.v1.containers import pods, refusal
 from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.serve.v1.objects import view
 from fairlead.store.port import Selector
+from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes import manifest as manifests
 from fairlead.wire.kubernetes.workloads import kinds
 
@@ -81,9 +82,11 @@ async def list_objects(
     label: Annotated[list[str] | None, params.QueryParameter(description="`KEY=VALUE`, only those with it")] = None,
 ) -> view.ObjectList:
     """Return the objects of a kind as Kubernetes writes them, in the order of namespace and name."""
-    wanted = kinds.find(kind)
-    selector = Selector(namespace=namespace, labels=pods.read_labels(label or ()))
-    found = (await services.store.list(wanted, selector)).items
+    wanted, labels = kinds.find(kind), pods.read_labels(label or ())
+    if wanted is core.Secret:
+        secrets = () if labels else await services.backend.secrets.list_secrets(namespace)  # they carry no labels
+        return view.ObjectList(items=tuple(view.secret_document(one) for one in secrets if name in {"", one.name}))
+    found = (await services.store.list(wanted, Selector(namespace=namespace, labels=labels))).items
     kept = tuple(view.document(one) for one in found if not name or one.metadata.name == name)
     return view.ObjectList(items=kept)
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from fairlead.plan.tenancy import secret
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.workloads import kinds
 
@@ -38,11 +39,17 @@ class ObjectList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def document(item: meta.Object) -> dict[str, Any]:
-    """Return an object as Kubernetes writes it; of a Secret the names of its values alone."""
-    if isinstance(item, core.Secret):
-        item = msgspec.structs.replace(item, data=dict.fromkeys(item.data, ""), string_data={})
+    """Return an object as Kubernetes writes it."""
     body: dict[str, Any] = msgspec.to_builtins(item)
     return {"apiVersion": item.API_VERSION, "kind": item.KIND, **body}
+
+
+def secret_document(one: secret.Described) -> dict[str, Any]:
+    """Return a Secret as Kubernetes writes it, with the names of its values alone."""
+    about = meta.ObjectMeta(
+        name=one.name, namespace=one.namespace, creation_timestamp=one.note.created_at or None, uid=one.note.uid
+    )
+    return document(core.Secret(metadata=about, type="Opaque", data=dict.fromkeys(one.note.sizes, "")))
 
 
 def change(item: meta.Object, action: str, **more: Any) -> ObjectChange:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fairlead.wire.kubernetes.meta import LabelSelector, ObjectMeta, Wire
+from fairlead.wire.kubernetes.meta import Condition, LabelSelector, ObjectMeta, Wire
 
 
 class BudgetSpec(Wire, frozen=True):
@@ -15,12 +15,22 @@ class BudgetSpec(Wire, frozen=True):
 
     selector: LabelSelector | None = None
     """None selects nothing."""
+    min_available: int | str | None = None
+    """Pods that must serve, a number or a percentage of those that there are to be."""
+    max_unavailable: int | str | None = None
+    """Pods that may be missing; never beside `min_available`."""
 
 
 class BudgetStatus(Wire, frozen=True):
-    """Number of evictions that the disruption controller allows now."""
+    """What the disruption controller has counted."""
 
     disruptions_allowed: int = 0
+    """Pods that may be ended now."""
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
 
 
 class PodDisruptionBudget(Wire, frozen=True):

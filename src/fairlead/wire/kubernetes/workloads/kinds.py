@@ -8,6 +8,7 @@ from typing import Final
 from fairlead import errors
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimTemplate
+from fairlead.wire.kubernetes.scheduling.policy import PodDisruptionBudget
 from fairlead.wire.kubernetes.workloads.apps import Deployment, ReplicaSet, StatefulSet
 from fairlead.wire.kubernetes.workloads.batch import CronJob, Job
 from fairlead.wire.kubernetes.workloads.service import Service
@@ -20,6 +21,7 @@ _SHORT: Final[Mapping[type[meta.Object], tuple[str, ...]]] = {
     Job: (),
     CronJob: ("cj",),
     Service: ("svc",),
+    PodDisruptionBudget: ("pdb",),
     core.ConfigMap: ("cm",),
     core.Secret: (),
     core.PersistentVolumeClaim: ("pvc",),
