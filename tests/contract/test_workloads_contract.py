@@ -243,7 +243,8 @@ def _image(pod: core.Pod) -> str:
 
 
 def _with_image(image: str) -> dict[str, Any]:
-    document = {**_TEMPLATE, "spec": {"containers": [{"name": "main", "image": image}]}}
+    spec = {**_TEMPLATE["spec"], "containers": [{"name": "main", "image": image}]}
+    document = {**_TEMPLATE, "spec": spec}
     return {"template": msgspec.convert(document, type(_deployment(1).spec.template))}
 
 
@@ -474,7 +475,8 @@ async def test_a_budget_by_share_over_pods_that_nothing_scales_allows_none(world
 
 
 def _stateful(replicas: int, **spec: Any) -> StatefulSet:
-    claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = {"metadata": {"name": "data"}, "spec": wanted}
     document = {
         "metadata": {"name": "db", "namespace": "default"},
         "spec": {
@@ -564,8 +566,13 @@ async def test_an_indexed_job_has_a_pod_for_each_number_and_starts_a_failed_one_
         by_index = {one.metadata.annotations["batch.kubernetes.io/job-completion-index"]: one for one in pods}
         assert sorted(by_index) == ["0", "1", "2"]
         assert {one.spec.hostname for one in pods} == {"j-0", "j-1", "j-2"}
-        env = {one.name: one.value for one in by_index["1"].spec.containers[0].env}
-        assert env["JOB_COMPLETION_INDEX"] == "1"
+        (variable,) = by_index["1"].spec.containers[0].env
+        assert variable.name == "JOB_COMPLETION_INDEX"
+        assert variable.value_from is not None
+        assert variable.value_from.field_ref is not None
+        label = "batch.kubernetes.io/job-completion-index"
+        assert variable.value_from.field_ref.field_path == f"metadata.labels['{label}']"
+        assert by_index["1"].metadata.labels[label] == "1"
         await world.play(by_index["0"].metadata.name, "Succeeded")
         await world.play(by_index["1"].metadata.name, "Failed")
         await world.play(by_index["2"].metadata.name, "Succeeded")

@@ -19,9 +19,20 @@ from typing import Any, Final
 import click
 
 from fairlead import errors, files
-from fairlead.cli.container import claimflags, explain, gpuoption, hopeless, logs, runflags, signals, stop, wait
+from fairlead.cli.container import (
+    claimflags,
+    explain,
+    gpuoption,
+    hopeless,
+    logs,
+    runflags,
+    runhelp,
+    signals,
+    stop,
+    wait,
+)
 from fairlead.cli.core import client as api
-from fairlead.cli.core import invocation, options, output, plaintext, progress
+from fairlead.cli.core import invocation, options, output, plaintext, progress, sections
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.terminal import replay, streams
 from fairlead.client import calls
@@ -52,7 +63,7 @@ Examples:
 """
 
 
-class _Run(click.Command):
+class _Run(sections.SectionedCommand):
     """A command whose `-h` is the hostname, as docker's is, and alone prints the help, as everywhere else."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -61,7 +72,11 @@ class _Run(click.Command):
 
 
 @click.command(
-    cls=_Run, context_settings={"allow_interspersed_args": False, "help_option_names": ["--help"]}, epilog=_EXAMPLES
+    cls=_Run,
+    common=runhelp.COMMON,
+    sections=runhelp.SECTIONS,
+    context_settings={"allow_interspersed_args": False, "help_option_names": ["--help"]},
+    epilog=_EXAMPLES,
 )
 @click.argument("image", required=False, shell_complete=options.complete_images)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")

@@ -16,7 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from fairlead import errors, files, settings
-from fairlead.cli.core import connection, invocation, output, plaintext
+from fairlead.cli.core import connection, invocation, output, plaintext, sections
 from fairlead.client.calls import item_path
 
 if TYPE_CHECKING:
@@ -113,7 +113,10 @@ def _option(row: settings.Row, *, hidden: bool) -> Callable[[F], F]:
     default = "" if row.default in {None, ""} else f"  [default: {_shown(row.default)}]"
     unit = f", {row.unit}" if row.unit else ""
     text = f"{row.text}{unit}{default}"
-    common: dict[str, Any] = {"default": None, "help": text, "hidden": hidden}
+    section = f"Settings {row.group}.*"
+    common: dict[str, Any] = {
+        "cls": sections.SectionedOption, "section": section, "default": None, "help": text, "hidden": hidden
+    }  # fmt: skip
     if kind is bool:
         return click.option(f"{row.flag}/--no-{row.flag[2:]}", _parameter(row), **common)
     if row.choices:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from fairlead import errors, settings, telemetry
-from fairlead.cli.core import cluster, lazygroup, stopping
+from fairlead.cli.core import cluster, lazygroup, sections, stopping
 from fairlead.cli.process import gpumetrics, pluginflags
 from fairlead.node import agent as node_agent
 from fairlead.node.isolation import ownfolder
@@ -45,7 +45,23 @@ _VERBS: Final = {
 """Loaded when they are called: the agent itself needs nothing of them."""
 
 
-@click.group(cls=lazygroup.LazyGroup, verbs=_VERBS, invoke_without_command=True)
+_COMMON: Final = (
+    "silicon_simulate",
+    "silicon_root",
+    "silicon_driver_root",
+    "node_name",
+    "node_door",
+    "node_device_list_strategy",
+    "node_mig_strategy",
+    "node_metrics",
+    "plugin_config_file",
+    "lease_ledger",
+    "cluster_kubeconfig",
+    "log_level",
+)
+
+
+@click.group(cls=sections.SectionedGroup, common=_COMMON, verbs=_VERBS, invoke_without_command=True)
 @pluginflags.settings_options(
     "state", "silicon", "node", "plugin", "labels", "health", "lease", "cluster", "log", "debug"
 )

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from fairlead import settings, telemetry
-from fairlead.cli.core import cluster, options
+from fairlead.cli.core import cluster, options, sections
 
 if TYPE_CHECKING:
     from fairlead.control.manager import Controller
     from fairlead.store.port import Store
 
 
-@click.command()
+_COMMON: Final = (
+    "control_tenancies",
+    "control_tenancy_enforcer",
+    "control_tenancy_networks",
+    "control_leader_elect",
+    "cluster_kubeconfig",
+    "cluster_monitor",
+    "log_level",
+)
+
+
+@click.command(cls=sections.SectionedCommand, common=_COMMON)
 @options.settings_options("control", "cluster", "log", "debug")
 def controller(config: settings.Settings) -> None:
     """Keep Fairlead's objects in a cluster up to date."""

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import click
 
 from fairlead import errors, settings
-from fairlead.cli.core import invocation, options
+from fairlead.cli.core import invocation, options, sections
 from fairlead.node.config import source
 from fairlead.plan.gpu import nodeconfig
 from fairlead.wire.nvidia import pluginconfig, pluginreader
@@ -25,6 +25,7 @@ from fairlead.wire.nvidia.pluginconfig import Effect, Flag
 
 R = TypeVar("R")
 
+_SECTION: Final = "Names of NVIDIA's device plugin"
 _KUBELET_SOCKET: Final = "kubelet.sock"
 _NO_FEATURES: Final = "the agent's specs take no feature flags; `fairlead cdi generate --feature-flag` does"
 _NO_HOOKS: Final = "the agent's specs have no hook unless node.cdi_hook is set"
@@ -124,7 +125,10 @@ def _option(alias: _Alias) -> Callable[[Callable[..., R]], Callable[..., R]]:
     flag = alias.flag
     stands_for = f"NVIDIA's name for --{flag.setting.replace('.', '-').replace('_', '-')}" if flag.setting else ""
     mark = "" if flag.setting else f"{flag.effect.value}: "
-    common: dict[str, Any] = {"default": None, "help": f"{mark}{stands_for or flag.text}  [env: {flag.envs[0]}]"}
+    text = f"{mark}{stands_for or flag.text}  [env: {flag.envs[0]}]"
+    common: dict[str, Any] = {
+        "cls": sections.SectionedOption, "section": _SECTION, "is_aside": True, "default": None, "help": text
+    }  # fmt: skip
     names = [f"--{name}" for name in flag.names]
     if flag.kind is bool:
         # Go's flags take a value behind an equals sign, and none at all for true.
@@ -132,7 +136,7 @@ def _option(alias: _Alias) -> Callable[[Callable[..., R]], Callable[..., R]]:
     if flag.kind is tuple:
         joined = click.option(
             *names, _parameter(alias), multiple=True, callback=lambda _c, _p, v: ",".join(v) or None, metavar="TEXT",
-            help=common["help"],
+            cls=sections.SectionedOption, section=_SECTION, is_aside=True, help=text,
         )  # fmt: skip
         return joined
     return click.option(*names, _parameter(alias), metavar="TEXT", **common)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from fairlead import errors, settings, telemetry
-from fairlead.cli.core import cluster, options, output, plaintext
+from fairlead.cli.core import cluster, options, output, plaintext, sections
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,22 @@ if TYPE_CHECKING:
     from fairlead.store.kubernetes.store import KubernetesStore
 
 
-@click.command()
+_COMMON: Final = (
+    "snapshot",
+    "replay",
+    "plan_moves",
+    "form",
+    "control_scheduler_name",
+    "control_policy",
+    "control_preemption",
+    "control_defragment",
+    "cluster_kubeconfig",
+    "cluster_monitor",
+    "log_level",
+)
+
+
+@click.command(cls=sections.SectionedCommand, common=_COMMON)
 @options.settings_options("control", "cluster", "log", "debug")
 @click.option(
     "--snapshot",

@@ -7,17 +7,33 @@ import contextlib
 import os
 import socket
 import time
+from typing import Final
 
 import click
 
 from fairlead import __version__, errors, settings, telemetry
-from fairlead.cli.core import invocation, options, plaintext, stopping
+from fairlead.cli.core import invocation, options, plaintext, sections, stopping
 from fairlead.cli.process import owner, pluginflags, standalone
 from fairlead.model.gpu import Inventory
 from fairlead.node.isolation import ownfolder
 
+_COMMON: Final = (
+    "profile",
+    "listen",
+    "state_folder",
+    "api_group",
+    "api_user_gpus",
+    "api_mounts",
+    "node_mig_strategy",
+    "node_metrics",
+    "lease_reuse",
+    "metering_prices",
+    "control_policy",
+    "log_level",
+)
 
-@click.command()
+
+@click.command(cls=sections.SectionedCommand, common=_COMMON)
 @click.option(
     "--simulate",
     "profile",

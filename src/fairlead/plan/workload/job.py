@@ -17,6 +17,7 @@ import msgspec
 from fairlead import backoff
 from fairlead.plan.workload import indexes, podset
 from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.pod.source import FieldSelector
 from fairlead.wire.kubernetes.workloads.batch import Job, JobStatus, UncountedTerminatedPods
 from fairlead.wire.kubernetes.workloads.template import PodTemplateSpec
 
@@ -305,8 +306,8 @@ def _pod(item: Job, seed: str, index: int | None) -> core.Pod:
     spec = msgspec.structs.replace(
         template.spec,
         hostname=f"{name}-{index}"[:63].rstrip("-."),
-        containers=tuple(_numbered(one, index) for one in template.spec.containers),
-        init_containers=tuple(_numbered(one, index) for one in template.spec.init_containers),
+        containers=tuple(map(_numbered, template.spec.containers)),
+        init_containers=tuple(map(_numbered, template.spec.init_containers)),
     )
     return podset.pod(
         item,
@@ -318,10 +319,11 @@ def _pod(item: Job, seed: str, index: int | None) -> core.Pod:
     )
 
 
-def _numbered(item: core.Container, index: int) -> core.Container:
+def _numbered(item: core.Container) -> core.Container:
     if any(one.name == _VARIABLE for one in item.env):
         return item
-    return msgspec.structs.replace(item, env=(*item.env, core.EnvVar(name=_VARIABLE, value=str(index))))
+    label = core.EnvVarSource(field_ref=FieldSelector(field_path=f"metadata.labels['{INDEX}']"))
+    return msgspec.structs.replace(item, env=(*item.env, core.EnvVar(name=_VARIABLE, value_from=label)))
 
 
 def _index(one: core.Pod) -> int | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from fairlead import settings, telemetry
-from fairlead.cli.core import cluster, options, stopping
+from fairlead.cli.core import cluster, options, sections, stopping
 
 if TYPE_CHECKING:
     from fairlead.cli.process.listen.tlslistener import TLSListener
@@ -23,7 +23,22 @@ if TYPE_CHECKING:
 _LISTEN: Final = ":8443"
 
 
-@click.command()
+_COMMON: Final = (
+    "api_listen",
+    "api_names",
+    "api_certificate",
+    "api_key",
+    "database_url",
+    "oidc_issuer",
+    "oidc_client_id",
+    "oidc_client_secret",
+    "metering_prices",
+    "cluster_kubeconfig",
+    "log_level",
+)
+
+
+@click.command(cls=sections.SectionedCommand, common=_COMMON)
 @options.settings_options(
     "api", "console", "database", "oidc", "webhooks", "metering", "state", "cluster", "log", "debug"
 )

@@ -1,0 +1,65 @@
+"""Says in which section of the help each option of `fairlead run` stands, and which the short help has."""
+
+from __future__ import annotations
+
+from typing import Final
+
+COMMON: Final = (
+    "gpus",
+    "gpu_memory",
+    "gpu_compute",
+    "where",
+    "detach",
+    "file",
+    "name",
+    "tenancy",
+    "env",
+    "secret",
+    "volume",
+    "publish",
+    "shm_size",
+    "cpus",
+    "memory",
+    "restart",
+    "timeout",
+    "stdin",
+    "tty",
+    "remove",
+    "dry_run",
+)
+SECTIONS: Final = {
+    "GPUs": ("gpus", "gpu_memory", "gpu_compute", "isolation", "where", "claim", "device_class"),
+    "Image and command": (
+        "name",
+        "namespace",
+        "tenancy",
+        "label",
+        "env",
+        "env_files",
+        "entrypoint",
+        "workdir",
+        "user",
+        "hostname",
+        "pull",
+        "file",
+    ),
+    "Data": ("volume", "mount", "tmpfs", "secret", "read_only", "shm_size"),
+    "Network": ("publish", "network", "ipc"),
+    "Limits": ("cpus", "memory", "ulimit", "cap_drop"),
+    "When it starts and ends": (
+        "queue",
+        "priority",
+        "preempt",
+        "replicas",
+        "gang",
+        "min_available",
+        "for_ever",
+        "restart",
+        "timeout",
+        "stop_timeout",
+        "remove",
+        "dry_run",
+    ),
+    "Terminal and output": ("detach", "stdin", "tty", "sig_proxy"),
+    "Where it is sent": ("named_kubeconfig", "named_context", "named_show_request"),
+}
