@@ -26,6 +26,7 @@ from fairlead import settings, telemetry
 from fairlead.cli import main
 from fairlead.cli import verbs as lazy
 from fairlead.cli.admin import manifests
+from fairlead.cli.core import sections
 from fairlead.plan.metrics import dcgm
 from fairlead_cdi import errors as cdi_errors
 
@@ -35,10 +36,11 @@ _KINDS = {str: "text", int: "whole number", float: "number", bool: "true or fals
 
 
 def pages() -> dict[str, str]:
-    """Return every page by its file name."""
+    """Return every page by its path below the folder."""
     return {
         "settings.md": "\n".join(_settings_page()),
-        "cli.md": "\n".join(_cli_page()),
+        "cli/index.md": "\n".join(_cli_page()),
+        **{f"cli/{name}.md": "\n".join(_verb_page(name)) for name in _shown_verbs()},
         "cdi-library.md": "\n".join(_library_page()),
         "client.md": "\n".join(_client_page()),
         "metrics.md": "\n".join(_metrics_page()),
@@ -129,15 +131,26 @@ def _default(row: settings.Row) -> str:
 
 
 def _cli_page() -> Iterator[str]:
-    yield from (_MADE, "", "# Command line", "", "Every command explains itself with `-h` or `--help`.", "")
+    yield from (_MADE, "", "# Command line", "", "Every command explains itself with `--help`; where that is short,")
+    yield from ("`--help all` has every option. Each verb has a page.", "")
+    yield from _command(main.root, click.Context(main.root, info_name="fairlead"), level=2)
+    for section, names in itertools.groupby(_shown_verbs(), key=lambda name: lazy.VERBS[name].section):
+        yield from (f"## {section}", "", "| verb | what it does |", "|---|---|")
+        yield from (f"| [`fairlead {name}`]({name}.md) | {_cell(lazy.VERBS[name].help)} |" for name in names)
+        yield ""
+
+
+def _shown_verbs() -> list[str]:
+    return [name for name, verb in lazy.VERBS.items() if not verb.is_hidden]
+
+
+def _verb_page(name: str) -> Iterator[str]:
     context = click.Context(main.root, info_name="fairlead")
-    yield from _command(main.root, context, level=2)
-    for section, verbs in itertools.groupby(lazy.VERBS.items(), key=lambda item: item[1].section):
-        yield from (f"## {section}", "")
-        for name, verb in verbs:
-            command = main.root.get_command(context, name)
-            if command is not None and not verb.is_hidden:
-                yield from _tree(command, click.Context(command, parent=context, info_name=name), level=3)
+    command = main.root.get_command(context, name)
+    if command is None:
+        raise TypeError(f"{name} is no verb")
+    yield from (_MADE, "")
+    yield from _tree(command, click.Context(command, parent=context, info_name=name), level=1)
 
 
 def _tree(command: click.Command, context: click.Context, *, level: int) -> Iterator[str]:
@@ -155,11 +168,20 @@ def _command(command: click.Command, context: click.Context, *, level: int) -> I
     yield from (f"{'#' * level} {context.command_path}", "", f"`{usage}`", "")
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         yield from (_paragraph(paragraph), "")
-    records = [record for item in command.params if (record := item.get_help_record(context)) and record[1]]
-    if records:
+    for title, records in _sections(command, context).items():
+        if title:
+            yield from (f"**{title}**", "")
         yield from ("| option | meaning |", "|---|---|")
         yield from (f"| {_code(' '.join(names.split()))} | {_cell(text)} |" for names, text in records)
         yield ""
+
+
+def _sections(command: click.Command, context: click.Context) -> dict[str, list[tuple[str, str]]]:
+    """Return the options' help records by the section of the help that they stand in."""
+    if isinstance(command, sections.Sectioned):
+        return {title: records for title, records in command.records(context, is_whole=True)[0].items() if records}
+    records = [record for item in command.params if (record := item.get_help_record(context)) and record[1]]
+    return {"": records} if records else {}
 
 
 def _paragraph(text: str) -> str:
@@ -454,6 +476,11 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    for file_name, content in pages().items():
+    made = pages()
+    for old in (FOLDER / "cli").glob("*.md"):
+        if f"cli/{old.name}" not in made:
+            old.unlink()  # of a verb that is no more
+    (FOLDER / "cli").mkdir(exist_ok=True)
+    for file_name, content in made.items():
         (FOLDER / file_name).write_text(content)
-        print(FOLDER / file_name)
+    print(f"{len(made)} pages below {FOLDER}")

@@ -25,12 +25,11 @@ def test_every_setting_has_its_row_on_the_page() -> None:
     assert [row.key for row in settings.rows() if f"| `{row.key}`<br>`{row.env}`<br>`{row.flag}` |" not in page] == []
 
 
-def test_every_verb_has_its_section_on_the_page() -> None:
-    page = (generate_docs.FOLDER / "cli.md").read_text()
-    missing = [
-        name for name, verb in verbs.VERBS.items() if not verb.is_hidden and f"### fairlead {name}\n" not in page
-    ]
-    assert missing == []
+def test_every_verb_has_its_page_and_no_other_has() -> None:
+    index = (generate_docs.FOLDER / "cli" / "index.md").read_text()
+    shown = {name for name, verb in verbs.VERBS.items() if not verb.is_hidden}
+    assert {name for name in shown if f"({name}.md)" not in index} == set()
+    assert {page.stem for page in (generate_docs.FOLDER / "cli").glob("*.md")} == shown | {"index"}
 
 
 def test_every_error_class_with_an_exit_code_is_on_the_errors_page() -> None:

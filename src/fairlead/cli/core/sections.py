@@ -23,7 +23,7 @@ class SectionedOption(click.Option):
         self.section, self.is_aside = section, is_aside
 
 
-class _Sectioned(click.Command):
+class Sectioned(click.Command):
     """Help in sections.
 
     Options are named as click names their parameters. Those that neither a section nor their class places come in one
@@ -51,9 +51,8 @@ class _Sectioned(click.Command):
                 ctx.meta[_IS_WHOLE] = True
         return super().parse_args(ctx, args)
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options."""
-        is_whole = bool(ctx.meta.get(_IS_WHOLE)) or not self.common
+    def records(self, ctx: click.Context, *, is_whole: bool) -> tuple[dict[str, list[tuple[str, str]]], int]:
+        """Return the help of options by section, in their order, and how many are left out."""
         found: dict[str, list[tuple[str, str]]] = {title: [] for title in (*self._titles, _OTHER)}
         hidden, own = 0, (one for one in self.get_params(ctx) if isinstance(one, click.Option))
         for param in sorted(own, key=lambda one: getattr(one, "is_aside", False)):
@@ -65,6 +64,11 @@ class _Sectioned(click.Command):
             # A short help is one list, unless somebody has put it in order.
             title = self._section(param) if is_whole or self._titles else _OTHER
             found.setdefault(title, []).append(record)
+        return found, hidden
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options."""
+        found, hidden = self.records(ctx, is_whole=bool(ctx.meta.get(_IS_WHOLE)) or not self.common)
         for title, records in found.items():
             if records:
                 with formatter.section(title):
@@ -83,9 +87,9 @@ class _Sectioned(click.Command):
         return getattr(param, "section", "") or _OTHER
 
 
-class SectionedCommand(_Sectioned):
+class SectionedCommand(Sectioned):
     """A verb whose help stands in sections."""
 
 
-class SectionedGroup(_Sectioned, lazygroup.LazyGroup):
+class SectionedGroup(Sectioned, lazygroup.LazyGroup):
     """A verb with verbs of its own whose help stands in sections."""
