@@ -23,7 +23,19 @@ document.addEventListener("securitypolicyviolation", seen);
 window.addEventListener("error", (one) => window.__seen.push(String(one.message)));"""
 _PAGES = (
     *("/", "/containers", "/run?image=x", "/queue", "/tenancies", "/tenancies/red"),
-    *("/claims", "/volumes", "/secrets", "/usage", "/budgets", "/events", "/keys", "/webhooks", "/audit", "/machine"),
+    *(
+        "/claims",
+        "/volumes",
+        "/secrets",
+        "/accounts",
+        "/usage",
+        "/budgets",
+        "/events",
+        "/keys",
+        "/webhooks",
+        "/audit",
+        "/machine",
+    ),
 )
 
 

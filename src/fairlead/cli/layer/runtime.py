@@ -8,6 +8,7 @@ there.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import difflib
 import os
 import shutil
@@ -150,9 +151,11 @@ def _install(folder: Path, rules: Path, runtimes: tuple[str, ...]) -> None:
 def _runsc(given: str | None) -> str:
     """Return the path of runsc. Raises: Unavailable (`GVisorMissing`)."""
     path = given or shutil.which("runsc")
-    if path and Path(path).is_file() and os.access(path, os.X_OK):
-        return path
-    message = f"{given} is not there, or is no program" if given else "runsc is not on PATH: gVisor is not installed"
+    with contextlib.suppress(OSError, ValueError):  # a word that no file can be called by
+        if path and Path(path).is_file() and os.access(path, os.X_OK):
+            return path
+    shown = errors.readable((given or "")[:200])
+    message = f"{shown} is not there, or is no program" if given else "runsc is not on PATH: gVisor is not installed"
     raise errors.Unavailable(message, reason="GVisorMissing", hint="--gvisor-program PATH says where it is")
 
 

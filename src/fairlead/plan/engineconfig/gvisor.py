@@ -27,6 +27,7 @@ _SHIM: Final = "containerd-shim-runsc-v1"
 _OF_PODS: Final = frozenset({"containerd", "crio"})
 """Engines whose sandboxes hold several containers."""
 _FLAG: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9-]{0,62}(?:=[\x21-\x7e]{0,200})?")
+_LONGEST_PATH: Final = 4000
 _FOLDER: Final = re.compile(r"(?:/[A-Za-z0-9_.+@-]+)+")
 """A path that needs no escape in the options of an overlay file system."""
 _HEAD: Final = "#!/bin/sh\n# Written by `fairlead runtime configure`: gVisor with the options that were asked for.\n"
@@ -61,8 +62,9 @@ def check(request: Request) -> None:
         if _FLAG.fullmatch(flag) is None:
             message = f'"{errors.readable(flag[:200])}" is not an option of runsc of the form NAME or NAME=VALUE'
             raise errors.Invalid(message, reason="GVisorFlagInvalid", hint="--gvisor-flag nvproxy-driver-version=X")
-    if request.gvisor_dev and _FOLDER.fullmatch(request.gvisor_dev) is None:
-        message = f"{request.gvisor_dev!r:.300} cannot be laid over /dev"
+    dev = request.gvisor_dev
+    if dev and (len(dev) > _LONGEST_PATH or _FOLDER.fullmatch(dev) is None):
+        message = f"{dev!r:.300} cannot be laid over /dev"
         hint = "an absolute path of letters, digits, '-', '_', '.', '+' and '@'"
         raise errors.Invalid(message, reason="GVisorFolderInvalid", hint=hint)
     if not request.gvisor and (request.gvisor_flags or request.gvisor_dev):

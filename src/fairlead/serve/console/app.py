@@ -17,6 +17,7 @@ from fairlead import errors, telemetry
 from fairlead.serve.api import failure
 from fairlead.serve.console import client, guard, render, static, visit
 from fairlead.serve.console.pages import (
+    accounts,
     audit,
     budgets,
     claims,
@@ -42,6 +43,7 @@ ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (
     *run.ROUTES,
     *queue.ROUTES,
     *tenancies.ROUTES,
+    *accounts.ROUTES,
     *usage.ROUTES,
     *budgets.ROUTES,
     *events.ROUTES,

@@ -169,3 +169,16 @@ def test_links_are_told_and_made(tmp_path: Path) -> None:
 def test_the_udev_rule_names_this_program_by_its_path() -> None:
     program = links("--udev-rule").stdout.split('RUN+="')[1].split()[0]
     assert program.startswith("/")
+
+
+@pytest.mark.parametrize("word", ["x" * 70_000, "é" * 300, "/nonexistent", "."], ids=["long", "wide", "gone", "folder"])
+def test_what_is_no_program_is_refused_in_a_line(home: Home, word: str) -> None:
+    with pytest.raises(errors.Unavailable, match="is not there, or is no program") as caught:
+        home.configure("--dry-run", "--gvisor", "--gvisor-program", word)
+    assert len(caught.value.message) < 400
+
+
+def test_a_folder_longer_than_any_path_is_refused(home: Home) -> None:
+    with pytest.raises(errors.Invalid, match="cannot be laid over /dev") as caught:
+        home.configure("--dry-run", "--gvisor", "--gvisor-program", "/bin/sh", "--gvisor-dev", "/" + "x" * 5000)
+    assert len(caught.value.message) < 400

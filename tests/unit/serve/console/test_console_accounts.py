@@ -119,6 +119,77 @@ async def test_a_form_without_the_sessions_token_makes_nothing(lab: Lab, path: s
     assert (await lab.ask("root", "GET", "/v1/secrets")).json()["items"] == []
 
 
+# accounts, tenancies, members
+
+
+async def test_an_administrator_makes_an_account_a_tenancy_and_a_member_in_the_browser(lab: Lab) -> None:
+    root = await _logged_in(lab, "root")
+    page, fields = "/console/accounts", {"name": "newcomer", "kind": "person"}
+    refused = await _post(root, page, page=page, **fields)
+    assert (refused.status_code, "session alone" in refused.text) == (403, True), refused.text
+    made = await _post(root, page, page=page, confirm=lab.keys["root"], **fields)
+    assert made.status_code == 303, made.text
+    assert "has an account and no key yet" in (await root.get(made.headers["location"])).text
+
+    page = "/console/tenancies"
+    wrong = await _post(root, page, page=page, name="My Team", gpus="2")
+    assert (wrong.status_code, 'value="My Team"' in wrong.text) == (422, True), wrong.text
+    asked = {"name": "vision", "display_name": "Vision", "gpus": "2", "cpus": "8", "network": "closed"}
+    tenancy = await _post(root, page, page=page, **asked)
+    assert (tenancy.status_code, tenancy.headers["location"]) == (303, "/console/tenancies/vision")
+    kept = (await lab.ask("root", "GET", "/v1/tenancies/vision")).json()
+    assert (kept["quota"], kept["mode"], kept["internet"]) == ({"nvidia.com/gpu": "2", "cpu": "8"}, "bridge", "deny")
+
+    here = "/console/tenancies/vision"
+    unknown = await _post(root, f"{here}/members", page=here, account="unheard", role="developer")
+    assert unknown.status_code in {404, 422}
+    assert "unheard" in unknown.text
+    assert (await _post(root, f"{here}/members", page=here, account="newcomer", role="viewer")).status_code == 303
+    assert (await _post(root, f"{here}/members", page=here, account="newcomer", role="developer")).status_code == 303
+    members = (await lab.ask("root", "GET", "/v1/tenancies/vision/members")).json()["items"]
+    assert [(one["account"], one["role"]) for one in members] == [("newcomer", "developer")]
+    assert (await _post(root, f"{here}/members/remove", page=here, account="newcomer")).status_code == 303
+    assert (await lab.ask("root", "GET", "/v1/tenancies/vision/members")).json()["items"] == []
+    assert (await _post(root, f"{here}/delete", page=here)).status_code == 303
+    gone = await _post(root, "/console/accounts/newcomer/delete", page="/console/accounts")
+    assert gone.status_code == 303
+    assert "newcomer" not in (await root.get("/console/accounts")).text
+
+
+async def test_an_owner_changes_members_and_a_developer_sees_no_form(lab: Lab) -> None:
+    owner, developer = await _logged_in(lab, "owner"), await _logged_in(lab, "developer")
+    here = "/console/tenancies/red"
+    assert "Give the role" in (await owner.get(here)).text
+    text = (await developer.get(here)).text
+    assert ("Give the role" in text, "/delete" in text) == (False, False)
+    assert (await _post(owner, f"{here}/members", page=here, account="stranger", role="viewer")).status_code == 303
+    refused = await _post(developer, f"{here}/members", account="developer", role="owner")
+    assert refused.status_code == 403
+    for path in (here + "/delete", "/console/accounts", "/console/accounts/owner/delete", "/console/tenancies"):
+        answer = await _post(developer, path, name="x", account="x")
+        assert answer.status_code in {403, 404}, path
+    assert (await developer.get("/console/accounts")).status_code == 403
+    assert "Make a tenancy" not in (await owner.get("/console/tenancies")).text
+
+
+async def test_names_of_accounts_and_tenancies_are_shown_as_text(lab: Lab) -> None:
+    root = await _logged_in(lab, "root")
+    for path, page in (
+        ("/console/accounts", "/console/accounts"),
+        ("/console/tenancies", "/console/tenancies"),
+        ("/console/tenancies/red/members", "/console/tenancies/red"),
+    ):
+        fields = {"name": HOSTILE, "account": HOSTILE, "display_name": HOSTILE, "role": HOSTILE, "gpus": HOSTILE}
+        answer = await _post(root, path, page=page, confirm=lab.keys["root"], **fields)
+        assert answer.status_code >= 400, path
+        assert "<script>alert" not in answer.text
+    for path in ("..", "%2e%2e%2fbudget"):
+        answer = await _post(root, "/console/tenancies/red/members", page="/console/tenancies/red", account=path)
+        assert answer.status_code >= 400
+    shown = (await root.get(f"/console/accounts?done={urllib.parse.quote(HOSTILE)}")).text
+    assert HOSTILE[:20] not in shown
+
+
 # budgets
 
 

@@ -11,6 +11,13 @@ from fairlead.serve.console.draw import words
 from fairlead.wire.kubernetes import quantity
 
 _BYTES: Final = frozenset({"memory", "storage", "ephemeral-storage"})
+_WORDS: Final = {
+    "nvidia.com/gpu": "GPUs",
+    "pods": "Containers",
+    "cpu": "CPUs",
+    "memory": "Memory",
+    "persistentvolumeclaims": "Volumes",
+}
 
 
 @frozen
@@ -37,7 +44,14 @@ def _meters(limits: Mapping[str, str], used: Mapping[str, str]) -> Iterable[Mete
         tone = "bad" if now > most else "warn" if percent >= 90 else ""
         if name.rpartition(".")[2] in _BYTES:
             text, limit = words.bytes_(now), words.bytes_(most)
-        yield Meter(name=name, used=text, limit=limit, percent=percent, tone=tone)
+        yield Meter(name=_word(name), used=text, limit=limit, percent=percent, tone=tone)
+
+
+def _word(name: str) -> str:
+    """Return what people call a resource of a quota; others have their own names."""
+    plain = name.removeprefix("requests.").removeprefix("limits.")
+    word = _WORDS.get(plain, plain)
+    return f"{word}, limit" if name.startswith("limits.") else word
 
 
 def _number(text: str) -> float:
