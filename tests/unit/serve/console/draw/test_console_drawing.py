@@ -180,7 +180,7 @@ def test_a_meter_says_when_its_limit_is_near_and_when_it_is_passed() -> None:
     assert [(one.name, one.used, one.limit, one.tone) for one in found] == [
         ("a", "5", "4", "bad"),
         ("b", "9", "10", "warn"),
-        ("memory", "512 MiB", "2 GiB", ""),
+        ("Memory", "512 MiB", "2 GiB", ""),
         ("z", "0", "0", "warn"),
     ]
 
