@@ -191,7 +191,13 @@ START_PHASE = Metric(
     labels=("phase", "devices"),
     buckets_s=(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0, 1800.0),
 )
+NEIGHBOURS = Metric(
+    name="fairlead_gpu_neighbours",
+    text="programs on a GPU that Fairlead did not start, by use: compute, open, graphics, monitor, service, unread",
+    labels=("gpu", "use"),
+)
 METRICS: Final = (
+    NEIGHBOURS,
     START_PHASE,
     MPS_FAILURES,
     DEVICES,

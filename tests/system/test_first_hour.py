@@ -114,6 +114,7 @@ PAGES_READ = {
     "how-to/lend-vgpus.md": "",
     "how-to/usage.md": "",
     "how-to/keep-gpus-back.md": "",
+    "how-to/neighbours.md": "",
     "how-to/scheduling.md": "",
     "how-to/claims.md": "",
     "how-to/claims-on-one-machine.md": "",

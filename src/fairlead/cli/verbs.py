@@ -43,6 +43,7 @@ VERBS: Final = {
     "secrets": Verb(_RUN, "image.secret:group", "Store values for containers; no command shows them again."),
     "secret": Verb(_RUN, "image.secret:group", "Store values for containers.", is_hidden=True),
     "inspect": Verb(_RUN, "container.inspect:inspect", "Print all that is known of containers, as JSON."),
+    "import": Verb(_RUN, "container.importing:imported", "Print what runs a container of docker or podman here."),
     "images": Verb(_RUN, "image.image:list_images", "List images.", is_hidden=True),
     "rmi": Verb(_RUN, "image.image:remove_image", "Remove images by name.", is_hidden=True),
     "apply": Verb(_OBJECTS, "objects.apply:apply", "Make what manifests say, or bring what is there to it."),

@@ -388,6 +388,8 @@ class GPUView(Record, frozen=True, kw_only=True):
     """How many are offered; 0: it is not shared."""
     lease: str = ""
     """State in the node's ledger, Free, Held, …; empty: no ledger."""
+    neighbours: tuple[NeighbourView, ...] = ()
+    """Programs that Fairlead did not start, of one machine."""
 
 
 class Holder(Record, frozen=True, kw_only=True):
@@ -484,6 +486,33 @@ class MountView(Record, frozen=True, kw_only=True):
     volume: str
     """Name of the volume in the container's group."""
     read_only: bool = False
+
+
+class NeighbourView(Record, frozen=True, kw_only=True):
+    """`NeighbourView` of the API."""
+
+    use: str
+    """What it does: compute, open, graphics, monitor, service (the driver's), unread."""
+    keeps: bool = False
+    """The GPU is given to nobody while it is there."""
+    id: str = ""
+    """Names this process, and none that gets its pid; empty: hidden."""
+    pid: int | None = None
+    """On the host; null: hidden."""
+    name: str = ""
+    """As the program calls itself."""
+    user: str = ""
+    """Its account, or `uid 1000`."""
+    unit: str = ""
+    """Its systemd unit."""
+    container: str = ""
+    """Another engine's, `docker container trainer`."""
+    memory_bytes: int | None = None
+    """Of the GPU's memory; null: not known."""
+    since: str | None = None
+    """When it was started; null: not known."""
+    doubt: str = ""
+    """What of it cannot be read; empty: nothing."""
 
 
 class NetworkView(Record, frozen=True, kw_only=True):

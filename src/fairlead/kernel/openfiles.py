@@ -349,14 +349,14 @@ def _look(process: Path, same: Comparison) -> tuple[list[_Thread], _Files]:
     """Return a process's threads and files; once more where a thread ended while it was read for all of its table."""
     for _ in range(_ROUNDS):
         threads = _threads(process, same)
-        files = _files(threads, is_blind=_is_blind(process.parent))
+        files = _files(threads, is_blind=is_blind(process.parent))
         if all(one.is_ending or _is_whole(one.folder) for one in threads):
             return threads, files
     files.doubts.append("has threads that end while it is looked at")
     return threads, files
 
 
-def _is_blind(proc: Path) -> bool:
+def is_blind(proc: Path) -> bool:
     """Return whether the host's first process may not be read, as by an agent that has no privileges."""
     try:
         os.readlink(proc / "1/ns/mnt")  # noqa: PTH115  (a name, not a path)

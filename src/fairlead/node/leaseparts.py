@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fairlead import errors, telemetry
+from fairlead.model.neighbour import Neighbour
 from fairlead.node import storeparts, vfioparts
 from fairlead.node.cdi import specfiles
 from fairlead.node.deviceplugin import podresources
@@ -21,6 +22,7 @@ from fairlead.node.deviceplugin import taken as takens
 from fairlead.node.deviceplugin.plugin import Prefer
 from fairlead.node.inventory import latest
 from fairlead.node.lease import asked, gpuholders, ledgerpath
+from fairlead.node.lease.neighbours import counts as neighbourcount
 from fairlead.plan import supply
 from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.lease import overlap, verification
@@ -50,6 +52,8 @@ class NodeFacts:
     root: Path
     """Of the machine, whose processes have GPUs open."""
     is_kubelet_foreign: bool = False
+    mps_root: Path | None = None
+    """Where the pipes of our own MPS daemons are."""
     passthrough: vfioparts.VFIOPart | None = None
     """GPUs that are passed through; None: none is."""
 
@@ -78,6 +82,8 @@ class LeasePart:
         """What Allocate asks; None: there is no ledger."""
         self.shield: Shield = lambda tell, one: tell(one)
         """Calls what publishes possessions, and keeps its failures from the ledger."""
+        self.seen: gpuholders.GPUHolders | None = None
+        """Who has GPUs, neighbours among them; None: there is no ledger."""
         self._objects = of_store.leases if of_store is not None else None
         self._pods = of_store.pods if of_store is not None else None
         self.taken: Final = (
@@ -95,12 +101,16 @@ class LeasePart:
             _set_aside(facts.folder / ledgerpath.NAME)
             return
         passed = facts.passthrough
-        seen = gpuholders.GPUHolders(
+        self.seen = seen = gpuholders.GPUHolders(
             holdings.read,
             known=self._pods,
             find_openers=gpuholders.openers_below(facts.root),
-            list_compute_processes=_list_compute_processes(settings, facts),
-            root=gpuholders.host_root(facts.root),
+            neighbours=gpuholders.Neighbours(
+                policy=settings.neighbours,
+                list_programs=facts.silicon.list_programs if isinstance(facts.silicon, port.Programs) else None,
+                root=gpuholders.host_root(facts.root),
+                mps_root=facts.mps_root,
+            ),
             passed=_passed(passed) if passed is not None else None,
         )
         specs.hide()
@@ -168,6 +178,16 @@ class LeasePart:
         found = self._passed.naming.slots(self._passed.gate.gpus, self._passed.fabric.sets)
         return overlap.plan_overlaps(found, rows, unknown=self._passed.fabric.problem)
 
+    def neighbours(self) -> Mapping[str, tuple[Neighbour, ...]]:
+        """Return the programs on each GPU that Fairlead did not start, as they were seen last, by its key."""
+        return self.seen.neighbours.value if self.seen is not None else {}
+
+    async def find_neighbours(self) -> Mapping[str, tuple[Neighbour, ...]]:
+        """Return them as they are now; none where there is no ledger, or they are not looked for."""
+        if self.seen is None:
+            return {}
+        return await self.seen.find_neighbours([str(gpu) for gpu in self.seen.snapshot.known])
+
     def states(self) -> dict[str, str] | None:
         """Return the state of each GPU in the ledger, by UUID, as far as it has been looked at; None: no ledger."""
         return {key: row.state.value for key, row in self.gate.rows.value.items()} if self.gate is not None else None
@@ -178,9 +198,12 @@ class LeasePart:
         held = (key for key, row in rows.items() if any(one.namespace == namespace for one in row.claims))
         return tuple(key for key in held if rows[key].state not in _SETTLED)
 
-    async def run(self, snapshots: latest.Latest[Snapshot]) -> None:
+    async def run(self, snapshots: latest.Latest[Snapshot], meter: telemetry.Meter) -> None:
         """Run for ever."""
         async with asyncio.TaskGroup() as tasks:
+            if self.seen is not None:
+                counts = neighbourcount.NeighbourCounts(meter)
+                tasks.create_task(self.seen.neighbours.follow(counts.note), name="lease: neighbours")
             if self.taken is not None:
                 tasks.create_task(self._holdings.latest.follow(self.taken.note), name="lease: last known holders")
             if self.gate is None:
@@ -216,13 +239,6 @@ def _passed(found: vfioparts.VFIOPart) -> gpuholders.Passed:
     if found.fabric is None:
         return gpuholders.Passed(gate=found.gate, naming=found.naming)
     return gpuholders.Passed(gate=found.gate, naming=found.naming, obstacle=found.fabric.obstacle)
-
-
-def _list_compute_processes(settings: LeaseSettings, facts: NodeFacts) -> gpuholders.ListComputeProcesses | None:
-    """Return who tells of programs on GPUs; None: neighbours do not matter, or no driver here tells."""
-    if settings.neighbours == "refuse" and isinstance(facts.silicon, port.ComputeProcesses):
-        return facts.silicon.list_compute_processes
-    return None
 
 
 def _verifier(settings: LeaseSettings, seen: gpuholders.GPUHolders, facts: NodeFacts) -> verifier.Verifier | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from fairlead.model.neighbour import Neighbour
 from fairlead.node.inventory import latest
 from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.supply import Supply
@@ -36,6 +37,10 @@ class AgentReport:
     """Qualified names in the specs on disk when the agent became ready."""
     leases: Callable[[], Mapping[str, str] | None]
     """Gives the state of each GPU in the node's ledger, by UUID; None: there is no ledger."""
+    neighbours: Callable[[], Mapping[str, tuple[Neighbour, ...]]]
+    """Gives the programs on each GPU that Fairlead did not start, as they were seen last."""
+    find_neighbours: Callable[[], Awaitable[Mapping[str, tuple[Neighbour, ...]]]]
+    """Looks for them now."""
     unverified: Callable[[str], tuple[str, ...]]
     """Gives the GPUs that containers of a namespace have or had, and that the ledger is not done with."""
     holders_problem: Callable[[], str]

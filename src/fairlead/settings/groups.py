@@ -308,9 +308,10 @@ class LeaseSettings:
     )
     neighbours: str = row(
         "refuse",
-        text="programs on a GPU that no pod has (a person's own, another engine's container), as the driver tells: "
-        "refuse keeps the GPU back until they have ended, ignore gives it away beside them",
-        choices=("refuse", "ignore"),
+        text="programs on a GPU that Fairlead did not start (a person's own, another engine's container): refuse keeps "
+        "the GPU from tenants while one calculates on it or has it open, refuse-all also while one draws or watches, "
+        "share shows them and gives the GPU away beside them, ignore does not look for them",
+        choices=("refuse", "refuse-all", "share", "ignore"),
     )
     reuse: str = row(
         "look",

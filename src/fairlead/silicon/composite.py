@@ -9,6 +9,7 @@ from fairlead import errors, telemetry
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory
 from fairlead.model.ids import GPUUUID
+from fairlead.model.neighbour import GPUProcess
 from fairlead.model.sample import Sample
 from fairlead.silicon import port, vendors
 
@@ -79,11 +80,11 @@ class CompositeSilicon:
         able = [part.time_slices() for part in self._parts if isinstance(part, port.TimeSliced)]
         return next((one for one in able if one is not None), None)
 
-    async def list_compute_processes(self, gpus: Collection[GPUUUID]) -> Mapping[GPUUUID, tuple[int, ...]]:
+    async def list_programs(self, gpus: Collection[GPUUUID]) -> Mapping[GPUUUID, tuple[GPUProcess, ...]]:
         """Return what each vendor's driver tells; see the port."""
-        able = [part for part in self._parts if isinstance(part, port.ComputeProcesses)]
-        answers = await asyncio.gather(*(part.list_compute_processes(gpus) for part in able))
-        return {gpu: pids for answer in answers for gpu, pids in answer.items()}
+        able = [part for part in self._parts if isinstance(part, port.Programs)]
+        answers = await asyncio.gather(*(part.list_programs(gpus) for part in able))
+        return {gpu: found for answer in answers for gpu, found in answer.items()}
 
     def inspector(self) -> port.Inspector | None:
         """Return the first vendor's that has one: only NVIDIA's GPUs are verified so far."""

@@ -16,6 +16,7 @@ from fairlead.model.evidence import Evidence
 from fairlead.model.gpu import ComputeMode, GPUEvent, Inventory
 from fairlead.model.ids import GPUUUID
 from fairlead.model.mig import Partition, Slot
+from fairlead.model.neighbour import GPUProcess
 from fairlead.model.sample import Sample
 
 
@@ -180,13 +181,13 @@ class TimeSliced(Protocol):
 
 
 @runtime_checkable
-class ComputeProcesses(Protocol):
-    """Silicon whose driver tells which programs calculate on a GPU."""
+class Programs(Protocol):
+    """Silicon whose driver tells which programs are on a GPU."""
 
-    async def list_compute_processes(self, gpus: Collection[GPUUUID]) -> Mapping[GPUUUID, tuple[int, ...]]:
-        """Return the pids of the programs that have memory on these GPUs, of those that have any.
+    async def list_programs(self, gpus: Collection[GPUUUID]) -> Mapping[GPUUUID, tuple[GPUProcess, ...]]:
+        """Return the programs that calculate or draw on these GPUs, by pid, none for a GPU that has none.
 
-        A GPU that does not answer in time has none: whether it is well, its health says.
+        A GPU that does not answer in time is left out: whether it is well, its health says.
         """
         ...
 

@@ -276,6 +276,7 @@ BODIES: Final = (
     ("PUT", "/v1/tenancies/held/members/{account}", (("role", {"role": "viewer"}),)),
     ("POST", "/v1/baselines:approve", (("approve", {"board": "233010de-16c110de-900"}),)),
     ("POST", "/v1/leases:quarantine", (("quarantine", {"gpu": "GPU-a", "why": "row remap failed"}),)),
+    ("POST", "/v1/gpus:end-neighbours", (("end", {"gpus": ["0", "GPU-a"], "ids": ["4242-1000"]}),)),
     ("POST", "/v1/leases:release", (("release", {"gpu": "GPU-a", "why": "replaced"}),)),
     ("POST", "/v1/baselines:forget", (("forget", {"board": "NVIDIA H100 80GB HBM3"}),)),
     ("POST", "/v1/images:pull", (("pull", {"name": "demo"}),)),

@@ -130,6 +130,7 @@ _SERVICE: Final = (
     ["doctor", "-o", "json", "--image", "demo"],
 )
 UNFED: Final = {
+    "import": "asks another engine; tests/unit/cli/container/test_inspected.py feeds it what one may say",
     "up": "runs until it is stopped",
     "agent": "runs until it is stopped",
     "api": "runs until it is stopped",

@@ -228,8 +228,31 @@ def _removal(client: Client, *, remove: bool, detach: bool) -> int | None:
     return 0 if detach else _READ_S
 
 
+def request_of(client: Client, words: Sequence[str], own: Mapping[str, str]) -> ContainerRequest:
+    """Return what a line of `run` asks for.
+
+    Args:   words: behind `run`.   own: variables of this process.
+    Raises: Invalid.
+    """
+    with run.make_context("run", list(words)) as ctx:
+        given: dict[str, Any] = {**ctx.params, "remove_after_s": None}
+    given["part"] = {} if claimflags.is_claiming(given) else runflags.gpu_part(given, client)
+    (one,) = runflags.replicas(given, detach=True)
+    return _request(client, str(given["image"]), one, own)
+
+
 def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str, str]) -> ContainerView:
-    request = ContainerRequest(
+    request = _request(client, image, given, own)
+    if given["dry_run"]:
+        judged = client.call("POST", "/v1/containers", ContainerView, params=_DRY, body=request)
+        if claim := claimflags.document(request):
+            plaintext.echo(claim)
+        return judged
+    return _sent_once(client, request)
+
+
+def _request(client: Client, image: str, given: dict[str, Any], own: Mapping[str, str]) -> ContainerRequest:
+    return ContainerRequest(
         image=runflags.image(image),
         name=runflags.name(given["name"]),
         namespace=given["namespace"],
@@ -270,12 +293,6 @@ def _submit(client: Client, image: str, given: dict[str, Any], own: Mapping[str,
         **runflags.mounts(given["volume"], given["mount"], cluster=bool(client.cluster)),
         **_devices(client, given),
     )
-    if given["dry_run"]:
-        judged = client.call("POST", "/v1/containers", ContainerView, params=_DRY, body=request)
-        if claim := claimflags.document(request):
-            plaintext.echo(claim)
-        return judged
-    return _sent_once(client, request)
 
 
 def _devices(client: Client, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from fairlead.cli.doctor.finding import Finding
 from fairlead.model.gpu import GPU, UnreadableGPU
 from fairlead.plan.cdi import conflict
 from fairlead.plan.gpu import health
+from fairlead.plan.lease import neighbour
 from fairlead.serve.backend.hardware import GPUListing, GPUView
 
 _WELL: Final = frozenset({"", "Healthy"})
@@ -26,6 +27,7 @@ _WARNED: Final = health.PASSING | {
     "MPSStarting",
     "MPSHeldOtherwise",
     "MPSDraining",
+    neighbour.REASON,
 }
 """Reasons that pass, or that another pod's end mends; every other reason is a failure until a person acts."""
 _MPS: Final = (
@@ -39,6 +41,8 @@ _MPS: Final = (
 )
 _RESET: Final = "end what uses it (`fairlead ps` says who), then `nvidia-smi --gpu-reset -i {index}`"
 _FIXES: Final[Mapping[str, str]] = {
+    neighbour.REASON: "wait until it ends, or end it: `fairlead gpus --kill-foreign {index}`; "
+    "`lease.neighbours=share` gives such GPUs away all the same",
     **health.MENDING,
     conflict.REASON: "run the commands named there; until then engines refuse what both files define",
     "CDISpecMissing": "see the findings on `driver` and `cdi`; the agent writes the spec again once they are mended",
@@ -62,7 +66,7 @@ _LEDGERS: Final[Mapping[str, str]] = {
 """What mends a GPU that the ledger keeps back, by what its reason begins with, the first that fits."""
 _ELSEWHERE: Final = frozenset(
     {conflict.REASON, "CDISpecMissing", "HoldersUnknown", "HeldByOtherResource"}
-    | {"MPSHeldOtherwise", "MPSDraining", "MPSTooManyClients", "DeviceListTooLarge", *_MPS}
+    | {neighbour.REASON, "MPSHeldOtherwise", "MPSDraining", "MPSTooManyClients", "DeviceListTooLarge", *_MPS}
 )
 """Reasons that no reset mends, of real GPUs or simulated ones."""
 

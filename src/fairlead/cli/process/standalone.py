@@ -35,14 +35,16 @@ from fairlead.model.gpu import Inventory, Vendor
 from fairlead.node import agent, leftovers
 from fairlead.node.isolation import ownfolder
 from fairlead.node.kubelet import nodestatus
+from fairlead.node.lease.neighbours import ending
 from fairlead.node.sandbox import gvisor
 from fairlead.plan.dra import deviceclass
 from fairlead.plan.gpu import door as gpudoor
 from fairlead.plan.gpu.offer import advertise
+from fairlead.plan.lease import neighbour
 from fairlead.plan.pod import machine as placing
 from fairlead.plan.pod import mountable, podstate
 from fairlead.serve import probes, server
-from fairlead.serve.backend import local
+from fairlead.serve.backend import local, neighbours, port
 from fairlead.serve.backend.containers import enginepods, lifecycle
 from fairlead.serve.console import app as consoledoor
 from fairlead.serve.metering import leases
@@ -162,6 +164,7 @@ async def run_service(
                             scan=lambda: reports[-1].snapshots.value.inventory,
                             drivers=lambda: reports[-1].snapshots.value.drivers,
                             leases=reports[-1].leases,
+                            neighbours=reports[-1].neighbours,
                             advertised=lambda: reports[-1].supply.value.resources,
                             sampler=onereading.OneReading(silicon),
                         ),
@@ -173,6 +176,7 @@ async def run_service(
                     credentials=kept.credentials,
                     metering=leases.StoreMetering(store=store, pricing=pricing, is_kept=config.lease.ledger == "on"),
                     ledger=ledgers.NodeLedger(folder=config.lease_folder),
+                    neighbours=_neighbours(config, reports),
                 ),
                 info=_service_info(config, node, owned.cdi_folder, public),
                 accounts=public.accounts if public else dependencies.NO_ACCOUNTS,
@@ -194,6 +198,16 @@ async def run_service(
             )
             await stop.wait()
             raise Stopped
+
+
+def _neighbours(config: settings.Settings, reports: Sequence[agent.AgentReport]) -> port.Neighbours | port.Absent:
+    if config.lease.ledger != "on" or config.lease.neighbours == neighbour.IGNORE:
+        return port.NO_NEIGHBOURS
+    return neighbours.LocalNeighbours(
+        find=reports[-1].find_neighbours,
+        scan=lambda: reports[-1].snapshots.value.inventory,
+        end_processes=ending.end,
+    )
 
 
 def _serve_metrics(config: settings.Settings, tasks: asyncio.TaskGroup, expose: Callable[[], Awaitable[bytes]]) -> None:

@@ -8,9 +8,11 @@ from typing import Final
 
 import click
 
+from fairlead import errors
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
+from fairlead.cli.view import foreign
 from fairlead.model.gpu import GPU, UnreadableGPU
 from fairlead.model.ids import GPUUUID
 from fairlead.serve.backend.hardware import ANOTHER, GPUListing, GPUView, Holder, PassthroughView, VGPUView
@@ -124,11 +126,28 @@ _PASSTHROUGH_COLUMNS: Final = (
 
 
 @click.command()
+@click.argument("gpu", nargs=-1)
 @click.option("-w", "--watch", is_flag=True, help="show it anew until Ctrl-C")
+@click.option(
+    "--kill-foreign",
+    is_flag=True,
+    help="end the programs that Fairlead did not start and that keep these GPUs, or any: asks first; root's",
+)
+@click.option("-y", "--yes", is_flag=True, help="with --kill-foreign: do not ask")
 @options.output_option
 @options.pass_client
-def gpus(client: Client, *, watch: bool, form: str) -> None:
-    """List GPUs, what they do now, and who holds them since when."""
+def gpus(client: Client, *, gpu: tuple[str, ...], watch: bool, kill_foreign: bool, yes: bool, form: str) -> None:
+    """List GPUs, what they do now, and who holds them since when.
+
+    With --kill-foreign GPU is an index, a UUID, the beginning of one or a PCI address.
+    """
+    if kill_foreign:
+        foreign.end(client, gpu, yes=yes, form=form)
+        return
+    if gpu or yes:
+        raise errors.RequestError(
+            "GPU and --yes belong to --kill-foreign", reason="OptionInvalid", hint="`fairlead gpus` lists all GPUs"
+        )
 
     def show() -> None:
         _show(client, client.call("GET", "/v1/gpus", GPUListing), form=form)
@@ -163,6 +182,7 @@ def _show(client: Client, found: GPUListing, *, form: str) -> None:
     if found.passthrough and form in {"table", "wide"}:
         plaintext.echo("")
         output.show_listing(found.passthrough, _PASSTHROUGH_COLUMNS, form=form, name=lambda item: item.key)
+    foreign.show(found, form=form)
     for lost in found.unreadable if form != "name" else ():
         plaintext.echo(f"GPU {lost.index} is {lost.reason.lower()}: {lost.message}", err=True)
     if found.is_simulated and form != "name":

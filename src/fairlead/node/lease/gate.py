@@ -32,8 +32,9 @@ from fairlead.node.lease import cleaning as cleanings
 from fairlead.node.lease import gpuholders, passthroughreset, requestsocket
 from fairlead.node.lease import ledger as ledgers
 from fairlead.node.lease import verifier as verifiers
+from fairlead.node.lease.neighbours import exits
 from fairlead.plan.gpu.snapshot import Snapshot
-from fairlead.plan.lease import change, check, intent, settle
+from fairlead.plan.lease import change, check, intent, neighbour, settle
 from fairlead.plan.lease.change import Change
 from fairlead.plan.lease.row import Claim, Facts, Row, State
 from fairlead.plan.lease.table import Event
@@ -72,7 +73,6 @@ RETRY_S: Final = 1.0
 _MOST_ROUNDS: Final = 4
 """Most looks in a row at one GPU: released, closed, cleaned, and one more."""
 STILL_OPEN: Final = "DeviceStillOpen"
-USED: Final = "UsedByNeighbour"
 _KEPT_BACK: Final = frozenset({State.QUARANTINED, State.MAINTENANCE, State.GONE})
 _CLEANED: Final = frozenset({State.DIRTY, State.SCRUBBING, State.VERIFYING})
 NOT_OPEN: Final = "LedgerNotOpen"
@@ -122,6 +122,7 @@ class Gate:
         """The ledger's rows; empty while it is not open."""
         self.problems: latest.Latest[Mapping[str, tuple[str, str]]] = latest.Latest({})
         """Reason and message why a GPU must not be offered, by its key."""
+        self._exits = exits.Exits(self.poke)
         self._leaving: set[str] = set()
         """GPUs that are being released: their CDI entries are gone, and the ledger is about to say so."""
 
@@ -263,7 +264,7 @@ class Gate:
         """
         known = self._opened().rows.value
         free = [row for key in keys if (row := known.get(key)) is not None and row.state is State.FREE]
-        used = {**await self._holders.find_neighbours(free), **await self._holders.take(free)}
+        used = {**await self._holders.find_refusing(free), **await self._holders.take(free)}
         used |= {row.key: found for row in free if (found := self._holders.obstacles(row))}
         if used:
             async with self._settling:
@@ -327,7 +328,7 @@ class Gate:
             if row.state in _KEPT_BACK:
                 found[key] = (f"Lease{row.state.value}", row.message or row.reason or row.state.value)
             elif neighbours := self._holders.openers.neighbours(row):
-                found[key] = (USED, f"used by {', '.join(neighbours)}, which no pod has")
+                found[key] = (neighbour.REASON, neighbour.message(neighbours, self._clock()))
             elif self._holders.openers.is_ending(row):
                 continue
             elif openers:
@@ -366,6 +367,7 @@ class Gate:
                 tasks.create_task(serving, name="ledger: requests")
         finally:
             self._ledger = None
+            self._exits.close()
             self._holders.close()
             await asyncio.to_thread(ledger.close)
 
@@ -411,7 +413,11 @@ class Gate:
         except errors.FairleadError as error:
             telemetry.log.debug("gpus not looked at", reason=error.reason, error=error.message)
             return RETRY_S
-        return RETRY_S if any(map(self._holders.openers.is_ending, self.rows.value.values())) else SLOW_S
+        known, openers = self.rows.value, self._holders.openers
+        rows = [self._row(known, key) for key in {*keys, *known}]
+        refusing = {one.pid for row in rows for one in openers.neighbours(row)}
+        self._exits.watch(refusing)
+        return RETRY_S if refusing or any(map(openers.is_ending, rows)) else SLOW_S
 
     async def _open(self) -> ledgers.Ledger:
         """Open the ledger as soon as it can be: another agent may have it until that one ends."""

@@ -15,24 +15,28 @@ doubts of others are not asked about, or one tenant's program could keep back ev
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import stat
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fairlead.kernel import openfiles
+from fairlead.kernel import deviceusers, openfiles
 from fairlead.model import cdikind, replica
-from fairlead.model.driver import PassthroughGPU
+from fairlead.model.driver import SHARED_NODES, DeviceNode, PassthroughGPU
 from fairlead.model.gpu import GPU
-from fairlead.model.ids import GPUUUID
-from fairlead.node.inventory import pods
-from fairlead.node.lease import neighbours
+from fairlead.model.neighbour import Neighbour
+from fairlead.node.inventory import latest, pods
 from fairlead.node.lease import openers as gpuopeners
+from fairlead.node.lease.neighbours import finder
 from fairlead.node.vfio import thirdgate
 from fairlead.plan.gpu import deviceids
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.gpu.snapshot import Snapshot
+from fairlead.plan.lease import neighbour
 from fairlead.plan.lease.row import Claim, Row, State
 from fairlead.plan.lease.settle import Seen
 from fairlead.plan.vfio import slot, slotoffer
@@ -40,17 +44,17 @@ from fairlead.wire.kubernetes import core
 
 _POD_UID: Final = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
-_SERVES: Final = "nvidia-cuda-mps"
-"""An MPS server is there for its clients, and the driver tells of those too."""
 _UNHELD: Final = frozenset({State.UNKNOWN, State.DIRTY, State.FREE})
 """States in which a program on the GPU is nobody's that the ledger knows."""
+_LOOKED_S: Final = 0.5
+"""How old what processes have open may be in a round, which looks at a GPU up to four times."""
 _CLOSING: Final = frozenset({State.UNKNOWN, State.RELEASING, State.DIRTY, State.SCRUBBING, State.VERIFYING})
 
 Listed = tuple[Holding, ...]
 ListHoldings = Callable[[], Awaitable[Listed]]
 """Asks the kubelet now. Raises: Unavailable."""
-ListComputeProcesses = Callable[[Collection[GPUUUID]], Awaitable[Mapping[GPUUUID, tuple[int, ...]]]]
-"""Asks the driver which programs are on GPUs, by pid, as `port.ComputeProcesses.list_compute_processes` does."""
+WALK_S: Final = 1.0
+"""How old what processes have open may be when a GPU is given away; the driver is asked then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,22 @@ class Passed:
     naming: slot.Naming
     obstacle: Callable[[str], str] = lambda _: ""
     """Returns what a GPU that no tenant has is still in, by its key: an active NVLink partition; empty: nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbours:
+    """Where neighbours are looked for, and which of them keep a GPU."""
+
+    policy: str
+    """The setting `lease.neighbours`."""
+    list_programs: finder.ListPrograms | None = None
+    """Asks the driver; None: no driver here tells."""
+    root: Path = Path("/")
+    """Where /proc of the host is."""
+    mps_root: Path | None = None
+    """Where the pipes of our own MPS daemons are."""
+    find_users: finder.FindUsers | None = None
+    """None: by /proc below the root."""
 
 
 FindOpeners = Callable[[frozenset[openfiles.Number], frozenset[str]], tuple[openfiles.Opener, ...]]
@@ -76,22 +96,35 @@ class GPUHolders:
         *,
         known: pods.Pods | None,
         find_openers: FindOpeners,
-        list_compute_processes: ListComputeProcesses | None = None,
-        root: Path = Path("/"),
+        neighbours: Neighbours | None = None,
         patience_s: float = gpuopeners.PATIENCE_S,
         passed: Passed | None = None,
     ) -> None:
         """Take the sources.
 
         Args: known: this node's pods; None: the agent has no store.
-              list_compute_processes: finds neighbours; None: they do not matter.   root: where /proc of the host is.
+              neighbours: where they are looked for; None: they do not matter.
               patience_s: seconds for which a GPU stays offered that was given back and is open still.
               passed: of GPUs that are passed through; None: there are none.
         """
         self.openers: Final = gpuopeners.Openers(patience_s=patience_s)
         """What `look` saw last."""
         self._list, self._pods, self._find_openers = list_holdings, known, find_openers
-        self._list_compute_processes, self._root = list_compute_processes, root
+        self._policy = neighbours.policy if neighbours is not None else neighbour.IGNORE
+        self._finder = (
+            finder.Finder(
+                neighbours.list_programs,
+                pod_of=_pod_uid,
+                is_living=self._is_living_pod,
+                root=neighbours.root,
+                mps_root=neighbours.mps_root,
+                find_users=neighbours.find_users,
+            )
+            if self._policy != neighbour.IGNORE and neighbours is not None
+            else None
+        )
+        self.neighbours: latest.Latest[finder.Found] = latest.Latest({})
+        """Programs on each GPU that Fairlead did not start, as they were seen last, by its key."""
         self._passed = passed
         self._snapshot = Snapshot()
         self._numbers: Mapping[str, frozenset[openfiles.Number]] = {}
@@ -145,6 +178,14 @@ class GPUHolders:
             str(uuid): frozenset(("c", nodes[path].major, nodes[path].minor) for path in own_paths if path in nodes)
             for uuid, own_paths in paths.items()
         }
+        if self._finder is not None:
+            shared: dict[openfiles.Number, str] = {
+                ("c", nodes[path].major, nodes[path].minor): path
+                for own_nodes in SHARED_NODES.values()
+                for path in own_nodes
+                if path in nodes
+            }
+            self._finder.update(self._numbers, shared, _very_files(nodes.values()))
         if self._passed is not None:
             self._passed.gate.update(snapshot.passthrough)
             found = self._passed.naming.slots(snapshot.passthrough, snapshot.partitions)
@@ -189,7 +230,8 @@ class GPUHolders:
         uids = frozenset(claim.uid for row in rows if row.state in _CLOSING for claim in row.claims if claim.uid)
         groups = frozenset(f"pod{form}" for uid in uids for form in (uid, uid.replace("-", "_")))
         openers = await asyncio.to_thread(self._find_openers, numbers, groups) if numbers or groups else ()
-        alive, used = self._alive(), await self.find_neighbours(rows)
+        alive, used = self._alive(), self._refusing(rows, await self._find_neighbours(rows))
+        now = time.time()
         seen = {
             row.key: Seen(
                 claims=claims.get(row.key, ()),
@@ -201,14 +243,14 @@ class GPUHolders:
                     *self.obstacles(row),
                     *(f"{one.name} (pid {one.pid}, {one.doubt})" for one in self._doubts(row, openers, listed)),
                 ),
-                neighbours=used.get(row.key, ()),
+                neighbours=tuple(neighbour.who(one, now) for one in used.get(row.key, ())),
                 asked=asked,
                 living=self._living(row.claims, alive),
             )
             for row in rows
         }
         for row in rows:
-            self.openers.saw(row, seen[row.key].processes, seen[row.key].neighbours)
+            self.openers.saw(row, seen[row.key].processes, used.get(row.key, ()))
         return seen
 
     def obstacles(self, row: Row) -> tuple[str, ...]:
@@ -227,23 +269,34 @@ class GPUHolders:
         refused = await self._passed.gate.take(row.key for row in rows if row.state is not State.HELD)
         return {key: (error.message,) for key, error in refused.items()}
 
-    async def find_neighbours(self, rows: Collection[Row]) -> dict[str, tuple[str, ...]]:
-        """Return in words the programs that no living pod has, by GPU, of GPUs that the ledger gave nobody."""
-        asked = {GPUUUID(row.key) for row in rows if row.state in _UNHELD}
-        if self._list_compute_processes is None or not asked:
-            return {}
-        told = await self._list_compute_processes(asked)
-        found = {str(gpu): tuple(filter(None, map(self._neighbour, pids))) for gpu, pids in told.items()}
-        return {key: words for key, words in found.items() if words}
+    async def find_refusing(self, rows: Collection[Row]) -> dict[str, tuple[Neighbour, ...]]:
+        """Return the neighbours that keep GPUs from being given away now, by GPU."""
+        return self._refusing(rows, await self._find_neighbours(rows, within_s=WALK_S))
 
-    def _neighbour(self, pid: int) -> str:
-        """Return a program in words; "": it has ended meanwhile, serves MPS, or is of a pod that lives (a monitor)."""
-        one = neighbours.read(self._root, pid)
-        if one is None or one.name.startswith(_SERVES):
-            return ""
-        uid = _pod_uid(one.cgroups)
-        pod = self._pods.find(uid) if uid and self._pods is not None else None
-        return "" if pod is not None and not self._has_ended(uid) else one.words
+    async def find_neighbours(self, keys: Collection[str]) -> dict[str, tuple[Neighbour, ...]]:
+        """Return every neighbour on GPUs as it is now, by GPU; none where they are not looked for."""
+        seen = await self._finder.find(keys) if self._finder is not None else {}
+        return {key: neighbour.judge(self._policy, each) for key, each in seen.items()}
+
+    async def _find_neighbours(self, rows: Collection[Row], *, within_s: float = _LOOKED_S) -> finder.Found:
+        """Look for neighbours on GPUs that the driver has here, and let `neighbours` show them."""
+        keys = [row.key for row in rows if row.key in self._numbers]
+        if self._finder is None or not keys:
+            return {}
+        seen = await self._finder.find(keys, within_s=within_s)
+        found = {key: neighbour.judge(self._policy, each) for key, each in seen.items()}
+        shown = {**self.neighbours.value, **found}
+        self.neighbours.set({key: shown[key] for key in shown if key in self._numbers})
+        return found
+
+    def _refusing(self, rows: Collection[Row], found: finder.Found) -> dict[str, tuple[Neighbour, ...]]:
+        """Return which neighbours keep GPUs from tenants, of GPUs that the ledger gave nobody."""
+        refusing = {row.key: tuple(one for one in found.get(row.key, ()) if one.keeps) for row in rows}
+        return {row.key: refusing[row.key] for row in rows if row.state in _UNHELD and refusing[row.key]}
+
+    def _is_living_pod(self, uid: str) -> bool:
+        """Return whether a pod is one that the store knows and that has not ended."""
+        return self._pods is not None and self._pods.find(uid) is not None and not self._has_ended(uid)
 
     def _in_words(self, row: Row, one: openfiles.Opener, listed: Listed) -> str:
         """Return which process has a GPU, or could still take it; "": it has nothing to do with it."""
@@ -352,6 +405,20 @@ class GPUHolders:
             if any(deviceids.find_parts(held.resource, one_id, self._table) for one_id in held.ids)
         }
         return name not in holders and not pod_asks(pod)
+
+
+def _very_files(nodes: Iterable[DeviceNode]) -> dict[openfiles.Number, deviceusers.File]:
+    """Return which files the nodes of a simulated machine are: others of this host have the same numbers."""
+    found: dict[openfiles.Number, deviceusers.File] = {}
+    for node in nodes:
+        if node.host_path != node.path:
+            try:
+                status = os.lstat(node.host_path)
+            except OSError:
+                continue
+            if stat.S_ISCHR(status.st_mode):
+                found["c", node.major, node.minor] = status.st_dev, status.st_ino
+    return found
 
 
 def _pod_uid(cgroups: Iterable[str]) -> str:

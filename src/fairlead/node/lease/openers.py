@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from fairlead.model.neighbour import Neighbour
 from fairlead.plan.lease.row import Row, State
 
 PATIENCE_S: Final = 6.0
@@ -27,11 +28,11 @@ class Openers:
         """Know none yet.   Args: patience_s: seconds.   clock: monotonic, in seconds."""
         self._patience_s, self._clock = patience_s, clock
         self._processes: dict[str, tuple[str, ...]] = {}
-        self._neighbours: dict[str, tuple[str, ...]] = {}
+        self._neighbours: dict[str, tuple[Neighbour, ...]] = {}
         self._since: dict[str, float] = {}
 
-    def saw(self, row: Row, processes: tuple[str, ...], neighbours: tuple[str, ...] = ()) -> None:
-        """Take in a look at a GPU whose row was this one. Args: neighbours: programs on it of no pod, beside them."""
+    def saw(self, row: Row, processes: tuple[str, ...], neighbours: tuple[Neighbour, ...] = ()) -> None:
+        """Take in a look at a GPU whose row was this one. Args: neighbours: those that keep it, beside them."""
         self._processes[row.key], self._neighbours[row.key] = processes, neighbours
         if row.state in _GIVEN_BACK and processes:
             self._since.setdefault(row.key, self._clock())
@@ -42,8 +43,8 @@ class Openers:
         """Return the processes that keep a GPU from its next tenant; none where the ledger does not wait for them."""
         return self._processes.get(row.key, ()) if row.state in _WAITING else ()
 
-    def neighbours(self, row: Row) -> tuple[str, ...]:
-        """Return the programs on a GPU that no pod has; none where a pod has the GPU."""
+    def neighbours(self, row: Row) -> tuple[Neighbour, ...]:
+        """Return the programs that Fairlead did not start and that keep a GPU; none where a pod has the GPU."""
         return self._neighbours.get(row.key, ()) if row.state in _WAITING else ()
 
     def is_ending(self, row: Row) -> bool:

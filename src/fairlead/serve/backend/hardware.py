@@ -33,6 +33,47 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
 
+class NeighbourView(msgspec.Struct, frozen=True, kw_only=True):
+    """One program on a GPU that Fairlead did not start; who it is, only for those who may know."""
+
+    use: Annotated[
+        str, msgspec.Meta(description="what it does: compute, open, graphics, monitor, service (the driver's), unread")
+    ]
+    keeps: Annotated[bool, msgspec.Meta(description="the GPU is given to nobody while it is there")] = False
+    id: Annotated[str, msgspec.Meta(description="names this process, and none that gets its pid; empty: hidden")] = ""
+    pid: Annotated[int | None, msgspec.Meta(description="on the host; null: hidden")] = None
+    name: Annotated[str, msgspec.Meta(description="as the program calls itself")] = ""
+    user: Annotated[str, msgspec.Meta(description="its account, or `uid 1000`")] = ""
+    unit: Annotated[str, msgspec.Meta(description="its systemd unit")] = ""
+    container: Annotated[str, msgspec.Meta(description="another engine's, `docker container trainer`")] = ""
+    memory_bytes: Annotated[int | None, msgspec.Meta(description="of the GPU's memory; null: not known")] = None
+    since: Annotated[str | None, msgspec.Meta(description="when it was started; null: not known")] = None
+    doubt: Annotated[str, msgspec.Meta(description="what of it cannot be read; empty: nothing")] = ""
+
+
+class EndedNeighbour(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one program."""
+
+    pid: int
+    name: str
+    user: str
+    container: str
+    gpus: Annotated[tuple[int, ...], msgspec.Meta(description="indices of the GPUs that it was on")]
+    done: Annotated[
+        str,
+        msgspec.Meta(
+            description="ended (by SIGTERM), killed, gone (before), left (still there), refused (`why` says by what)"
+        ),
+    ]
+    why: str = ""
+
+
+class EndedNeighbours(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done."""
+
+    items: tuple[EndedNeighbour, ...]
+
+
 class GPUView(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU, how it is, and who holds it or parts of it."""
 
@@ -47,6 +88,9 @@ class GPUView(msgspec.Struct, frozen=True, kw_only=True):
     sharing: Annotated[str, msgspec.Meta(description="by which means replicas share it; empty: it is not shared")] = ""
     replicas: Annotated[int, msgspec.Meta(description="how many are offered; 0: it is not shared")] = 0
     lease: Annotated[str, msgspec.Meta(description="state in the node's ledger, Free, Held, …; empty: no ledger")] = ""
+    neighbours: Annotated[
+        tuple[NeighbourView, ...], msgspec.Meta(description="programs that Fairlead did not start, of one machine")
+    ] = ()
 
 
 class VGPUView(msgspec.Struct, frozen=True, kw_only=True):

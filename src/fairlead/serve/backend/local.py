@@ -16,12 +16,23 @@ from fairlead.model import replica
 from fairlead.model.device import gpus_by_device
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPU, Inventory
+from fairlead.model.neighbour import Neighbour
 from fairlead.model.sample import Sample
 from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.lease.row import State
 from fairlead.plan.metering.price import Pricing
 from fairlead.plan.pod import machine, podstate
-from fairlead.serve.backend import deviceclaims, hardware, passthrough, place, port, vgpus, volumes, workloads
+from fairlead.serve.backend import (
+    deviceclaims,
+    hardware,
+    neighbours,
+    passthrough,
+    place,
+    port,
+    vgpus,
+    volumes,
+    workloads,
+)
 from fairlead.serve.backend.containers import devicechange, enginepods, lifecycle, podaccess
 from fairlead.serve.backend.faults import LocalFaults
 from fairlead.serve.backend.tenancy import localsecrets
@@ -73,6 +84,8 @@ class Readings:
     drivers: Callable[[], tuple[DriverFiles, ...]]
     leases: Callable[[], Mapping[str, str] | None] = lambda: None
     """Returns the state of each GPU that the node's ledger has looked at, by UUID; None: there is no ledger."""
+    neighbours: Callable[[], Mapping[str, tuple[Neighbour, ...]]] = dict
+    """Returns the programs on each GPU that Fairlead did not start, by UUID."""
     advertised: Callable[[], tuple[advertise.Advertisement, ...]] = tuple
     """Returns what the device plugin offers."""
     sampler: Sampler | None = None
@@ -212,6 +225,7 @@ class LocalHardware:
             sharing=verdict.spec.sharing if verdict else "",
             replicas=verdict.spec.replicas if verdict else 0,
             lease="" if states is None else states.get(gpu.uuid, State.UNKNOWN.value),
+            neighbours=tuple(map(neighbours.view_of, self.readings.neighbours().get(gpu.uuid, ()))),
         )
 
     async def _verdicts(self) -> dict[str, GPUDevice]:

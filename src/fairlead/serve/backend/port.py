@@ -7,7 +7,7 @@ No handler asks which backend it is.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -369,6 +369,26 @@ class Ledger(Protocol):
         ...
 
 
+class Neighbours(Protocol):
+    """Programs on a machine's GPUs that Fairlead did not start."""
+
+    async def end(self, gpus: Collection[str], ids: Collection[str], *, by: str) -> hardware.EndedNeighbours:
+        """End them: SIGTERM, after some seconds SIGKILL; returns what became of each.
+
+        Never ended are the first process, the driver's daemons, Fairlead's programs, and a process that got the pid.
+        Args: gpus: indices, UUIDs or addresses; none: of all GPUs.   ids: `NeighbourView.id` of those that are meant.
+              by: who asks, for the log.
+        Raises: NotFound (`GPUUnknown`).
+        """
+        ...
+
+
+NO_NEIGHBOURS: Final = Absent(
+    kind=errors.Unavailable,
+    message="programs that Fairlead did not start are not looked for here",
+    reason="NeighboursUnknown",
+    hint="each machine's service looks for them, with lease.ledger=on and lease.neighbours other than ignore",
+)
 NO_LEDGER: Final = Absent(
     kind=errors.Unavailable,
     message="no ledger of who has which GPU is kept here",
@@ -420,6 +440,8 @@ class Backend:
     metering: Metering
     credentials: RegistryCredentials | Absent = NO_CREDENTIALS
     ledger: Ledger | Absent = NO_LEDGER
+    neighbours: Neighbours | Absent = NO_NEIGHBOURS
+    """Ends programs that Fairlead did not start."""
     claims: DeviceClaims | Absent = NO_CLAIMS
     workloads: Workloads | Absent = NO_WORKLOADS
     requests: idempotency.Requests

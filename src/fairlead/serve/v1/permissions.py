@@ -62,6 +62,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "attach_device": Action.MACHINE_WRITE,
     "detach_device": Action.MACHINE_WRITE,
     "inject_fault": Action.MACHINE_WRITE,
+    "end_neighbours": Action.MACHINE_WRITE,
     "list_events": Action.CONTAINER_READ,
     "import_image": Action.MACHINE_WRITE,
     "build_image": Action.MACHINE_WRITE,

@@ -17,14 +17,15 @@ from fairlead import errors
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory
 from fairlead.model.ids import GPUUUID
+from fairlead.model.neighbour import GPUProcess
 from fairlead.model.sample import Sample
 from fairlead.silicon import eventbus, knowngpus, port
 from fairlead.silicon.nvidia import (
     asynccalls,
     computemode,
-    computeprocesses,
     inspector,
     partitioner,
+    programs,
     scanner,
     timeslice,
     watcher,
@@ -118,12 +119,12 @@ class NVMLSilicon:
         answers = await self._threads.run_all(calls, timeout_s=within_s)
         return tuple(sample for answer in answers.values() if isinstance(answer, tuple) for sample in answer)
 
-    async def list_compute_processes(self, gpus: Collection[GPUUUID]) -> Mapping[GPUUUID, tuple[int, ...]]:
-        """Return the pids of the programs that calculate on GPUs now; see the port."""
-        read = functools.partial(computeprocesses.read, self._scanner.open, tuple(gpus))
+    async def list_programs(self, gpus: Collection[GPUUUID]) -> Mapping[GPUUUID, tuple[GPUProcess, ...]]:
+        """Return the programs that are on GPUs now; see the port."""
+        read = functools.partial(programs.read, self._scanner.open, tuple(gpus))
         try:
             async with self._asking:
-                return await self._threads.run("programs", read, timeout_s=computeprocesses.LIMIT_S)
+                return await self._threads.run("programs", read, timeout_s=programs.LIMIT_S)
         except errors.FairleadError:
             return {}
 

@@ -13,6 +13,8 @@ from fairlead.silicon.sim import machine, partition, profile
 
 _FELL_OFF_THE_BUS: Final = 79
 _RESET, _REBOOT = 1, 2
+_MOST_PIDS: Final = 1 << 22
+"""Source: linux include/linux/threads.h, PID_MAX_LIMIT."""
 _LAST_ACTION: Final = 255
 _LAST_XID: Final = 999
 _LAST_INSTANCE: Final = 255
@@ -203,7 +205,10 @@ def _mig_destroy(host: machine.Machine, gpu: machine.GPUState, value: str) -> st
 def _process(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
     if value == "none":
         gpu.processes.clear()
+        gpu.programs.clear()
         return "no process runs on it any more"
+    if value.startswith("pid="):
+        return _program(gpu, value)
     instance, _, compute = value.partition("/")
     place = (-1, -1) if value == "gpu" else (int(instance), _whole(compute or "0", 0, _LAST_INSTANCE))
     if place != (-1, -1) and (place[0] not in gpu.partition.instances):
@@ -212,6 +217,24 @@ def _process(host: machine.Machine, gpu: machine.GPUState, value: str) -> str:
     gpu.processes.add(place)
     host.wake()
     return f"a process runs on {'the GPU' if value == 'gpu' else f'instance {value}'}"
+
+
+def _program(gpu: machine.GPUState, value: str) -> str:
+    """Put a process of this host on the GPU. Args: value: `pid=4242[,memory=20480][,graphics]`, memory in MiB."""
+    pid, memory, draws = 0, 0, False
+    for word in value.split(","):
+        key, _, text = word.partition("=")
+        if key == "pid":
+            pid = _whole(text, 1, _MOST_PIDS)
+        elif key == "memory":
+            memory = _whole(text, 0, gpu.board.part.memory_mib)
+        elif word == "graphics":
+            draws = True
+        else:
+            offered = "pid=PID[,memory=MIB][,graphics]"
+            raise errors.Invalid(f'"{word}" says nothing of a process', reason="FaultInvalid", hint=offered)
+    gpu.programs[pid] = memory, draws
+    return f"process {pid} {'draws' if draws else 'runs'} on the GPU with {memory} MiB, as the driver tells"
 
 
 def _text(name: str, longest: int = _LONGEST_TEXT) -> Callable[[machine.Machine, machine.GPUState, str], str]:
@@ -267,7 +290,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "process": Fault(
         act=_process,
         text="run a process that belongs to no container",
-        value="gpu, GPU_INSTANCE[/COMPUTE_INSTANCE] or none",
+        value="gpu, GPU_INSTANCE[/COMPUTE_INSTANCE], pid=PID[,memory=MIB][,graphics] or none",
         default="gpu",
     ),
     "vbios": Fault(act=_text("vbios"), text="rewrite the VBIOS", value="its version; without a value: as it was made"),

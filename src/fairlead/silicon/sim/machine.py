@@ -73,6 +73,8 @@ class GPUState:
     """The mode after the next reset; None: as it is."""
     processes: set[tuple[int, int]] = field(default_factory=set)
     """GPU and compute instances on which a fault has set processes; (-1, -1): the whole GPU."""
+    programs: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    """Processes of this host that a fault has put on the GPU, by pid: memory in MiB, and whether they draw."""
     compute_mode: int = 0
     time_slice: int = 0
     """Of `nvidia-smi compute-policy`."""
@@ -101,6 +103,11 @@ class GPUState:
         self.reset()
         self._restore(*_BOARD_NUMBERS, *_BOARD_TEXTS)
         self.processes.clear()
+        self.programs.clear()
+
+    def living_programs(self) -> dict[int, tuple[int, bool]]:
+        """Return the programs that have not ended: a driver lets go of those that have."""
+        return {pid: told for pid, told in self.programs.items() if Path(f"/proc/{pid}").exists()}
 
     def _restore(self, *names: str) -> None:
         for name in names:
@@ -151,7 +158,9 @@ class Machine:
     def is_busy(self, gpu: GPUState, instance: int = -1, compute: int = -1) -> bool:
         """Return whether processes run on a MIG device, or by default on the GPU or anything on it."""
         if instance < 0:
-            return bool(gpu.processes) or any(self.holders.get(name) for name in (gpu.board.uuid, *gpu.mig_uuids()))
+            return bool(gpu.processes or gpu.living_programs()) or any(
+                self.holders.get(name) for name in (gpu.board.uuid, *gpu.mig_uuids())
+            )
         uuid = profile.mig_uuid(gpu.board.uuid, instance, compute)
         return (instance, compute) in gpu.processes or bool(self.holders.get(uuid))
 
@@ -255,6 +264,7 @@ def _dump(gpu: GPUState) -> dict[str, Any]:
         "compute_mode": gpu.compute_mode,
         "time_slice": gpu.time_slice,
         "processes": sorted(map(list, gpu.processes)),
+        "programs": [[pid, *told] for pid, told in sorted(gpu.programs.items())],
         "instances": [
             {
                 "row": item.row.id,
@@ -272,6 +282,7 @@ def _load(gpu: GPUState, row: dict[str, Any]) -> None:
     gpu.mig_pending = None if pending is None else bool(pending)
     gpu.compute_mode, gpu.time_slice = int(row.get("compute_mode", 0)), int(row.get("time_slice", 0))
     gpu.processes = {(int(instance), int(compute)) for instance, compute in row.get("processes", ())}
+    gpu.programs = {int(pid): (int(memory), bool(draws)) for pid, memory, draws in row.get("programs", ())}
     gpu.partition.instances.clear()
     for name, value in row.get("readings", {}).items():  # a file of an earlier version has none
         if name not in _KEPT or not isinstance(value, int | None):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,7 @@ from fairlead import errors
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPUEvent, Inventory
 from fairlead.model.ids import GPUUUID
+from fairlead.model.neighbour import GPUProcess
 from fairlead.model.sample import Sample
 from fairlead.silicon import port
 from fairlead.silicon.nvidia import nvml
@@ -101,12 +102,15 @@ class SimulatedSilicon(host.SimulatedHost):
             found.reset_hardware()
             self.machine.layout_changed(found)
 
-    async def list_compute_processes(self, gpus: Collection[GPUUUID]) -> Mapping[GPUUUID, tuple[int, ...]]:
+    async def list_programs(self, gpus: Collection[GPUUUID]) -> Mapping[GPUUUID, tuple[GPUProcess, ...]]:
         """Return those that a fault has put on GPUs; programs of containers have no pid here."""
         with self.machine.lock:
             self.machine.take_up()
-            busy = (GPUUUID(one.board.uuid) for one in self.machine.gpus if one.processes)
-            return {uuid: (_PROGRAM,) for uuid in busy if uuid in gpus}
+            return {
+                GPUUUID(one.board.uuid): tuple(_programs(one))
+                for one in self.machine.gpus
+                if one.board.uuid in gpus and not one.is_lost
+            }
 
     def inspector(self) -> port.Inspector:
         """Return who reads and cleans the GPUs, by the real calls over the simulated library."""
@@ -135,6 +139,13 @@ class SimulatedSilicon(host.SimulatedHost):
     def _layout_changed(self) -> None:
         self.tree.refresh()
         self.machine.save()
+
+
+def _programs(gpu: machine.GPUState) -> Iterator[GPUProcess]:
+    if gpu.processes:
+        yield GPUProcess(pid=_PROGRAM)
+    for pid, (memory_mib, draws) in sorted(gpu.living_programs().items()):
+        yield GPUProcess(pid=pid, memory_bytes=memory_mib << 20 or None, is_graphics=draws)
 
 
 class _TimeSlices:

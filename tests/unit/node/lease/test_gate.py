@@ -19,12 +19,13 @@ import msgspec
 import pytest
 
 from fairlead import errors
-from fairlead.kernel import openfiles
+from fairlead.kernel import deviceusers, openfiles
 from fairlead.model import replica
 from fairlead.model.device import Device
 from fairlead.model.driver import DeviceNode, DriverFiles
 from fairlead.model.gpu import GPU, Driver, GPUHealth, Inventory, Vendor
 from fairlead.model.ids import GPUUUID, DeviceID
+from fairlead.model.neighbour import GPUProcess
 from fairlead.node.cdi import specfile, specfiles
 from fairlead.node.inventory import pods
 from fairlead.node.lease import gate as gates
@@ -88,6 +89,9 @@ class Node:
     """Pid of the program that the driver tells of on a GPU, by the GPU's number."""
     outliving: list[openfiles.Opener] = field(default_factory=list)
     """Processes of pods, which have nothing open."""
+    users: list[deviceusers.DeviceUser] = field(default_factory=list)
+    """Processes of the machine that have devices open."""
+    policy: str = "refuse"
     is_kubelet_there: bool = True
     is_slow: bool = False
     before_list: Callable[[], None] = lambda: None
@@ -97,6 +101,7 @@ class Node:
     patience_s: float = 0.0
     """How long a GPU stays offered that was given back and is open."""
     gate: gates.Gate = field(init=False)
+    seen: gpuholders.GPUHolders = field(init=False)
     specs: specfiles.SpecFiles = field(init=False)
 
     async def list_holdings(self) -> tuple[Holding, ...]:
@@ -125,18 +130,24 @@ class Node:
         )
         return (*opened, *left)
 
-    async def list_compute_processes(self, gpus: Collection[GPUUUID]) -> dict[GPUUUID, tuple[int, ...]]:
-        return {device(number).gpu: (pid,) for number, pid in self.programs.items() if device(number).gpu in gpus}
+    async def list_programs(self, gpus: Collection[GPUUUID]) -> dict[GPUUUID, tuple[GPUProcess, ...]]:
+        told = {device(number).gpu: (GPUProcess(pid=pid),) for number, pid in self.programs.items()}
+        return {gpu: told.get(gpu, ()) for gpu in gpus}
 
     @contextlib.asynccontextmanager
     async def agent(self, found: Snapshot | None = None) -> AsyncIterator[gates.Gate]:
         """Run the part of the agent that keeps the ledger."""
         known = found or snapshot()
-        seen = gpuholders.GPUHolders(
+        self.seen = seen = gpuholders.GPUHolders(
             self.list_holdings,
             known=self.pods,
             find_openers=self.find_openers,
-            list_compute_processes=self.list_compute_processes,
+            neighbours=gpuholders.Neighbours(
+                policy=self.policy,
+                list_programs=self.list_programs,
+                find_users=lambda *_: tuple(self.users),
+                mps_root=self.folder / "mps",
+            ),
             patience_s=self.patience_s,
         )
         recipe = specfile.allocation_recipe_of(NodeSettings())

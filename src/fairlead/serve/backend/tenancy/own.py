@@ -14,10 +14,11 @@ from typing import Any, Final, NoReturn, TypeVar
 import msgspec
 
 from fairlead import errors
+from fairlead.plan.lease import neighbour
 from fairlead.plan.metering.price import Pricing
 from fairlead.plan.pod import userrule
 from fairlead.plan.tenancy import secret
-from fairlead.serve.backend import hardware, idempotency, port
+from fairlead.serve.backend import hardware, idempotency, neighbours, port
 from fairlead.serve.backend.place import ASK_ROOT, Part, Place, Submission, Within
 from fairlead.serve.metering import port as metering
 from fairlead.store.port import EVERYTHING, Change, Listing, Selector, Store
@@ -60,6 +61,7 @@ def _absent(what: str, hint: str = ASK_ROOT) -> port.Absent:
 
 _DEVICES: Final = _absent("giving GPUs to running containers, past the queue and the quotas,")
 _FAULTS: Final = _absent("breaking simulated silicon")
+_NEIGHBOURS: Final = _absent("ending programs that Fairlead did not start")
 _TENANCIES: Final = _absent("keeping tenancies")
 _LEDGER: Final = _absent("reading the ledger of GPUs")
 _IMAGES: Final = _absent(
@@ -135,6 +137,7 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
         tenancies=_TENANCIES,
         metering=OwnMetering(whole=whole.metering, user=user),
         ledger=_LEDGER,
+        neighbours=_NEIGHBOURS,
         claims=whole.claims,  # in the caller's place, which says whose they are
         workloads=workloads,
         requests=whole.requests,  # shared: the digest that names a request includes the caller
@@ -323,8 +326,16 @@ class OwnHardware:
     async def list_gpus(self) -> hardware.GPUListing:
         """See `port.Hardware.list_gpus`."""
         found = await self.whole.list_gpus()
-        shown = tuple(msgspec.structs.replace(one, holders=tuple(map(self.shown, one.holders))) for one in found.gpus)
-        return msgspec.structs.replace(found, gpus=shown)
+        return msgspec.structs.replace(found, gpus=tuple(map(self._shown_gpu, found.gpus)))
+
+    def _shown_gpu(self, view: hardware.GPUView) -> hardware.GPUView:
+        """Return a GPU with its holders as the caller may know them, and of its neighbours that there are some."""
+        return msgspec.structs.replace(
+            view,
+            holders=tuple(map(self.shown, view.holders)),
+            neighbours=tuple(map(neighbours.hidden, view.neighbours)),
+            message=neighbour.HIDDEN if view.reason == neighbour.REASON else view.message,
+        )
 
     def shown(self, holder: hardware.Holder) -> hardware.Holder:
         """Return a holder as the caller may know it."""

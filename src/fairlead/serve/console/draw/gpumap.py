@@ -9,6 +9,8 @@ from typing import Final
 from fairlead.frozen import frozen
 from fairlead.model import replica
 from fairlead.model.gpu import GPU
+from fairlead.model.neighbour import Use
+from fairlead.plan.lease.neighbour import OUTSIDE
 from fairlead.serve.backend.hardware import GPUListing, GPUView, Holder
 from fairlead.serve.console.draw import tone, words
 
@@ -52,6 +54,18 @@ class Reading:
 
 
 @frozen
+class Outsider:
+    """A program on a GPU that Fairlead did not start."""
+
+    name: str
+    facts: str
+    """Pid, account, unit or container, memory; empty: not for the caller."""
+    since: str | None
+    use: str
+    keeps: bool
+
+
+@frozen
 class Board:
     """One GPU."""
 
@@ -70,11 +84,13 @@ class Board:
     more: int
     """Parts that are not drawn."""
     readings: tuple[Reading, ...]
+    outsiders: tuple[Outsider, ...] = ()
+    """Programs on it that Fairlead did not start, without the driver's own."""
 
     @property
     def is_free(self) -> bool:
-        """Whether no container holds a part of it."""
-        return not any(cell.occupants for cell in self.cells)
+        """Whether no container holds a part of it, and no program outside keeps it."""
+        return not any(cell.occupants for cell in self.cells) and not any(one.keeps for one in self.outsiders)
 
 
 @frozen
@@ -122,7 +138,23 @@ def _board(view: GPUView) -> Board:
         cells=shown,
         more=len(cells) - len(shown),
         readings=tuple(_readings(gpu)),
+        outsiders=tuple(_outsiders(view)),
     )
+
+
+def _outsiders(view: GPUView) -> Iterable[Outsider]:
+    for one in view.neighbours:
+        if one.use == Use.SERVICE:
+            continue
+        memory = f"{one.memory_bytes / _GIB:.1f} GiB" if one.memory_bytes else ""
+        known = (f"pid {one.pid}" if one.pid else "", one.user, one.container or one.unit, memory, one.doubt)
+        yield Outsider(
+            name=one.name or OUTSIDE,
+            facts=", ".join(filter(None, known)),
+            since=one.since,
+            use=one.use,
+            keeps=one.keeps,
+        )
 
 
 def _division(view: GPUView) -> str:

@@ -26,8 +26,9 @@ async def machine(visit: Visitor) -> litestar.Response[bytes]:
         listing = await visit.api.get(GPUListing, "/v1/gpus")
         order = {one.gpu.uuid: place for place, one in enumerate(listing.gpus)}
         names = {one.gpu.uuid: f"GPU {one.gpu.index}" for one in listing.gpus}
+        outsiders = [(names[one.gpu.uuid], each) for one in listing.gpus for each in one.neighbours]
     except errors.NotFound:
-        names, order = {}, {}
+        names, order, outsiders = {}, {}, []
     nodes = (await visit.api.get(NodeList, "/v1/nodes")).items
     return visit.page(
         "machine",
@@ -36,6 +37,7 @@ async def machine(visit: Visitor) -> litestar.Response[bytes]:
         leases=sorted(leases, key=lambda one: (order.get(one.gpu, len(order)), one.gpu)),
         absent=absent,
         names=names,
+        outsiders=outsiders,
         may_write=visit.may(Action.MACHINE_WRITE),
         tone=tone,
     )

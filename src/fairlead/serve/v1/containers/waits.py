@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
+from fairlead.plan.lease import neighbour
 from fairlead.plan.pod import podstate
 from fairlead.plan.schedule import waiting as scheduling
 from fairlead.plan.schedule.claim.claims import NO_DRIVER
@@ -42,7 +43,9 @@ async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str,
     except errors.Denied:
         return {}
     now, found = dt.datetime.now(dt.UTC), {}
-    caller = waitview.Caller(name=services.caller, whose=functools.partial(own.whose, services.part))
+    caller = waitview.Caller(
+        name=services.caller, whose=functools.partial(own.whose, services.part), kept=await _kept(services)
+    )
     sharing = await shards(services)
 
     def count() -> waitview.Census:
@@ -67,6 +70,18 @@ async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str,
             for uid, one in known.items()
         }
     return known
+
+
+async def _kept(services: Dependencies) -> dict[str, tuple[str, ...]]:
+    """Return by node which GPUs neighbours keep from tenants, a sentence each; who it is only for administrators."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    with contextlib.suppress(errors.Denied, errors.NotFound):
+        for one in (await services.census.list(GPUDevice)).items:
+            if one.status.reason == neighbour.REASON:
+                message = one.status.message if services.part is None else neighbour.HIDDEN
+                sentence = f"GPU {one.spec.index} is {message}"
+                found.setdefault(one.spec.node_name, []).append((one.spec.index, sentence))
+    return {node: tuple(words for _, words in sorted(each)) for node, each in found.items()}
 
 
 async def _is_starting(services: Dependencies) -> bool:

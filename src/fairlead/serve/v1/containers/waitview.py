@@ -160,6 +160,8 @@ class Caller:
 
     name: str = ""
     """No other caller has it."""
+    kept: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    """By node, which of its GPUs programs that Fairlead did not start keep from tenants, as the caller may know it."""
     whose: Callable[[str, str], tuple[str, str]] = lambda namespace, name: (namespace, name)
     """Returns whose a container is and its name, as the caller may know them; empty: not."""
 
@@ -215,7 +217,9 @@ def _described(pod: core.Pod, census: Census, *, now: dt.datetime, caller: Calle
         elif name := _lacking(need, [info for _, info in taken]):
             short = _short(pod, name, need.requests[name], taken, census)
             short = msgspec.structs.replace(short, holders=_known(short.holders, caller))
-            words = _sentence(short, pod.metadata.namespace, now=now, many=len(nodes) > 1)
+            words = _sentence(
+                short, pod.metadata.namespace, now=now, many=len(nodes) > 1, kept=caller.kept.get(short.node, ())
+            )
             return msgspec.structs.replace(short, message=words)
         elif (found := _of_port(need, taken, census)) is not None:
             node, port, holder = found
@@ -386,7 +390,8 @@ def _holders(name: str, pods: Sequence[tuple[core.Pod, reference.PodInfo]]) -> t
     return tuple(sorted(found, key=lambda one: (-one.count, one.namespace, one.name)))
 
 
-def _sentence(found: Waiting, namespace: str, *, now: dt.datetime, many: bool) -> str:
+def _sentence(found: Waiting, namespace: str, *, now: dt.datetime, many: bool, kept: Sequence[str] = ()) -> str:
+    """Return the wait in words. Args: kept: which GPUs of the node neighbours keep, a sentence each."""
     name, unit = found.resource, reference.UNIT
     where = f" on {found.node}" if many else ""
     free, total = _amount(name, int(found.free * unit), plain=True), _amount(name, int(found.total * unit), plain=True)
@@ -398,8 +403,11 @@ def _sentence(found: Waiting, namespace: str, *, now: dt.datetime, many: bool) -
         told = ", ".join(_held(one, name, namespace, now) for one in found.holders[:_LISTED])
         rest = len(found.holders) - _LISTED
         parts.append(told.replace(" by ", " held by ", 1) + (f" and {rest} more" if rest > 0 else ""))
-    if found.unhealthy:
-        parts.append(f"{found.unhealthy:g} not healthy (`fairlead doctor`)")
+    if found.unhealthy and found.reason == DEVICES:
+        parts += kept[:_LISTED]
+        parts += [f"{len(kept) - _LISTED} more GPUs are used by such programs"] if len(kept) > _LISTED else []
+    if (ill := found.unhealthy - len(kept)) > 0:
+        parts.append(f"{ill:g} not healthy (`fairlead doctor`)")
     if found.place:
         parts.append(f"{ordinal(found.place)} in the queue")
     if found.estimate is not None and (at := timestamp.parse(found.estimate)) is not None:

@@ -9,7 +9,7 @@ from fairlead.serve.api.failure import documented
 from fairlead.serve.backend import hardware
 from fairlead.serve.backend.port import require
 from fairlead.serve.v1.dependencies import Dependencies
-from fairlead.serve.v1.gpus import faultview
+from fairlead.serve.v1.gpus import faultview, neighbourview
 
 
 @litestar.get("/v1/gpus", summary="List GPUs", responses=documented(404), tags=["machine"])
@@ -38,4 +38,19 @@ async def inject_fault(services: Dependencies, data: params.JSONBody[faultview.F
     return faultview.FaultDone(message=done)
 
 
-ROUTES = (list_gpus, show_topology, inject_fault)
+@litestar.post(
+    "/v1/gpus:end-neighbours",
+    summary="End programs that Fairlead did not start",
+    responses=documented(400, 403, 404, 422, 503),
+    status_code=status_codes.HTTP_200_OK,
+    tags=["machine"],
+)
+async def end_neighbours(
+    services: Dependencies, data: params.JSONBody[neighbourview.EndRequest]
+) -> hardware.EndedNeighbours:
+    """End programs on GPUs that Fairlead did not start: SIGTERM, after some seconds SIGKILL."""
+    by = "root" if services.principal is None else services.principal.account
+    return await require(services.backend.neighbours).end(data.gpus, data.ids, by=by)
+
+
+ROUTES = (list_gpus, show_topology, inject_fault, end_neighbours)
