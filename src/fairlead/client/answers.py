@@ -128,6 +128,8 @@ class ContainerPart(Record, frozen=True, kw_only=True):
     is_init: bool = False
     ready: bool = False
     """It runs, and its readiness probe says so where it has one."""
+    health: str = ""
+    """Starting, healthy or unhealthy, by its readiness probe; empty: it has none."""
 
 
 class ContainerView(Record, frozen=True, kw_only=True):

@@ -26,6 +26,27 @@ class ClaimRequest(TypedDict):
     """ResourceClaimTemplate that a claim is made from; empty: the claim is there."""
 
 
+class HealthRequest(TypedDict):
+    """`HealthRequest` of the API."""
+
+    interval_s: NotRequired[int]
+    """Seconds between two."""
+    timeout_s: NotRequired[int]
+    """Seconds that one may take."""
+    retries: NotRequired[int]
+    """Failures in a row that make it unhealthy."""
+    start_period_s: NotRequired[int]
+    """Seconds before the first."""
+
+
+class HostRequest(TypedDict):
+    """`HostRequest` of the API."""
+
+    name: str
+    address: str
+    """IP address that it stands for."""
+
+
 class LimitRequest(TypedDict):
     """`LimitRequest` of the API."""
 
@@ -47,6 +68,7 @@ class PortRequest(TypedDict):
     """`PortRequest` of the API."""
 
     host_port: int
+    """0: a free one of this machine, which the answer names."""
     container_port: int
     protocol: NotRequired[str]
     """TCP, UDP or SCTP."""
@@ -119,6 +141,12 @@ class RunOptions(TypedDict, total=False):
     memory_mounts: Sequence[MemoryMount]
     hostname: str
     """Empty: the container's name."""
+    hosts: Sequence[HostRequest]
+    """More lines of /etc/hosts."""
+    dns: Sequence[str]
+    """Addresses of name servers, in place of the engine's."""
+    health: HealthRequest | None
+    """How it is looked whether it is well; null: nobody looks."""
     pull: str
     """Always, IfNotPresent or Never; empty: IfNotPresent."""
     priority: int | str

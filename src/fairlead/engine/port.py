@@ -99,6 +99,8 @@ class ContainerSpec:
     """Network of `Networks` that it is in, under its host name; nothing where `network_of` or `network` is given."""
     hosts: tuple[tuple[str, str], ...] = ()
     """(address, name): more lines of /etc/hosts; nothing where `network_of` is given."""
+    dns: tuple[str, ...] = ()
+    """Addresses of name servers; none: the engine's own. Nothing where `network_of` is given."""
     runtime: str = ""
     """Name of the OCI runtime, as the engine is configured; empty: the engine's own."""
     first_user_id: int | None = None

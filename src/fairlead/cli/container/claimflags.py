@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from fairlead import errors
 from fairlead.cli.container import gpuoption
+from fairlead.cli.core.client import Client
 from fairlead.serve.admission.request import ClaimRequest, ContainerRequest
+from fairlead.serve.backend.hardware import GPUListing
+
+_INDEX: Final = re.compile(r"index\s*=[\s0-9|]+")
 
 
 def claims(values: Sequence[str]) -> tuple[ClaimRequest, ...]:
@@ -20,6 +25,51 @@ def claims(values: Sequence[str]) -> tuple[ClaimRequest, ...]:
             raise errors.Invalid(message, reason="ClaimInvalid", hint="--claim mine, or --claim gpus=two-h100s")
         found.append(ClaimRequest(name=name, template=template))
     return tuple(found)
+
+
+def by_name(given: Mapping[str, Any], client: Client) -> dict[str, Any]:
+    """Return what is given with GPUs that are meant by name as conditions of a claim, which names their UUIDs.
+
+    That is `--gpus device=0,2` and `--where index=0|2`; indices are those that the service lists now.
+    Raises: Invalid (`GPUsByName`): GPUs are given by the device plugin here, which lets nobody choose; NotFound.
+    """
+    asked = [one for word in given["gpus"] if (one := gpuoption.parse(word)) is not None and one.names]
+    conditions = [one.strip() for one in str(given["where"]).split(",") if one.strip()]
+    indexed = [one for one in conditions if _INDEX.fullmatch(one)]
+    if not asked and not indexed:
+        return dict(given)
+    if asked and _are_counted(client):
+        names = ",".join(name for one in asked for name in one.names)
+        message = f'GPUs are asked for by number here, not by name: "device={names}"'
+        hint = f"-g {sum(int(one.count) for one in asked)}; with `node.door=claims` they can be named"
+        raise errors.Invalid(message, reason="GPUsByName", hint=hint)
+    listing = client.call("GET", "/v1/gpus", GPUListing)
+    known = {key: item.gpu.uuid for item in listing.gpus for key in (str(item.gpu.index), item.gpu.uuid)}
+    made = [f"uuid={_uuids(one.names, known)}" for one in asked]
+    made += [f"uuid={_uuids(one.partition('=')[2].split('|'), known)}" for one in indexed]
+    rest = [one for one in conditions if one not in indexed]
+    counts = tuple(one.count for one in asked) or given["gpus"]
+    return {**given, "gpus": counts, "where": ",".join((*rest, *made))}
+
+
+def _are_counted(client: Client) -> bool:
+    """Return whether a node gives whole GPUs away by the device plugin, which lets nobody choose among them."""
+    status = client.status()
+    return any(node.allocatable.get(status.resource, "0") != "0" for node in status.nodes)
+
+
+def _uuids(names: Sequence[str], known: Mapping[str, str]) -> str:
+    """Return UUIDs as a condition has several values. Raises: NotFound (`GPUUnknown`)."""
+    found: list[str] = []
+    for name in (one.strip() for one in names):
+        matches = {
+            uuid for key, uuid in known.items() if key == name or (name.startswith("GPU-") and key.startswith(name))
+        }
+        if len(matches) != 1:
+            hint = "`fairlead gpus -o wide` lists indices and UUIDs"
+            raise errors.NotFound(f'no GPU is "{errors.readable(name)}"', reason="GPUUnknown", hint=hint)
+        found += matches
+    return "|".join(dict.fromkeys(found))
 
 
 def is_claiming(given: Mapping[str, Any]) -> bool:

@@ -30,13 +30,15 @@ class DockerGPUs:
     count: str
     """`all`, or a number as it was written."""
     capabilities: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    """Indices or UUIDs that are meant; none: any."""
 
 
 def parse(text: str) -> DockerGPUs | None:
     """Return a value as docker reads it; None: it is not in docker's notation.
 
-    Raises: Invalid (`GPUsByName`): GPUs are asked for by name; Invalid (`GPUsInvalid`): what docker refuses too, or a
-            field that is not offered.
+    Raises: Invalid (`GPUsByName`): GPUs are asked for as CDI names; Invalid (`GPUsInvalid`): what docker refuses too,
+            or a field that is not offered.
     """
     try:
         words = next(csv.reader([text.strip("'")]), [])
@@ -45,16 +47,19 @@ def parse(text: str) -> DockerGPUs | None:
     if not any(word.partition("=")[0] in _FIELDS for word in words):
         return None
     given, names = _fields(text, words)
-    if names:
+    if names and any(name == _EVERY or "=" in name for name in names):
         raise _by_name(text, names)
+    if names and "count" in given:
+        raise _invalid(text, "count= and device= are two ways to say how many", "leave count= out")
     if given.get("driver", "") not in _DRIVERS:
         raise _invalid(text, f'there is no driver "{given["driver"]}"', "leave driver= out")
     if "options" in given:
         raise _invalid(text, "options= is not offered", "leave options= out")
-    count = given.get("count", "1")
+    count = str(len(dict.fromkeys(names))) if names else given.get("count", "1")
     if count != _EVERY and not (count.isascii() and count.isdecimal()):
         raise _invalid(text, f'"{count}" is not a number of GPUs', "-g 1, or -g all")
-    return DockerGPUs(count=count, capabilities=_capabilities(text, given.get("capabilities", "")))
+    capabilities = _capabilities(text, given.get("capabilities", ""))
+    return DockerGPUs(count=count, capabilities=capabilities, names=tuple(dict.fromkeys(names)))
 
 
 def variables(values: Sequence[str]) -> dict[str, str]:

@@ -32,6 +32,17 @@ def _state(item: ContainerView) -> str:
     return item.state
 
 
+def _health(item: ContainerView) -> str:
+    """Return the worst that health checks say of its containers; empty: none is made."""
+    said = {part.health for part in item.containers}
+    return next((word for word in ("unhealthy", "starting", "healthy") if word in said), "")
+
+
+def _shown_state(item: ContainerView) -> str:
+    health = _health(item)
+    return f"{_state(item)} ({health})" if health else _state(item)
+
+
 def _reason(item: ContainerView) -> str:
     """Return why it is in its state; of one that waits its place in the queue, or that it never fits."""
     waits = item.waiting
@@ -61,7 +72,7 @@ _OWNER: Final = Column[ContainerView]("OWNER", lambda item: item.user or item.na
 _COLUMNS: Final = (
     Column[ContainerView]("NAME", lambda item: item.name),
     _NAMESPACE,
-    Column[ContainerView]("STATE", _state),
+    Column[ContainerView]("STATE", _shown_state),
     Column[ContainerView]("REASON", _reason),
     Column[ContainerView]("GPUS", _gpus),
     Column[ContainerView]("NODE", lambda item: item.node, rank=2),
@@ -143,7 +154,8 @@ def fields(item: ContainerView) -> Mapping[str, Any]:
         "ID": item.uid,
         "Names": item.name,
         "Image": item.image,
-        "Status": _state(item),
+        "Status": _shown_state(item),
+        "Health": _health(item),
         "State": item.state,
         "Ports": ", ".join(item.ports),
         "Labels": dict(item.labels),

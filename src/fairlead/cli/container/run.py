@@ -120,7 +120,21 @@ class _Run(sections.SectionedCommand):
 @click.option("--secret", multiple=True, metavar="NAME[/KEY][=VARIABLE|:/PATH]", help="value of a secret  [a file]")
 @click.option("-v", "--volume", multiple=True, metavar="HOST|NAME:/CONTAINER[:ro]", help="folder or named volume")
 @click.option("--mount", multiple=True, metavar="type=bind,...", help="the same in docker's long notation")
-@click.option("-p", "--publish", multiple=True, metavar="[IP:]HOST:CONTAINER", help="port of the host that leads in")
+@click.option(
+    "-p",
+    "--publish",
+    multiple=True,
+    metavar="[IP:][HOST]:CONTAINER",
+    help="port of the host that leads in; no HOST, as IP::CONTAINER: a free one",
+)
+@click.option("--add-host", multiple=True, metavar="NAME:ADDRESS", help="one more line of its /etc/hosts")
+@click.option("--dns", multiple=True, metavar="ADDRESS", help="name server in place of the engine's")
+@click.option("--health-cmd", metavar="COMMAND", help="says whether it is well, by its exit code; shown by `ps`")
+@click.option("--health-interval", type=options.Duration(least_s=1), help="between two checks  [default: 30s]")
+@click.option("--health-timeout", type=options.Duration(least_s=1), help="longest that one may take  [default: 30s]")
+@click.option("--health-retries", type=click.IntRange(1, 1000), help="failures that make it unhealthy  [default: 3]")
+@click.option("--health-start-period", type=options.Duration(), help="before the first check  [default: 0s]")
+@click.option("--no-healthcheck", is_flag=True, help="no check; an image's own is never made here")
 @click.option("--shm-size", metavar="SIZE", help="size of /dev/shm  [default: half the memory with GPUs, else 64m]")
 @click.option("--tmpfs", multiple=True, metavar="/PATH[:size=SIZE]", help="file system in memory")
 @click.option("-l", "--label", multiple=True, metavar="KEY=VALUE", help="label")
@@ -183,6 +197,7 @@ def run(
         shown = _submit_manifest(client, file, given["namespace"], is_dry=given["dry_run"])
     else:
         given["remove_after_s"] = _removal(client, remove=remove, detach=detach)
+        given = claimflags.by_name(given, client)
         given["part"] = {} if claimflags.is_claiming(given) else runflags.gpu_part(given, client)
         own = invocation.current(ctx).env
         shown = [_submit(client, str(image), one, own) for one in runflags.replicas(given, detach=detach)]
@@ -235,7 +250,7 @@ def request_of(client: Client, words: Sequence[str], own: Mapping[str, str]) -> 
     Raises: Invalid.
     """
     with run.make_context("run", list(words)) as ctx:
-        given: dict[str, Any] = {**ctx.params, "remove_after_s": None}
+        given = {**claimflags.by_name(ctx.params, client), "remove_after_s": None}
     given["part"] = {} if claimflags.is_claiming(given) else runflags.gpu_part(given, client)
     (one,) = runflags.replicas(given, detach=True)
     return _request(client, str(given["image"]), one, own)
@@ -272,6 +287,9 @@ def _request(client: Client, image: str, given: dict[str, Any], own: Mapping[str
         memory_mounts=runflags.memory_mounts(given["tmpfs"], given["shm_size"]),
         ports=runflags.ports(given["publish"]),
         hostname=given["hostname"],
+        hosts=runflags.hosts(given["add_host"]),
+        dns=given["dns"],
+        health=runflags.health(given),
         pull=runflags.pull(given["pull"] or ""),
         time_limit_s=given["timeout"],
         priority=runflags.priority(given["priority"], cluster=bool(client.cluster)),

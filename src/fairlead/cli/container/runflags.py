@@ -24,6 +24,8 @@ from fairlead.plan.pod import machine
 from fairlead.serve.admission.request import (
     SECRETS_FOLDER,
     BindRequest,
+    HealthRequest,
+    HostRequest,
     LimitRequest,
     MemoryMount,
     PortRequest,
@@ -38,9 +40,10 @@ _DOCKER_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([bkmg])b?")
 _DOCKER_UNITS: Final = {"b": "", "k": "Ki", "m": "Mi", "g": "Gi"}
 _LIMIT: Final = re.compile(r"-1|[0-9]{1,19}")
 _PORT: Final = re.compile(
-    r"(?:(?P<ip>\[[0-9a-fA-F:]+\]|[0-9]+(?:\.[0-9]+){3}):)?(?:(?P<host>[0-9]{1,5}):)?(?P<container>[0-9]{1,5})(?:/(?P<protocol>\w+))?"
+    r"(?:(?P<ip>\[[0-9a-fA-F:]+\]|[0-9]+(?:\.[0-9]+){3}):)?(?:(?P<host>[0-9]{0,5}):)?(?P<container>[0-9]{1,5})(?:/(?P<protocol>\w+))?"
 )
 _SECRET: Final = re.compile(r"(?P<name>[^/=:,]+)(?:/(?P<key>[^/=:,]+))?(?:=(?P<env>[^=:,/]+)|:(?P<path>/[^:]*))?")
+_ADDRESS: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9a-fA-F:]*:[0-9a-fA-F:.]*")
 _FIT: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 """What docker takes for the name of a volume; which names are allowed, the service says."""
@@ -448,22 +451,57 @@ def _ulimit(text: str) -> LimitRequest:
 
 
 def ports(values: Sequence[str]) -> tuple[PortRequest, ...]:
-    """Return the ports of `-p [IP:]HOST:CONTAINER[/udp]`. Raises: Invalid (`PortInvalid`)."""
+    """Return the ports of `-p [IP:][HOST]:CONTAINER[/udp]`; no HOST: a free one. Raises: Invalid (`PortInvalid`)."""
     return tuple(_port(item) for item in values)
 
 
 def _port(text: str) -> PortRequest:
     found = _PORT.fullmatch(text)
-    if found is None or not found["host"]:
+    if found is None or found["host"] is None:
         message = f'port "{text}" is not of the form [ADDRESS:]HOST:CONTAINER[/udp]'
         hint = f"-p {found['container']}:{found['container']}" if found else "-p 8080:80"
         raise errors.Invalid(message, reason="PortInvalid", hint=hint)
     return PortRequest(
-        host_port=int(found["host"]),
+        host_port=int(found["host"] or 0),
         container_port=int(found["container"]),
         protocol=(found["protocol"] or "tcp").upper(),
         host_ip=(found["ip"] or "").strip("[]"),
     )
+
+
+def hosts(values: Sequence[str]) -> tuple[HostRequest, ...]:
+    """Return the lines of `--add-host NAME:ADDRESS`. Raises: Invalid (`HostInvalid`)."""
+    found = []
+    for text in values:
+        name, colon, address = text.partition(":") if "=" not in text else text.partition("=")
+        address = address.strip("[]")
+        if not colon or not _FIT.fullmatch(name) or not _ADDRESS.fullmatch(address):
+            message = f'--add-host "{errors.readable(text)}" is not of the form NAME:ADDRESS'
+            hint = "--add-host db:10.0.0.7; docker's host-gateway is not offered: name the address"
+            raise errors.Invalid(message, reason="HostInvalid", hint=hint)
+        found.append(HostRequest(name=name, address=address))
+    return tuple(found)
+
+
+def health(given: Mapping[str, Any]) -> HealthRequest | None:
+    """Return the check of `--health-cmd`, which a shell runs as docker's; None: none is asked for.
+
+    Raises: Invalid (`HealthInvalid`): options that do not go together.
+    """
+    words = {name: given[f"health_{name}"] for name in ("interval", "timeout", "retries", "start_period")}
+    if not given["health_cmd"]:
+        named = [name for name, value in words.items() if value is not None]
+        if named and not given["no_healthcheck"]:
+            option = named[0].replace("_", "-")
+            message = f"--health-{option} is about a check, and none is given"
+            raise errors.Invalid(message, reason="HealthInvalid", hint="--health-cmd 'curl -f http://localhost:8000/'")
+        return None
+    if given["no_healthcheck"]:
+        message = "--no-healthcheck and --health-cmd say the contrary"
+        raise errors.Invalid(message, reason="HealthInvalid", hint="leave one of them out")
+    fields = {"interval": "interval_s", "timeout": "timeout_s", "retries": "retries", "start_period": "start_period_s"}
+    set_ones = {fields[name]: value for name, value in words.items() if value is not None}
+    return HealthRequest(command=("/bin/sh", "-c", given["health_cmd"]), **set_ones)
 
 
 _HIGHEST: Final = 1_000_000_000

@@ -11,8 +11,10 @@ import msgspec
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
+from fairlead.cli.view import moment
 from fairlead.plan.pod import personwords
 from fairlead.serve.v1.events.view import EventList, EventView
+from fairlead.wire.text import timestamp
 
 _EVENT_COLUMNS: Final = (
     Column[EventView]("AGE", lambda item: output.age(item.at)),
@@ -27,17 +29,28 @@ _EVENT_COLUMNS: Final = (
 @click.command()
 @click.argument("object_", metavar="[KIND/NAME]", default="")
 @click.option("-f", "--follow", is_flag=True, help="go on until interrupted")
+@click.option(
+    "--since", callback=moment.parse, metavar="TIME", help="only what happened since: 10m, 2h, a date or a time"
+)
 @options.output_option
 @options.pass_client
-def events(client: Client, *, object_: str, follow: bool, form: str) -> None:
+def events(client: Client, *, object_: str, follow: bool, since: str | None, form: str) -> None:
     """List or follow what happened."""
     params = {"object": object_ or None, "follow": str(follow).lower()}
     if not follow:
         found = client.call("GET", "/v1/events", EventList, params=params).items
+        found = tuple(item for item in found if since is None or _is_since(item, since))
         output.show_listing(found, _EVENT_COLUMNS, form=form, name=lambda item: item.object)
         return
     for line in client.followed("/v1/events", params=params):
-        _show_event(msgspec.convert(line, EventView), form)
+        item = msgspec.convert(line, EventView)
+        if since is None or _is_since(item, since):
+            _show_event(item, form)
+
+
+def _is_since(item: EventView, since: str) -> bool:
+    at, least = timestamp.parse(item.at or ""), timestamp.parse(since)
+    return at is not None and least is not None and at >= least
 
 
 def _show_event(item: EventView, form: str) -> None:

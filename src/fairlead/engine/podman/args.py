@@ -122,7 +122,7 @@ def _network(spec: port.ContainerSpec, network: str) -> list[str]:
     if spec.network_of is not None:
         checks.check_name(spec.network_of)
         return [f"--network=container:{spec.network_of}"]
-    hosts = [f"--add-host={line}" for line in host_lines(spec)]
+    hosts = [*(f"--add-host={line}" for line in host_lines(spec)), *(f"--dns={one}" for one in spec.dns)]
     if spec.network is port.NetworkMode.HOST:
         return ["--network=host", *hosts]
     hostname = [f"--hostname={spec.hostname}"] if spec.hostname else []

@@ -163,6 +163,7 @@ def container_spec(
         hostname=None if network_of else hostname(pod),
         ports=() if network_of else ports((item,)),
         hosts=() if network_of else hosts(pod),
+        dns=() if network_of else machine(pod).dns,
         shm_bytes=_shared_memory(limits, has_devices=bool(grants or cdi_devices)),
         tty=item.tty,
         stdin=item.stdin,

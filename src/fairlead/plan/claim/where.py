@@ -1,7 +1,8 @@
 """Reads `--where 'model=H100,memory>=40Gi,numa=same'` into what a claim asks of devices: CEL selectors and constraints.
 
 The language: conditions parted by commas, all of which must hold. A condition is a name of `NAMES`, an operator and a
-value: `=` and `!=` for every name, `>=` and `<=` for numbers, amounts and versions. `NAME=same` asks that all devices
+value: `=` and `!=` for every name, `>=` and `<=` for numbers, amounts and versions. A text or number may have several
+values, `numa=0|1`, of which one is met. `NAME=same` asks that all devices
 of the claim have one value. Blanks around each part do not count; a value holds no comma. A device that does not say
 what a condition asks for does not meet it, whatever the operator. Names stand for what NVIDIA's driver publishes.
 Pure. Values become literals of CEL, never code.
@@ -165,7 +166,8 @@ def _parts(condition: str) -> tuple[Name, str, str]:
     name = NAMES[word]
     if not value:
         raise _wrong(condition, "it has no value", f"for example {word}={name.example}")
-    if len(value.encode("utf-8", "surrogatepass")) > _LONGEST_VALUE:
+    parts = value.split("|") if name.kind in {Kind.TEXT, Kind.NUMBER} else [value]
+    if max(len(one.encode("utf-8", "surrogatepass")) for one in parts) > _LONGEST_VALUE:
         raise _wrong(condition, f"its value is longer than an attribute ({_LONGEST_VALUE} bytes)", "shorten it")
     if bad := next((one for one in value if not one.isprintable()), ""):
         raise _wrong(condition, f"its value holds the character {bad!a}", "no attribute has such a one")
@@ -192,7 +194,14 @@ def _selector(condition: str, name: Name, operator: str, value: str) -> str:
 def _text(condition: str, found: str, operator: str, value: str) -> str:
     if operator not in {"=", "!="}:
         raise _wrong(condition, "texts are equal or not", "write = or !=")
+    if "|" in value:
+        return _among(found, operator, ", ".join(literal(one.strip()) for one in value.split("|")))
     return f"{found} {_OPERATORS[operator]} {literal(value)}"
+
+
+def _among(found: str, operator: str, listed: str) -> str:
+    """Return that a value is one of several, or none of them."""
+    return f"{'!' if operator == '!=' else ''}({found} in [{listed}])"
 
 
 def _words(condition: str, found: str, operator: str, value: str) -> str:
@@ -207,6 +216,8 @@ def _words(condition: str, found: str, operator: str, value: str) -> str:
 
 
 def _number(condition: str, found: str, operator: str, value: str) -> str:
+    if "|" in value and operator in {"=", "!="} and all(_WHOLE.fullmatch(one.strip()) for one in value.split("|")):
+        return _among(found, operator, ", ".join(str(int(one)) for one in value.split("|")))
     if not _WHOLE.fullmatch(value):
         raise _wrong(condition, "its value is not a whole number", "for example numa=0")
     return f"{found} {_OPERATORS[operator]} {int(value)}"

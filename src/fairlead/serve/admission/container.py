@@ -9,7 +9,7 @@ import msgspec
 from fairlead import errors, telemetry
 from fairlead.plan.claim import lifecycle
 from fairlead.plan.tenancy import baseline
-from fairlead.serve.admission import budget, claims, request
+from fairlead.serve.admission import budget, claims, freeport, request
 from fairlead.serve.admission.context import Context
 from fairlead.serve.admission.request import ContainerRequest, SecretGrant
 from fairlead.serve.backend import idempotency
@@ -45,6 +45,7 @@ async def complete(context: Context, wanted: ContainerRequest) -> Asked:
             claim that is not there.
     """
     wanted = await _with_keys(context, await _in_namespace(context, wanted))
+    wanted = await freeport.chosen(wanted, context.store, is_here=context.is_machine)
     await claims.check_there(context, wanted, request.namespace_of(wanted))
     own = claims.own_spec(wanted)
     bare = wanted if own is None else msgspec.structs.replace(wanted, gpus=0)

@@ -30,3 +30,5 @@ class Context:
     """Extended resource meant by a plain number of GPUs."""
     scheduler_name: str
     """Given to pods that name no scheduler; empty: the cluster's own."""
+    is_machine: bool = False
+    """Whether containers run on this machine, whose ports can be looked at."""

@@ -19,6 +19,7 @@ from fairlead.plan.sandbox import choice
 from fairlead.plan.schedule.fairshare import ledger
 from fairlead.plan.schedule.group import membership
 from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.pod.probe import ExecAction, Probe
 from fairlead.wire.kubernetes.pod.source import KeySelector, KeyToPath
 from fairlead.wire.kubernetes.pod.volume import SecretVolume
 
@@ -56,10 +57,30 @@ class VolumeMount(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class PortRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One port of the host that leads into the container."""
 
-    host_port: int
+    host_port: Annotated[int, msgspec.Meta(description="0: a free one of this machine, which the answer names")]
     container_port: int
     protocol: Annotated[str, msgspec.Meta(description="TCP, UDP or SCTP")] = "TCP"
     host_ip: Annotated[str, msgspec.Meta(description="address that listens; empty: all of the host")] = ""
+
+
+class HostRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One more line of the container's /etc/hosts."""
+
+    name: str
+    address: Annotated[str, msgspec.Meta(description="IP address that it stands for")]
+
+
+class HealthRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A command that says whether the container is well, as docker's HEALTHCHECK: it is shown, and ends nothing."""
+
+    command: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(description="run in the container; it is well where that ends with 0", min_length=1),
+    ]
+    interval_s: Annotated[int, msgspec.Meta(description="seconds between two", ge=1, le=86400)] = 30
+    timeout_s: Annotated[int, msgspec.Meta(description="seconds that one may take", ge=1, le=86400)] = 30
+    retries: Annotated[int, msgspec.Meta(description="failures in a row that make it unhealthy", ge=1, le=1000)] = 3
+    start_period_s: Annotated[int, msgspec.Meta(description="seconds before the first", ge=0, le=86400)] = 0
 
 
 class SecretGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -146,6 +167,13 @@ class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     ports: tuple[PortRequest, ...] = ()
     memory_mounts: tuple[MemoryMount, ...] = ()
     hostname: Annotated[str, msgspec.Meta(description="empty: the container's name")] = ""
+    hosts: Annotated[tuple[HostRequest, ...], msgspec.Meta(description="more lines of /etc/hosts")] = ()
+    dns: Annotated[
+        tuple[str, ...], msgspec.Meta(description="addresses of name servers, in place of the engine's")
+    ] = ()
+    health: Annotated[
+        HealthRequest | None, msgspec.Meta(description="how it is looked whether it is well; null: nobody looks")
+    ] = None
     pull: Annotated[str, msgspec.Meta(description="Always, IfNotPresent or Never; empty: IfNotPresent")] = ""
     priority: Annotated[
         int | str, msgspec.Meta(description="higher goes first in the queue; text: the name of a PriorityClass")
@@ -193,6 +221,7 @@ def pod_of(request: ContainerRequest, *, resource: str, scheduler_name: str) -> 
             restart_policy=request.restart,
             scheduler_name=scheduler_name,
             hostname=request.hostname,
+            host_aliases=tuple(core.HostAlias(ip=one.address, hostnames=(one.name,)) for one in request.hosts),
             termination_grace_period_seconds=request.grace_s,
             active_deadline_seconds=request.time_limit_s,
             priority=request.priority if isinstance(request.priority, int) and request.priority else None,
@@ -263,9 +292,23 @@ def _container(request: ContainerRequest, base: str, image: str, resource: str) 
             for one in request.ports
         ),
         image_pull_policy=request.pull,
+        readiness_probe=_health(request.health),
         security_context=_security(request),
         stdin=request.stdin,
         tty=request.tty,
+    )
+
+
+def _health(asked: HealthRequest | None) -> Probe | None:
+    """Return a health check as a readiness probe: it says whether a container is well, and ends it never."""
+    if asked is None:
+        return None
+    return Probe(
+        exec=ExecAction(command=asked.command),
+        initial_delay_seconds=asked.start_period_s,
+        timeout_seconds=asked.timeout_s,
+        period_seconds=asked.interval_s,
+        failure_threshold=asked.retries,
     )
 
 
@@ -357,6 +400,7 @@ def _machine(request: ContainerRequest) -> core.MachineOptions | None:
     wanted = core.MachineOptions(
         user="" if _is_numeric(request.user) else request.user,
         no_network=request.network == "none",
+        dns=request.dns,
         limits=tuple(core.Limit(name=one.name, soft=one.soft, hard=one.hard) for one in request.ulimits),
         ttl_seconds_after_finished=request.remove_after_s,
         has_no_sandbox=request.isolation == isolation.NONE,

@@ -132,6 +132,7 @@ class Services:
             refuse_writing=self.refuse_writing,
             resource=self.info.resource,
             scheduler_name=self.info.scheduler_name,
+            is_machine=bool(self.info.node),
         )
 
     @property

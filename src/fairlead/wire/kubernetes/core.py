@@ -330,6 +330,8 @@ class MachineOptions(Wire, frozen=True):
     """`NAME[:GROUP]`, looked up in the image; numbers are `runAsUser` and `runAsGroup`."""
     no_network: bool = False
     """Nothing but a loopback of its own."""
+    dns: tuple[str, ...] = ()
+    """Addresses of its name servers; none: the engine's."""
     limits: tuple[Limit, ...] = ()
     ttl_seconds_after_finished: int | None = None
     """The pod is removed so long after its end, as a Job is by the field of this name; None: it stays."""

@@ -35,9 +35,6 @@ def test_other_words_are_not_dockers(typed: str) -> None:
 @pytest.mark.parametrize(
     ("typed", "reason", "hint"),
     [
-        ('"device=0,2"', "GPUsByName", "-g 2"),
-        ("device=0,2", "GPUsByName", "-g 2"),
-        ("device=GPU-1", "GPUsByName", "-g 1"),
         ("device=all", "GPUsByName", "-g all"),
         ("driver=cdi,device=nvidia.com/gpu=0", "GPUsByName", "-g 1"),
         ('driver=cdi,"device=nvidia.com/gpu=0,nvidia.com/gpu=1"', "GPUsByName", "-g 2"),
@@ -71,3 +68,10 @@ def test_an_empty_entrypoint_takes_the_images_away() -> None:
     assert runflags.entrypoint("", ("a", "b")) == {"command": ("a", "b"), "args": ()}
     with pytest.raises(errors.Invalid, match="no command is given"):
         runflags.entrypoint("", ())
+
+
+@pytest.mark.parametrize("text", ['"device=0,2"', "device=0,2", 'driver=nvidia,"device=0,2,2"'])
+def test_names_are_read_and_counted_once(text: str) -> None:
+    found = gpuoption.parse(text)
+    assert found is not None
+    assert (found.names, found.count) == (("0", "2"), "2")

@@ -13,7 +13,15 @@ from fairlead.cli.core.client import Client
 from fairlead.model.gpu import GPU
 from fairlead.model.ids import GPUUUID
 from fairlead.plan.sharing import fraction
-from fairlead.serve.admission.request import BindRequest, LimitRequest, MemoryMount, PortRequest, VolumeMount
+from fairlead.serve.admission.request import (
+    BindRequest,
+    HealthRequest,
+    HostRequest,
+    LimitRequest,
+    MemoryMount,
+    PortRequest,
+    VolumeMount,
+)
 from fairlead.serve.backend.hardware import GPUListing, GPUView
 from fairlead.serve.v1.nodes.view import NodeView
 from fairlead.serve.v1.status.view import Status
@@ -117,9 +125,30 @@ def test_ports_are_read_with_address_and_protocol() -> None:
         PortRequest(host_port=53, container_port=53, protocol="UDP", host_ip="127.0.0.1"),
         PortRequest(host_port=1, container_port=2, host_ip="::1"),
     )
+    assert runflags.ports(("127.0.0.1::80/udp",)) == (
+        PortRequest(host_port=0, container_port=80, protocol="UDP", host_ip="127.0.0.1"),
+    )
 
 
-@pytest.mark.parametrize("typed", ["80", "a:b", "1-2:3-4", "8080:80/", "", "1.2.3.4::80", "--privileged:80"])
+def test_hosts_and_checks_of_health_are_read() -> None:
+    assert runflags.hosts(("db:10.0.0.7", "six:fd00::1", "b=[::1]")) == (
+        HostRequest(name="db", address="10.0.0.7"),
+        HostRequest(name="six", address="fd00::1"),
+        HostRequest(name="b", address="::1"),
+    )
+    for typed in ("db", "db:host-gateway", ":10.0.0.7", "a b:10.0.0.7", "db:10.0.0"):
+        with pytest.raises(errors.Invalid, match="is not of the form"):
+            runflags.hosts((typed,))
+    bare = dict.fromkeys(("health_interval", "health_timeout", "health_retries", "health_start_period"))
+    asked = {**bare, "health_cmd": "curl -f localhost", "health_retries": 5, "no_healthcheck": False}
+    assert runflags.health(asked) == HealthRequest(command=("/bin/sh", "-c", "curl -f localhost"), retries=5)
+    assert runflags.health({**bare, "health_cmd": None, "no_healthcheck": True}) is None
+    for wrong in ({**asked, "no_healthcheck": True}, {**asked, "health_cmd": None}):
+        with pytest.raises(errors.Invalid):
+            runflags.health(wrong)
+
+
+@pytest.mark.parametrize("typed", ["80", "a:b", "1-2:3-4", "8080:80/", "", "--privileged:80"])
 def test_a_port_that_cannot_be_read_is_refused(typed: str) -> None:
     with pytest.raises(errors.Invalid, match="is not of the form"):
         runflags.ports((typed,))

@@ -66,11 +66,11 @@ def encode(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, lo
 def _network(spec: port.ContainerSpec, network: str) -> dict[str, object]:
     if spec.network_of is not None:
         return {"netns": {"nsmode": "container", "value": spec.network_of}}
-    hosts = args.host_lines(spec)
+    names: dict[str, object] = {"hostadd": args.host_lines(spec), **({"dns_server": spec.dns} if spec.dns else {})}
     if spec.network is port.NetworkMode.HOST:
-        return {"netns": {"nsmode": "host"}, "hostadd": hosts}
+        return {"netns": {"nsmode": "host"}, **names}
     own: dict[str, object] = {
-        "hostadd": hosts,
+        **names,
         "hostname": spec.hostname,
         "portmappings": [_port(one) for one in spec.ports],
     }

@@ -13,7 +13,7 @@ from fairlead import errors
 _NUMBERS: Final = ("priority", "time_limit_s")
 _SHM: Final = "/dev/shm"  # noqa: S108  (a path of the container)
 _PORT: Final = re.compile(
-    r"(?:(?P<address>[0-9.]+|\[[0-9a-fA-F:]+\]):)?(?P<host>[0-9]{1,5}):(?P<container>[0-9]{1,5})"
+    r"(?:(?P<address>[0-9.]+|\[[0-9a-fA-F:]+\]):)?(?P<host>[0-9]{0,5}):(?P<container>[0-9]{1,5})"
     r"(?:/(?P<protocol>tcp|udp|sctp))?",
     re.IGNORECASE,
 )
@@ -74,6 +74,7 @@ def _flags(request: Mapping[str, Any]) -> Iterator[str]:
         yield f"--restart {request['restart'].lower()}"
     if request.get("preempt"):
         yield "--preempt"
+    yield from _say_health(request.get("health") or {})
 
 
 def _say_pair(pair: tuple[str, Any]) -> str:
@@ -88,12 +89,36 @@ def _say_port(one: Mapping[str, Any]) -> str:
     protocol = str(one.get("protocol", "TCP"))
     host = str(one.get("host_ip", ""))
     address = f"[{host}]:" if ":" in host else f"{host}:" if host else ""
-    return f"{address}{one['host_port']}:{one['container_port']}{'' if protocol == 'TCP' else f'/{protocol.lower()}'}"
+    ending = "" if protocol == "TCP" else f"/{protocol.lower()}"
+    return f"{address}{one['host_port'] or ''}:{one['container_port']}{ending}"
 
 
 def _say_secret(one: Mapping[str, Any]) -> str:
     target = f"={one['env']}" if "env" in one else f":{one['path']}" if "path" in one else ""
     return f"{one['name']}{'/' + one['key'] if 'key' in one else ''}{target}"
+
+
+def _say_host(one: Mapping[str, Any]) -> str:
+    return f"{one['name']}:{one['address']}"
+
+
+def _say_health(one: Mapping[str, Any]) -> Iterator[str]:
+    if one:
+        shell = ["/bin/sh", "-c"]
+        words = list(one["command"])
+        text = words[2] if words[:2] == shell and len(words) == len(shell) + 1 else shlex.join(words)
+        yield f"--health-cmd {shlex.quote(text)}"
+        for field, flag in _HEALTH.items():
+            if field in one:
+                yield f"{flag} {one[field]}"
+
+
+_HEALTH: Final = {
+    "interval_s": "--health-interval",
+    "timeout_s": "--health-timeout",
+    "retries": "--health-retries",
+    "start_period_s": "--health-start-period",
+}
 
 
 def _say_size(one: Mapping[str, Any]) -> str:
@@ -108,6 +133,8 @@ _LISTED: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
     "ports": ("-p", _say_port),
     "secrets": ("--secret", _say_secret),
     "memory_mounts": ("--shm-size", _say_size),
+    "hosts": ("--add-host", _say_host),
+    "dns": ("--dns", str),
 }
 """Flags of what a request lists, and how each item is written."""
 _FLAGS: Final = {
@@ -164,7 +191,7 @@ def _port(line: str) -> dict[str, Any]:
     if found is None:
         message = f'ports: "{errors.readable(line)}" is not of the form HOST:CONTAINER or HOST:CONTAINER/udp'
         raise errors.Invalid(message, reason="PortInvalid", hint="one a line, for example 8888:8888")
-    made: dict[str, Any] = {"host_port": int(found["host"]), "container_port": int(found["container"])}
+    made: dict[str, Any] = {"host_port": int(found["host"] or 0), "container_port": int(found["container"])}
     if found["address"]:
         made["host_ip"] = found["address"].strip("[]")
     if found["protocol"] and found["protocol"].lower() != "tcp":

@@ -6,6 +6,7 @@ text, as Kubernetes writes them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final
 
@@ -18,6 +19,8 @@ from fairlead.serve.v1.containers.life.view import CostView, PhaseView, ProofVie
 from fairlead.serve.v1.containers.life.waiting import Waiting
 from fairlead.wire.fairlead import listing
 from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.pod.probe import Probe
+from fairlead.wire.text import timestamp
 
 ENDED: Final = frozenset({"succeeded", "failed", "stopped", "gone"})
 STARTED: Final = frozenset({"running", "crashed"}) | ENDED
@@ -41,6 +44,9 @@ class ContainerPart(msgspec.Struct, frozen=True, kw_only=True):
     ready: Annotated[bool, msgspec.Meta(description="it runs, and its readiness probe says so where it has one")] = (
         False
     )
+    health: Annotated[
+        str, msgspec.Meta(description="starting, healthy or unhealthy, by its readiness probe; empty: it has none")
+    ] = ""
 
 
 class ContainerClaim(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,9 +237,21 @@ def _part(spec: core.Container, status: core.ContainerStatus, *, is_init: bool) 
             **common,
         )
     if (running := status.state.running) is not None:
-        return ContainerPart(state="running", started_at=running.started_at, **common)
+        health = _health(spec.readiness_probe, running.started_at, is_ready=status.ready)
+        return ContainerPart(state="running", started_at=running.started_at, health=health, **common)
     waiting = status.state.waiting or core.ContainerStateWaiting()
     return ContainerPart(state="waiting", reason=waiting.reason, message=waiting.message, **common)
+
+
+def _health(probe: Probe | None, started_at: str | None, *, is_ready: bool) -> str:
+    """Return docker's word for what a readiness probe says; it is `starting` until it could have failed for good."""
+    if probe is None:
+        return ""
+    if is_ready:
+        return "healthy"
+    allowed_s = probe.initial_delay_seconds + (probe.failure_threshold or 3) * (probe.period_seconds or 10)
+    began = timestamp.parse(started_at) if started_at else None
+    return "starting" if began is None or time.time() - began < allowed_s else "unhealthy"
 
 
 def _exit_code(parts: Iterable[ContainerPart]) -> int | None:
