@@ -25,6 +25,7 @@ _ENDED: Final = frozenset({b"Z", b"X"})
 _SHARED: Final = re.compile(rb"^\S+ ...s |/dev/", re.MULTILINE)
 """What a line of a shared mapping begins with, or one of a device by its usual path."""
 _MOST_PARENTS: Final = 64
+_CONTAINERS_DEV: Final = ("", "/dev", "/dri", "/dev/dri", "/vfio", "/dev/vfio")
 
 File = tuple[int, int]
 """A file's device and inode number."""
@@ -56,15 +57,15 @@ def find_users(
     Left out is this process. Where this process may not read others' files, those are
     left out too: `openfiles.is_blind` says so.
     Args: files: which very file a device is, for devices that share their numbers with others of this machine (those
-          of simulated machines do): a process in our mount namespace counts only if it has that one.
+          of simulated machines do): a process counts only if it has that one, or one in a container's /dev.
     """
     proc, wanted = root / "proc", frozenset(numbers)
     blind, ours = openfiles.is_blind(proc), os.getpid()
-    here, found = _link(f"{proc}/self/ns/mnt"), []
+    found: list[DeviceUser] = []
     for pid in sorted(int(name) for name in _names(f"{proc}") if name.isdecimal()):
         if pid == ours:
             continue
-        held, doubt = _held(f"{proc}/{pid}", wanted, files or {}, here)
+        held, doubt = _held(f"{proc}/{pid}", wanted, files or {})
         if blind:
             doubt = ""
         if (held or doubt) and (one := read(pid, root=root, devices=tuple(sorted(held)), doubt=doubt)) is not None:
@@ -106,18 +107,18 @@ def _text(path: str) -> bytes:
         os.close(handle)
 
 
-def _held(process: str, wanted: frozenset[Number], files: Mapping[Number, File], here: str) -> tuple[set[Number], str]:
+def _held(process: str, wanted: frozenset[Number], files: Mapping[Number, File]) -> tuple[set[Number], str]:
     """Return which of the devices a process has open or mapped, and why that cannot be read; both empty: none."""
     held: set[Number] = set()
     doubt = ""
     try:
-        for name, status in _open_files(process):
-            found = set(_matching(status, wanted, files, process, here)) - held
+        for name, link, status in _open_files(process):
+            found = set(_matching(status, link, wanted, files)) - held
             # By name alone (O_PATH) nothing is open: runc has the nodes so that it binds. No driver answers behind a
             # simulated node, which can be had in no other way.
             held |= {one for one in found if one in files or not _is_name_alone(f"{process}/fdinfo/{name}")}
-        for status in _mapped(process):
-            held.update(_matching(status, wanted, files, process, here))
+        for link, status in _mapped(process):
+            held.update(_matching(status, link, wanted, files))
     except PermissionError as error:
         doubt = f"its open files cannot be read: {error.strerror}"
     except OSError:  # it has ended
@@ -135,18 +136,19 @@ def _is_name_alone(path: str) -> bool:
     return bool(int(flags, 8) & os.O_PATH)
 
 
-def _open_files(process: str) -> Iterator[tuple[str, os.stat_result]]:
+def _open_files(process: str) -> Iterator[tuple[str, str, os.stat_result]]:
     handle = os.open(f"{process}/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in os.listdir(handle):  # noqa: PTH208  (names alone)
             with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-                if os.readlink(name, dir_fd=handle).startswith("/"):  # no socket, pipe or the like
-                    yield name, os.stat(name, dir_fd=handle)
+                link = os.readlink(name, dir_fd=handle)
+                if link.startswith("/"):  # no socket, pipe or the like
+                    yield name, link, os.stat(name, dir_fd=handle)
     finally:
         os.close(handle)
 
 
-def _mapped(process: str) -> Iterator[os.stat_result]:
+def _mapped(process: str) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the files of shared mappings: a line is `BEGIN-END PERMS OFFSET DEVICE INODE PATH`."""
     with open(f"{process}/maps", "rb", buffering=0) as file:  # noqa: PTH123  (of each process of the machine)
         lines = file.read()
@@ -154,17 +156,17 @@ def _mapped(process: str) -> Iterator[os.stat_result]:
         for line in lines.splitlines():
             fields = line.split(None, 5)
             if len(fields) == 6 and (fields[1].endswith(b"s") or b"/dev/" in fields[5]):
+                path = os.fsdecode(fields[5].rstrip(b"\n"))
                 begin, _, end = fields[0].decode().partition("-")
                 try:
-                    yield os.stat(f"{process}/map_files/{begin.lstrip('0') or '0'}-{end.lstrip('0') or '0'}")  # noqa: PTH116
+                    yield path, os.stat(f"{process}/map_files/{begin.lstrip('0') or '0'}-{end.lstrip('0') or '0'}")  # noqa: PTH116
                 except OSError:  # unmapped meanwhile, or not ours to follow: then the file is looked up by its path
-                    path = os.fsdecode(fields[5].rstrip(b"\n"))
                     with contextlib.suppress(OSError):
-                        yield os.stat(f"{process}/root{path}")  # noqa: PTH116
+                        yield path, os.stat(f"{process}/root{path}")  # noqa: PTH116
 
 
 def _matching(
-    status: os.stat_result, wanted: frozenset[Number], files: Mapping[Number, File], process: str, here: str
+    status: os.stat_result, link: str, wanted: frozenset[Number], files: Mapping[Number, File]
 ) -> Iterator[Number]:
     kind = _FORMATS.get(stat.S_IFMT(status.st_mode))
     if kind is None:
@@ -173,7 +175,8 @@ def _matching(
     if number not in wanted:
         return
     very = files.get(number)
-    if very is None or very == (status.st_dev, status.st_ino) or _link(f"{process}/ns/mnt") != here:
+    # A path in another mount namespace is shown from the root of its mount: `/nvidia0` in a container's /dev.
+    if very is None or very == (status.st_dev, status.st_ino) or link.rpartition("/")[0] in _CONTAINERS_DEV:
         yield number
 
 
@@ -195,10 +198,3 @@ def _names(folder: str) -> list[str]:
         return os.listdir(folder)  # noqa: PTH208  (names alone)
     except OSError:
         return []
-
-
-def _link(path: str) -> str:
-    try:
-        return os.readlink(path)  # noqa: PTH115  (a name, not a path)
-    except OSError:
-        return path

@@ -40,7 +40,7 @@ def by_name(given: Mapping[str, Any], client: Client) -> dict[str, Any]:
         return dict(given)
     if asked and _are_counted(client):
         names = ",".join(name for one in asked for name in one.names)
-        message = f'GPUs are asked for by number here, not by name: "device={names}"'
+        message = f'GPUs are asked for by number, not by name: "device={names}"'
         hint = f"-g {sum(int(one.count) for one in asked)}; with `node.door=claims` they can be named"
         raise errors.Invalid(message, reason="GPUsByName", hint=hint)
     listing = client.call("GET", "/v1/gpus", GPUListing)
