@@ -44,7 +44,7 @@ SECTIONS: Final = {
         "file",
     ),
     "Data": ("volume", "mount", "tmpfs", "secret", "read_only", "shm_size"),
-    "Network": ("publish", "network", "ipc"),
+    "Network": ("publish", "network", "add_host", "dns", "ipc"),
     "Limits": ("cpus", "memory", "ulimit", "cap_drop"),
     "When it starts and ends": (
         "queue",
@@ -59,6 +59,14 @@ SECTIONS: Final = {
         "stop_timeout",
         "remove",
         "dry_run",
+    ),
+    "Health": (
+        "health_cmd",
+        "health_interval",
+        "health_timeout",
+        "health_retries",
+        "health_start_period",
+        "no_healthcheck",
     ),
     "Terminal and output": ("detach", "stdin", "tty", "sig_proxy"),
     "Where it is sent": ("named_kubeconfig", "named_context", "named_show_request"),
