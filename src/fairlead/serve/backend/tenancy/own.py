@@ -19,6 +19,8 @@ from fairlead.plan.pod import userrule
 from fairlead.plan.tenancy import secret
 from fairlead.serve.backend import hardware, idempotency, port
 from fairlead.serve.backend.place import ASK_ROOT, Part, Place, Submission, Within
+from fairlead.serve.history import port as histories
+from fairlead.serve.history.view import GPUMetricsList, HistoryView, MetricsView
 from fairlead.serve.metering import port as metering
 from fairlead.store.port import EVERYTHING, Change, Listing, Selector, Store
 from fairlead.wire.kubernetes import core
@@ -97,6 +99,10 @@ class User:
         """See `place.Part.sees`."""
         return namespace == self.namespace
 
+    def sees_since(self, namespace: str) -> float | None:
+        """See `place.Part.sees_since`: no other user ever has the namespace."""
+        return 0.0 if self.sees(namespace) else None
+
     def place_new(self, namespace: str | None) -> str:
         """See `place.Part.place_new`."""
         return self.place(namespace)
@@ -117,6 +123,9 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
     workloads = whole.workloads
     if not isinstance(workloads, port.Absent):
         workloads = OwnWorkloads(whole=workloads, user=user)
+    history = whole.history
+    if not isinstance(history, port.Absent):
+        history = OwnHistory(whole=history, user=user)
     # Each field by name, so that a new capability is not a user's by accident.
     return port.Backend(
         places=Within(part=user),
@@ -137,8 +146,40 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
         ledger=_LEDGER,
         claims=whole.claims,  # in the caller's place, which says whose they are
         workloads=workloads,
+        history=history,
         requests=whole.requests,  # shared: the digest that names a request includes the caller
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnHistory:
+    """A `history.port.History` of GPUs while the caller's containers held them."""
+
+    whole: histories.History
+    user: Part
+
+    async def of_container(self, pod: core.Pod, asked: histories.Question) -> MetricsView:
+        """See `History.of_container`: of a pod that the caller could find."""
+        return await self.whole.of_container(pod, asked)
+
+    async def of_gpu(
+        self,
+        gpu: str,
+        asked: histories.Question,
+        *,
+        sees: histories.Sees | None = None,  # noqa: ARG002 the caller's part says it
+    ) -> MetricsView:
+        """See `History.of_gpu`."""
+        return await self.whole.of_gpu(gpu, asked, sees=self.user.sees_since)
+
+    async def of_gpus(self, *, sees: histories.Sees | None = None) -> GPUMetricsList:  # noqa: ARG002
+        """See `History.of_gpus`."""
+        return await self.whole.of_gpus(sees=self.user.sees_since)
+
+    def describe(self) -> HistoryView:
+        """See `History.describe`; where the files are is root's to know."""
+        found = self.whole.describe()
+        return msgspec.structs.replace(found, problem="", set_aside="", prometheus="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

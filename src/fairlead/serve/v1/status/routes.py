@@ -6,6 +6,7 @@ import litestar
 
 from fairlead.plan.pod import podstate
 from fairlead.serve.api.failure import documented
+from fairlead.serve.backend.port import find
 from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.serve.v1.nodes.taken import node_view
 from fairlead.serve.v1.status.view import Status
@@ -20,6 +21,7 @@ async def show_status(services: Dependencies) -> Status:
     every = (await services.census.list(core.Pod)).items
     nodes = (await services.store.list(core.Node)).items
     address, fingerprint = info.door()
+    history = find(services.backend.history)
     states: dict[str, int] = {}
     for pod in (await services.store.list(core.Pod)).items:
         state = podstate.state_of(pod)
@@ -41,6 +43,7 @@ async def show_status(services: Dependencies) -> Status:
         cluster=found.cluster,
         gpus=found.gpus,
         nodes=tuple(node_view(node, every) for node in nodes),
+        history=None if history is None else history.describe(),
         containers=states,
         problems=found.problems,
     )
