@@ -29,11 +29,12 @@ def test_rates_need_two_readings_and_a_counter_that_went_on() -> None:
     assert figure.of_use(None, now, 10) == (None, 5, None, None, None, None)
     before = Counters(cpu_ns=1_000_000_000, memory_bytes=9, received_bytes=200, sent_bytes=0)
     assert figure.of_use(before, now, 10) == (20.0, 5, None, 1.0, None, None)
-    assert figure.of_use(before, now, 0) == (None, 5, None, None, None, None)
+    assert figure.of_use(before, now, 0)[0] is None
 
 
 def test_a_group_is_the_sum_of_its_containers() -> None:
-    assert figure.added([(1, None, 3), (1.5, 2, 4)]) == (2.5, None, 7)
+    several: list[tuple[figure.Value, ...]] = [(1, None, 3), (1.5, 2, 4)]
+    assert figure.added(several) == (2.5, None, 7)
 
 
 def test_means_are_weighed_and_peaks_kept() -> None:

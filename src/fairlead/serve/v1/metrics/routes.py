@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import litestar
 from litestar import params, response
@@ -50,8 +50,8 @@ def _read(name: str, text: str, now: float) -> float:
     return moment.read(name, text)
 
 
-def _answer(found: MetricsView, form: str) -> MetricsView | response.Response[str]:
-    """Return figures in a form. Raises: RequestError (`FormatUnknown`)."""
+def _answer(found: MetricsView, form: str) -> Any:
+    """Return figures, or a response that has them in another form. Raises: RequestError (`FormatUnknown`)."""
     if form == "json":
         return found
     if form != "csv":
@@ -74,7 +74,7 @@ async def read_container_metrics(
     until: Until = None,
     step: Step = None,
     form: Format = "json",
-) -> MetricsView | response.Response[str]:
+) -> MetricsView:
     """Return CPU, memory, network and disk of a container, and the figures of its GPUs while it held them.
 
     On one machine the service keeps them itself; where a Prometheus is set, it is asked.
@@ -82,7 +82,8 @@ async def read_container_metrics(
     asked = read_question(since, until, step, now=time.time())
     history = require(services.backend.history)
     pod = await find_pod(services.store, name, namespace)
-    return _answer(await history.of_container(pod, asked), form)
+    found: MetricsView = _answer(await history.of_container(pod, asked), form)
+    return found
 
 
 @litestar.get("/v1/gpus/metrics", summary="Show all GPUs at a glance", responses=documented(502, 503), tags=["machine"])
@@ -107,10 +108,11 @@ async def read_gpu_metrics(
     until: Until = None,
     step: Step = None,
     form: Format = "json",
-) -> MetricsView | response.Response[str]:
+) -> MetricsView:
     """Return load, memory, power, temperature and clock; tenants get what was measured while they held it."""
     asked = read_question(since, until, step, now=time.time())
-    return _answer(await require(services.backend.history).of_gpu(gpu, asked), form)
+    found: MetricsView = _answer(await require(services.backend.history).of_gpu(gpu, asked), form)
+    return found
 
 
 ROUTES = (read_container_metrics, list_gpu_metrics, read_gpu_metrics)
