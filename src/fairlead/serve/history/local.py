@@ -78,7 +78,8 @@ class LocalHistory:
         rows = await self._ask(lambda: self._recorder.file.read(CONTAINER, uid, window))
         series = [*_series(CONTAINER, figure.spread(rows, window, len(FIGURES[CONTAINER])))]
         found: dict[str, GPU] = {gpu.uuid: gpu for gpu in self._scan().gpus}
-        devices = list(dict.fromkeys((one.gpu, replica.origin(one.device)) for one in held))
+        order = {uuid: gpu.index for uuid, gpu in found.items()}
+        devices = sorted({(one.gpu, replica.origin(one.device)) for one in held}, key=lambda one: order.get(one[0], -1))
         for gpu, device in devices[:_MOST_DEVICES]:
             mine = figure.joined(one.interval for one in held if replica.origin(one.device) == device)
             others = self._others(await self._holders(gpu, window.begin), uid, device, mine)

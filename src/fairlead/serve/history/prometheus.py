@@ -183,7 +183,7 @@ class PrometheusHistory:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self._broken("it does not answer as a Prometheus does") from error
         if found.status != "success":
-            raise self._broken(f"it refused the question: {errors.readable(found.error[:200])}")
+            raise self._broken(f"it refused the question: {_plain(found.error[:200])}")
         if len(found.data.result) > _MOST_SERIES:
             raise self._broken(f"it answers with more than {_MOST_SERIES} series")
         return found.data.result
@@ -211,6 +211,11 @@ class PrometheusHistory:
         return errors.ProtocolError(
             f"the Prometheus at {self._url}: {why}", reason="PrometheusAnswerInvalid", hint=hint
         )
+
+
+def _plain(text: str) -> str:
+    """Return foreign words without what a terminal would obey."""
+    return "".join(one if one.isprintable() else "?" for one in text)
 
 
 def _quoted(text: str) -> str:

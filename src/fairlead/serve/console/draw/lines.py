@@ -12,8 +12,8 @@ from fairlead.serve.console.draw import words
 from fairlead.serve.console.draw.charts import Line
 from fairlead.serve.history.view import MetricsView, SeriesView
 
-WIDTH, HEIGHT = 560, 180
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 8, 12, 24
+WIDTH, HEIGHT = 400, 150
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 8, 12, 24
 _MOST_LINES: Final = 8
 """Colours there are."""
 _MOST_MARKS: Final = 24
@@ -89,6 +89,8 @@ def say(value: float | None, unit: str) -> str:
     """Return a figure with its unit."""
     if value is None:
         return words.NOTHING
+    if not value:
+        return "0"
     if unit in {"bytes", "bytes/s"}:
         return words.bytes_(value) + ("/s" if unit == "bytes/s" else "")
     return f"{value:,.0f} {'°C' if unit == 'C' else unit}"
@@ -178,7 +180,7 @@ def _x(at: float, begin: float, end: float) -> float:
 
 def _labels(begin: int, end: int) -> tuple[Line, ...]:
     """Return the times below a chart, about five of them, at full hours or days."""
-    step = next((one for one in _STEPS if (end - begin) / one <= 5), _STEPS[-1])
+    step = next((one for one in _STEPS if (end - begin) / one <= 4), _STEPS[-1])
     first = -(-begin // step) * step
     is_short = end - begin <= _HOUR_LABELS_S
     return tuple(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
@@ -22,6 +23,7 @@ from fairlead.serve.v1.events.view import EventView
 from fairlead.wire.text import timestamp
 
 _RANGES: Final = (("1h", "Last hour", "1h"), ("1d", "Last day", "1d"), ("life", "Whole life", ""))
+_LENGTHS: Final = {"1h": 3600, "1d": 86400}
 _GPU_RANGES: Final = (("1h", "Last hour", "1h"), ("1d", "Last day", "1d"), ("7d", "Last week", "7d"))
 
 
@@ -44,7 +46,11 @@ async def of_container(
 ) -> Shown:
     """Return what a container's page shows, with its phases and events as marks."""
     chosen = _chosen(visit, _RANGES)
-    asked: dict[str, object] = {"namespace": one.namespace, "since": chosen[2] or one.started_at or one.created_at}
+    begin = one.started_at or one.created_at
+    age_s = time.time() - (timestamp.parse(begin or "") or 0.0)
+    is_younger = age_s < _LENGTHS.get(chosen[0], 0)  # the chart begins with the container
+    since = begin if is_younger or not chosen[2] else chosen[2]
+    asked: dict[str, object] = {"namespace": one.namespace, "since": since}
     if one.finished_at:
         asked = _until(asked, one, chosen[0])
     return await _shown(visit, f"{path}/metrics", asked, _RANGES, chosen[0], _marks(explanation, events))
@@ -55,9 +61,10 @@ def _until(asked: dict[str, object], one: ContainerView, word: str) -> dict[str,
     end = timestamp.parse(one.finished_at or "")
     if end is None:
         return asked
-    begin = timestamp.parse(str(asked["since"])) if word == "life" else end - {"1h": 3600, "1d": 86400}[word]
+    begin = timestamp.parse(str(asked["since"])) if word == "life" else end - _LENGTHS[word]
     last = end + 10
-    return {**asked, "since": timestamp.emit(min(begin or end, end - 10)), "until": timestamp.emit(last)}
+    begin = max(begin or end, timestamp.parse(one.started_at or one.created_at or "") or 0.0)
+    return {**asked, "since": timestamp.emit(min(begin, end - 10)), "until": timestamp.emit(last)}
 
 
 def _chosen(visit: Visit, ranges: Sequence[tuple[str, str, str]]) -> tuple[str, str, str]:
