@@ -124,12 +124,13 @@ class HistoryFile:
             self._connection = self._begun_anew(error)
         except OSError as error:
             raise self._unreachable(error) from error
+        newest = self._connection.execute("SELECT max(at) FROM points WHERE tier = 0").fetchone()[0]
+        self.newest_at: int = -1 if newest is None else newest
+        """The last bucket that was written before this process: what is in it is not written over."""
 
     def close(self) -> None:
-        """Close it; idempotent."""
+        """Close it for writing; idempotent. The readers' connection goes with its thread, which may be reading."""
         self._connection.close()
-        if self._reading is not None:
-            self._reading[1].close()
 
     def _unreachable(self, error: Exception) -> errors.Unavailable:
         message = f"figures cannot be kept in {self._path}: {error}"

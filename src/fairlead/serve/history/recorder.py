@@ -97,29 +97,28 @@ class Recorder:
         self._known = _Known()
         self._open: dict[tuple[str, str], Held] = {}
         """Who holds what now, by pod and device."""
-        self._last_at = -1
+        self._last_at = file.newest_at
         self._steady_since = self._forgot_at = clock()
         self._drift: float | None = None
         self.problem: str = ""
         """Why nothing was kept at the last tick; empty: it was."""
         self._writer = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="history-writer")
-        self._flushed_at = -1.0
+        self._summed_at = -1
 
     @property
     def held(self) -> tuple[Held, ...]:
-        """Who holds what now; what the file says of them ends a minute ago at most."""
+        """Who holds what now."""
         return tuple(self._open.values())
 
     async def run(self) -> None:
-        """Sample until cancelled, then write what is left."""
+        """Sample until cancelled."""
         try:
             while True:
                 await self.tick()
                 await self._sleep(tier.FINEST_S - self._now() % tier.FINEST_S)
         finally:
             self._writer.shutdown()
-            if self._open and not self.problem:
-                self.file.write_held(self.held)
+            self.file.close()
 
     async def tick(self) -> None:
         """Sample once; what fails is logged once, and is a gap."""
@@ -160,11 +159,9 @@ class Recorder:
     def _keep(self, at: int, rows: Mapping[tuple[str, str], Sequence[Value]], ended: Sequence[Held]) -> None:
         """Write a bucket, with who held what, and sum up and forget where it is time; blocks."""
         self.file.write(at, rows)
-        is_minute = at // 60 != self._flushed_at
-        if ended or is_minute:
-            self.file.write_held((*ended, *(self._open.values() if is_minute else ())))
-            self._flushed_at = at // 60
-        if is_minute:
+        self.file.write_held((*ended, *self.held))
+        if at // 60 != self._summed_at:
+            self._summed_at = at // 60
             self.file.sum_up(at)
         now = self._clock()
         if now - self._forgot_at >= _FORGET_S and now - self._steady_since >= _STEADY_S:
