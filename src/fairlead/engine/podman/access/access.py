@@ -18,7 +18,6 @@ from fairlead.engine import access, checks, port
 from fairlead.engine.podman import args, cli, startrecord
 from fairlead.engine.podman import exec as podman_exec
 from fairlead.engine.podman.access import attach, logfile, usage
-from fairlead.kernel import processid
 from fairlead.model.output import LogQuery
 from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 
@@ -148,9 +147,8 @@ class PodmanAccess:
         if state.pid is None:
             return None
         try:
-            processid.find(state.pid, container=state.id)
-            return usage.read(state.pid)
-        except (errors.NotFound, OSError):
+            return usage.read(state.pid, container=state.id)
+        except OSError:
             return None
 
     async def pack(self, name: str, path: str) -> podman_exec.PodmanExec:

@@ -17,9 +17,15 @@ _NO_LIMIT: Final = 1 << 60
 _LOOPBACK: Final = "lo"
 
 
-def read(pid: int, *, root: Path = Path("/")) -> access.Usage:
-    """Return what the container of a process has used. Raises: FileNotFoundError: the process is gone."""
+def read(pid: int, *, container: str = "", root: Path = Path("/")) -> access.Usage:
+    """Return what the container of a process has used.
+
+    Args:    container: id that the process's cgroup must name, since a pid is used again; empty: any.
+    Raises:  FileNotFoundError: the process is gone, or it is another's by now.
+    """
     folders = _folders(pid, root)
+    if container and not any(container in str(one) for one in folders.values()):
+        raise FileNotFoundError(pid)
     received, sent = _network(root / f"proc/{pid}/net/dev")
     read_bytes, written_bytes = _disk(folders)
     limit = _number(folders, "memory", "memory.max", "memory.limit_in_bytes")
