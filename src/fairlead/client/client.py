@@ -192,7 +192,7 @@ class Client:
     ) -> answers.MetricsView:
         """Return what a GPU did over time, as `Container.metrics`; a tenant gets it while they held it.
 
-        Args:   gpu: index, or UUID of a GPU or MIG device.   Raises: NotFound; Unavailable (`HistoryAbsent`).
+        Args:   gpu: index, or UUID of a GPU or MIG device.   Raises: NotFound (`GPUUnknown`, `HistoryAbsent`).
         """
         params = {"since": moment(since), "until": moment(until), "step": step_s}
         path = f"{calls.item_path('/v1/gpus', str(gpu))}/metrics"

@@ -243,7 +243,7 @@ class Container:
 
         Args:   since, until: a time, or how long ago: 90m, 6h, 7d; None: the last hour.   step_s: seconds between two
                 points, a multiple of 10; None: at most 360 points.
-        Raises: Unavailable (`HistoryAbsent`): none are kept here.
+        Raises: NotFound (`HistoryAbsent`): none are kept here.
         """
         asked = {"since": moment(since), "until": moment(until), "step": step_s}
         params = {**self._where, **asked}

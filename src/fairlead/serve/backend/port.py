@@ -396,7 +396,7 @@ NO_CREDENTIALS: Final = Absent(
 
 
 NO_HISTORY: Final = Absent(
-    kind=errors.Unavailable,
+    kind=errors.NotFound,
     message="no figures over time are kept here",
     reason="HistoryAbsent",
     hint="history.days above 0 keeps them on a machine of its own; on a cluster set history.prometheus to an address",

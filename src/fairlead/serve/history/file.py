@@ -115,7 +115,7 @@ class HistoryFile:
         self._reading: tuple[sqlite3.Connection, sqlite3.Connection] | None = None
         """The writer's connection that it was opened beside, and the readers'."""
         self.size = Size()
-        """As of the last time that something was deleted."""
+        """As of the last minute."""
         try:
             self._connection = self._opened()
         except sqlite3.DatabaseError as error:
@@ -125,6 +125,7 @@ class HistoryFile:
         except OSError as error:
             raise self._unreachable(error) from error
         newest = self._connection.execute("SELECT max(at) FROM points WHERE tier = 0").fetchone()[0]
+        self.size = self._measure()
         self.newest_at: int = -1 if newest is None else newest
         """The last bucket that was written before this process: what is in it is not written over."""
 
@@ -246,6 +247,7 @@ class HistoryFile:
                     break
                 self._sum_up_bucket(finer, one, at)
                 begin = at + one.step_s
+        self.size = self._measure()
 
     def _sum_up_bucket(self, finer: tier.Tier, coarser: tier.Tier, at: int) -> None:
         wanted = "SELECT points.at, series, weight, value, kind FROM points JOIN series ON series.id = series "

@@ -17,6 +17,9 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 8, 12, 24
 _MOST_LINES: Final = 8
 """Colours there are."""
 _MOST_MARKS: Final = 24
+_APART: Final = 4
+"""Marks nearer than this in the picture are one."""
+_MOST_WORDS: Final = 8
 SPARK_WIDTH, SPARK_HEIGHT = 120, 24
 _STEPS: Final = (60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800)
 _HOUR_LABELS_S: Final = 2 * 86400
@@ -122,16 +125,31 @@ def _figure(id_: str, title: str, shown: Sequence[SeriesView], found: MetricsVie
         for part in range(3)
     )
     sums = "; ".join(f"{one.title or title}: mean {one.mean}, peak {one.high}" for one in curves)
-    shown_marks = [mark for mark in marks if begin <= mark.at <= end][-_MOST_MARKS:]
     return Figure(
         id=id_,
         title=title,
         curves=curves,
         lines=lines,
         labels=_labels(begin, end),
-        marks=tuple(MarkLine(x=_x(mark.at, begin, end), text=f"{_clock(mark.at)} {mark.text}") for mark in shown_marks),
+        marks=_marks(marks, begin, end),
         summary=f"{title} from {words.moment(found.since)} to {words.moment(found.until)} UTC. {sums}.",
         more=max(0, len(shown) - _MOST_LINES),
+    )
+
+
+def _marks(marks: Sequence[Mark], begin: float, end: float) -> tuple[MarkLine, ...]:
+    """Return the newest marks within a period; those that lie side by side are one line."""
+    found: dict[int, list[Mark]] = {}
+    for mark in marks:
+        if begin <= mark.at <= end:
+            found.setdefault(int(_x(mark.at, begin, end) // _APART), []).append(mark)
+    newest = sorted(found.values(), key=lambda several: several[0].at)[-_MOST_MARKS:]
+    return tuple(
+        MarkLine(
+            x=_x(several[0].at, begin, end),
+            text=f"{_clock(several[0].at)} {', '.join(dict.fromkeys(one.text for one in several[:_MOST_WORDS]))}",
+        )
+        for several in newest
     )
 
 
@@ -201,7 +219,7 @@ def _day(at: float) -> str:
 def _round_up(value: float, unit: str) -> float:
     """Return the next of 1, 2, 4, 5, 8 and 10 times a power of ten, of 1,024 for bytes."""
     if value <= 0:
-        return 1.0
+        return 1024.0 if unit.startswith("bytes") else 1.0
     scale = 1024.0 ** math.floor(math.log(value, 1024)) if unit.startswith("bytes") and value >= 1 else 1.0
     power = scale * 10.0 ** math.floor(math.log10(value / scale))
     return next((step * power for step in (1, 2, 4, 5, 8, 10) if step * power >= value * (1 - 1e-9)), 10 * power)

@@ -47,7 +47,11 @@ def _read(name: str, text: str, now: float) -> float:
     """Return the Unix seconds of a parameter: a time, or how long ago."""
     if found := _AGO.fullmatch(text):
         return max(0.0, now - int(found[1]) * _SECONDS[found[2]])
-    return moment.read(name, text)
+    try:
+        return moment.read(name, text)
+    except errors.RequestError as error:
+        hint = "how long ago, as 90m, 6h, 7d or 2w, or RFC 3339, as 2026-11-01T00:00:00Z"
+        raise errors.RequestError(error.message, reason=error.reason, hint=hint) from error
 
 
 def _answer(found: MetricsView, form: str) -> Any:
@@ -86,7 +90,9 @@ async def read_container_metrics(
     return found
 
 
-@litestar.get("/v1/gpus/metrics", summary="Show all GPUs at a glance", responses=documented(502, 503), tags=["machine"])
+@litestar.get(
+    "/v1/gpus/metrics", summary="Show all GPUs at a glance", responses=documented(404, 502, 503), tags=["machine"]
+)
 async def list_gpu_metrics(services: Dependencies) -> GPUMetricsList:
     """Return each GPU's load in the last hour, and how all GPUs were held and used today and in the last seven days.
 

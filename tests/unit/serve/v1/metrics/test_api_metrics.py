@@ -109,7 +109,7 @@ async def test_gpus_that_are_none_are_not_found(kept: Kept, api: httpx.AsyncClie
 
 async def test_where_none_are_kept_the_next_step_is_said(api: httpx.AsyncClient) -> None:
     answer = await api.get("/v1/gpus/metrics")
-    assert answer.status_code == 503
+    assert answer.status_code == 404
     assert answer.json()["reason"] == "HistoryAbsent"
     assert "history.days" in answer.json()["hint"]
     assert (await api.get("/v1/status")).json()["history"] is None
