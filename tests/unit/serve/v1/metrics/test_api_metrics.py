@@ -12,9 +12,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from fairlead.serve.v1 import dependencies
 from tests.unit.serve.history.kept import Kept
 from tests.unit.serve.v1.accounts.test_api_accounts import Lab, opened
-from tests.unit.serve.world import World
+from tests.unit.serve.v1.test_api_users import connected
+from tests.unit.serve.world import World, application, in_process
 
 
 @pytest.fixture
@@ -196,3 +198,22 @@ async def test_many_questions_at_once_are_answered_or_told_to_come_again(kept: K
     assert said <= {200, 503}
     assert 200 in said
     assert (await api.get("/v1/gpus/GPU-0/metrics")).status_code == 200
+
+
+async def test_a_user_of_the_machine_sees_their_own_gpus_alone(kept: Kept, world: World) -> None:
+    made = application(replace(world.services, callers=dependencies.Callers(masters=frozenset({0}))))
+    clients = [
+        httpx.AsyncClient(transport=in_process(connected(made, uid)), base_url="http://test") for uid in (1001, 1002)
+    ]
+    ann, ben = clients
+    await start(ben, "theirs")
+    kept.load(90, 0, 0, 0)
+    begin = kept.at
+    await kept.tick(3)
+    asked = period(kept, begin)
+    assert (await ben.get("/v1/gpus/GPU-0/metrics", params=asked)).json()["series"][0]["means"] == [90] * 3
+    for path in ("/v1/gpus/GPU-0/metrics", "/v1/containers/theirs/metrics"):
+        assert (await ann.get(path, params=asked)).status_code == 404
+    assert (await ann.get("/v1/gpus/metrics")).json() == {"items": [], "periods": []}
+    for client in clients:
+        await client.aclose()
