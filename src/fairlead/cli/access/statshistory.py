@@ -17,6 +17,8 @@ from fairlead.serve.history.view import MetricsView, SeriesView
 from fairlead.serve.v1.metrics import table
 
 _WIDTH: Final = 80
+_LEAST: Final = 40
+"""Columns of a picture on a terminal that is narrower."""
 _ROWS: Final = 4
 """Lines of one picture."""
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
@@ -125,7 +127,8 @@ _COLUMNS: Final = (
 
 def _draw(found: MetricsView) -> None:
     """Print a picture of each figure that is known, with what is not known left blank."""
-    width = min(output.terminal_columns() or _WIDTH, 200) - 10
+    columns = max(_LEAST, min(output.terminal_columns() or _WIDTH, 200))
+    edge = 9
     for series in found.series:
         if all(one is None for one in series.means):
             continue
@@ -135,12 +138,15 @@ def _draw(found: MetricsView) -> None:
         where = _where(series)
         head = f"{found.of}  {series.title}{f', {where}' if where else ''}"
         plaintext.echo(f"{head}: mean {say(_mean(known), series.unit)}, peak {say(max(peaks), series.unit)}")
-        for label, line in zip((say(top, series.unit), "", "", "0"), bars(series.means, width, top), strict=True):
-            plaintext.echo(f"{label:>9} {line}".rstrip())
+        highest = say(top, series.unit)
+        edge = max(edge, len(highest))
+        pictured = bars(series.means, columns - edge - 1, top)
+        for label, line in zip((highest, "", "", "0"), pictured, strict=True):
+            plaintext.echo(f"{label:>{edge}} {line}".rstrip())
     begin, end = (
         dt.datetime.fromisoformat(one).astimezone().strftime("%m-%d %H:%M") for one in (found.since, found.until)
     )
-    plaintext.echo(f"{'':>9} {begin}{end:>{width - len(begin)}}")
+    plaintext.echo(f"{'':>{edge}} {begin}{end:>{columns - edge - 1 - len(begin)}}")
 
 
 def bars(values: Sequence[float | None], width: int, top: float) -> list[str]:

@@ -99,6 +99,9 @@ def _history(kept: HistoryView | None) -> Iterator[Finding]:
         why = "figures over time have a gap until it is over; nothing else depends on them"
         fix = "free some space and look at the service's log; the next sample is tried in ten seconds"
         what = f"nothing was kept at the last sample: {kept.problem}"
+        if not kept.days:  # the file could not be opened when the service started
+            fix = "free some space, or move what lies there away; then start the service again"
+            what = f"nothing is kept: {kept.problem}"
         yield Finding(check="history", level="warn", what=what, why=why, fix=fix)
     if kept is not None and kept.set_aside:
         why = "what it held of figures over time is not shown; new ones are kept"

@@ -15,6 +15,7 @@ from fairlead.serve.history.recorder import Machine, Recorder
 _MIB: Final = 1 << 20
 _LEAST_MIB: Final = 4
 _MOST_DAYS: Final = 400
+_MOST_MIB: Final = 1 << 20
 
 
 async def begin(config: settings.Settings, tasks: asyncio.TaskGroup, machine: Machine) -> History | port.Absent:
@@ -24,9 +25,9 @@ async def begin(config: settings.Settings, tasks: asyncio.TaskGroup, machine: Ma
     Raises: Invalid: a setting.
     """
     asked = config.history
-    if not 0 <= asked.days <= _MOST_DAYS or not asked.megabytes >= _LEAST_MIB:
+    if not 0 <= asked.days <= _MOST_DAYS or not _LEAST_MIB <= asked.megabytes <= _MOST_MIB:
         message = f"history.days is {asked.days:g} and history.megabytes {asked.megabytes:g}"
-        hint = f"days from 0 to {_MOST_DAYS}, megabytes from {_LEAST_MIB} on"
+        hint = f"days from 0 to {_MOST_DAYS}, megabytes from {_LEAST_MIB} to {_MOST_MIB}"
         raise errors.Invalid(message, reason="SettingInvalid", hint=hint)
     if asked.prometheus:
         return of_prometheus(asked.prometheus)

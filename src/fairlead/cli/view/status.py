@@ -62,7 +62,7 @@ def say_history(found: HistoryView | None) -> str:
     if found.prometheus:
         return f"asks the Prometheus at {found.prometheus}"
     if found.problem:
-        return f"nothing kept at the last sample: {found.problem}"
+        return f"nothing kept{' at the last sample' if found.days else ''}: {found.problem}"
     kept = (
         f"figures for {found.days:g} days, {output.size(found.size_bytes)} of at most {output.size(found.most_bytes)}"
     )

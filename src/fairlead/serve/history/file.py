@@ -112,6 +112,8 @@ class HistoryFile:
         self.set_aside: Path | None = None
         """Where a damaged file was put; None: there was none."""
         self._ids: dict[tuple[str, str], int] = {}
+        self._is_doubted = False
+        """A reader met damage, which the writer looks for before it writes again."""
         self._reading: tuple[sqlite3.Connection, sqlite3.Connection] | None = None
         """The writer's connection that it was opened beside, and the readers'."""
         self.size = Size()
@@ -199,12 +201,27 @@ class HistoryFile:
         Raises: Unavailable (`HistoryUnreachable`); where the file was found damaged, it is set aside first.
         """
         try:
+            self._check()
             return act()
         except sqlite3.Error as error:
             if isinstance(error, sqlite3.DatabaseError) and _is_damage(error):
                 self._connection.close()
                 self._connection = self._begun_anew(error)
             raise self._unreachable(error) from error
+
+    def doubt(self, error: sqlite3.Error) -> None:
+        """Note what a reader met: the pages that the writer touches may all be sound."""
+        self._is_doubted = self._is_doubted or (isinstance(error, sqlite3.DatabaseError) and _is_damage(error))
+
+    def _check(self) -> None:
+        """Check the whole file where a reader doubts it. Raises: sqlite3.DatabaseError: it is damaged."""
+        if not self._is_doubted:
+            return
+        self._is_doubted = False
+        # By a connection of its own: the writer's may have sound pages in memory.
+        with contextlib.closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            if (problem := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+                raise _Damaged(str(problem).replace("\n", " "))
 
     # writing
 
@@ -269,6 +286,8 @@ class HistoryFile:
         """Delete what is older than it is kept, and the oldest of all where the file is larger than it may be."""
         share = 1.0
         self._delete(now, share)
+        if self._bytes() > self._most:
+            self._delete_later(now)
         while self._bytes() > self._most and share > 0.05:
             share *= 0.8
             self._delete(now, share)
@@ -286,6 +305,14 @@ class HistoryFile:
             used = "SELECT DISTINCT series FROM points"
             connection.execute(f"DELETE FROM series WHERE id NOT IN ({used})")  # noqa: S608 a constant
         self._ids.clear()
+
+    def _delete_later(self, now: float) -> None:
+        """Delete what a clock that was ahead has left: it grows no older, so that its age never removes it."""
+        with self._transaction() as connection:
+            for one in tier.TIERS:
+                sql = "DELETE FROM points WHERE tier = ? AND at > ?"
+                connection.execute(sql, (one.number, int(now) + tier.FINEST_S))
+            connection.execute("DELETE FROM held WHERE since > ?", (int(now) + tier.FINEST_S,))
 
     def _bytes(self) -> int:
         pages, free, size = (
@@ -346,6 +373,10 @@ class HistoryFile:
         return [Held(**dict(zip(names, row, strict=True))) for row in reversed(found)]
 
 
+class _Damaged(sqlite3.DatabaseError):
+    """A check found it."""
+
+
 def _newest(connection: sqlite3.Connection, number: int, before: int) -> int | None:
     """Return the newest bucket of a resolution that begins before a time; a clock that was ahead left later ones."""
     asked = "SELECT max(at) FROM points WHERE tier = ? AND at < ?"
@@ -355,7 +386,8 @@ def _newest(connection: sqlite3.Connection, number: int, before: int) -> int | N
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB} or "no such table" in str(error)
+    is_found = isinstance(error, _Damaged) or "no such table" in str(error)
+    return is_found or code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 def _is_refused(error: sqlite3.DatabaseError) -> bool:

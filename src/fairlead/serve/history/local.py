@@ -167,6 +167,7 @@ class LocalHistory:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._reader, read)
         except sqlite3.Error as error:
+            self._recorder.file.doubt(error)
             message = f"the figures cannot be read: {error}"
             hint = "`fairlead doctor` says what is wrong with them; a damaged file is set aside at the next sample"
             raise errors.Unavailable(message, reason="HistoryUnreachable", hint=hint) from error

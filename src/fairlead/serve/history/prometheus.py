@@ -9,10 +9,11 @@ Source: Prometheus, "HTTP API", /api/v1/query_range; kubernetes cAdvisor's and d
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Annotated, Final
 
 import aiohttp
@@ -27,6 +28,12 @@ from fairlead.wire.kubernetes import core
 from fairlead.wire.text import timestamp
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=10.0)
+_WHOLE_S: Final = 15.0
+"""How long one question may take, which is several queries."""
+_SILENT_S: Final = 5.0
+"""How long one that did not answer is left alone, so that pages do not wait for it again and again."""
+_MOST_WAITING: Final = 64
+"""Questions at once; more are asked to come again."""
 _MOST_BYTES: Final = 8 << 20
 _MOST_SERIES: Final = 512
 _AT_ONCE: Final = 4
@@ -104,16 +111,19 @@ class _Answer(msgspec.Struct):
 class PrometheusHistory:
     """A `port.History` over a Prometheus."""
 
-    def __init__(self, url: str, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, url: str, *, now: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Take its address. Raises: Invalid (`HistoryURLInvalid`)."""
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        parts = _split(url)
+        if parts is None:
             message = f'history.prometheus: "{errors.readable(url)}" is not the address of a Prometheus'
             raise errors.Invalid(message, reason="HistoryURLInvalid", hint="for example http://127.0.0.1:9090")
         if parts.password is not None:
             message = "history.prometheus holds a password, which `fairlead settings` would show"
             raise errors.Invalid(message, reason="HistoryURLInvalid", hint="let it listen where it needs none")
-        self._url, self._now = url.rstrip("/"), now
+        self._url, self._now, self._clock = url.rstrip("/"), now, clock
+        self._waiting, self._silent_until = 0, -math.inf
         self._gate = asyncio.Semaphore(_AT_ONCE)
 
     def describe(self) -> HistoryView:
@@ -122,6 +132,10 @@ class PrometheusHistory:
 
     async def of_container(self, pod: core.Pod, asked: Question) -> MetricsView:
         """See `port.History.of_container`; what an earlier container of the name had is left out."""
+        async with self._question():
+            return await self._of_container(pod, asked)
+
+    async def _of_container(self, pod: core.Pod, asked: Question) -> MetricsView:
         window = self._window(asked)
         about = pod.metadata
         where = f"namespace={_quoted(about.namespace)},pod={_quoted(about.name)}"
@@ -143,6 +157,10 @@ class PrometheusHistory:
 
     async def of_gpu(self, gpu: str, asked: Question, *, sees: Sees | None = None) -> MetricsView:
         """See `port.History.of_gpu`; a GPU is named by its UUID here."""
+        async with self._question():
+            return await self._of_gpu(gpu, asked, sees=sees)
+
+    async def _of_gpu(self, gpu: str, asked: Question, *, sees: Sees | None) -> MetricsView:
         window, series, is_known = self._window(asked), list[SeriesView](), False
         for one in _GPU:
             query = f"max by (UUID, namespace) ({one.name}{{UUID={_quoted(gpu)}}})"
@@ -157,6 +175,10 @@ class PrometheusHistory:
 
     async def of_gpus(self, *, sees: Sees | None = None) -> GPUMetricsList:
         """See `port.History.of_gpus`."""
+        async with self._question():
+            return await self._of_gpus(sees=sees)
+
+    async def _of_gpus(self, *, sees: Sees | None) -> GPUMetricsList:
         now = self._now()
         window = tier.Window(begin=tier.floor(now - 59 * 60, 60), step_s=60, count=60, tier=0)
         found = await self._query("max by (UUID, namespace) (DCGM_FI_DEV_GPU_UTIL)", window)
@@ -201,16 +223,50 @@ class PrometheusHistory:
                     if len(body) > _MOST_BYTES:
                         raise self._broken(f"it answers with more than {_MOST_BYTES >> 20} MiB")
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            message = f"the Prometheus at {self._url} does not answer: {error or type(error).__name__}"
-            hint = "setting history.prometheus names it; without one the machine's own figures are shown"
-            raise errors.Unavailable(message, reason="PrometheusUnreachable", hint=hint) from error
+            raise self._silent(str(error) or type(error).__name__) from error
         return bytes(body)
+
+    @contextlib.asynccontextmanager
+    async def _question(self) -> AsyncIterator[None]:
+        """Bound a question: how many there are, and how long it takes. Raises: Unavailable."""
+        if self._waiting >= _MOST_WAITING:
+            message = f"{self._waiting} questions about figures are being answered"
+            raise errors.Unavailable(message, reason="HistoryBusy", hint="ask again in a moment")
+        if (left := self._silent_until - self._clock()) > 0:
+            raise self._unreachable(f"it did not a moment ago, and is asked again in {math.ceil(left)} s")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(_WHOLE_S):
+                yield
+        except TimeoutError as error:
+            raise self._silent(f"not within {_WHOLE_S:g} s") from error
+        finally:
+            self._waiting -= 1
+
+    def _silent(self, why: str) -> errors.Unavailable:
+        self._silent_until = self._clock() + _SILENT_S
+        return self._unreachable(why)
+
+    def _unreachable(self, why: str) -> errors.Unavailable:
+        hint = "setting history.prometheus names it; without one the machine's own figures are shown"
+        message = f"the Prometheus at {self._url} does not answer: {why}"
+        return errors.Unavailable(message, reason="PrometheusUnreachable", hint=hint)
 
     def _broken(self, why: str) -> errors.ProtocolError:
         hint = "setting history.prometheus names it; a later `since` or a longer step asks for less"
         return errors.ProtocolError(
             f"the Prometheus at {self._url}: {why}", reason="PrometheusAnswerInvalid", hint=hint
         )
+
+
+def _split(url: str) -> urllib.parse.SplitResult | None:
+    """Return the parts of an address; None: it is not one of a server."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        is_server = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets of IPv6 that do not match, or a port beyond 65535
+        return None
+    return parts if is_server and not parts.query and not parts.fragment else None
 
 
 def _plain(text: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.cli.access import statshistory
+from fairlead.cli.core import output
 from fairlead.serve.history.view import MetricsView, SeriesView
 
 
@@ -72,3 +73,19 @@ def test_json_and_csv(capsys: pytest.CaptureFixture[str]) -> None:
     assert out[2].endswith(",")
     with pytest.raises(errors.Invalid, match="these are 2"):
         statshistory.show([view(1.0), view(1.0)], form="csv", plots=False)
+
+
+@pytest.mark.parametrize("columns", [1, 12, 20, 22, 79, 80])
+def test_a_narrow_terminal_gets_a_picture_of_40_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setattr(output, "terminal_columns", lambda: columns)
+    statshistory.show([view(*([1.0e8] * 360), unit="bytes/s")], form="table", plots=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines[1:])) <= max(40, columns)
+    assert lines[1].endswith("█")
+
+
+def test_a_long_label_takes_its_room_from_the_picture(capsys: pytest.CaptureFixture[str]) -> None:
+    statshistory.show([view(*([1020.4 * 1024**2] * 360), unit="bytes/s")], form="table", plots=True)
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80

@@ -147,3 +147,17 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(errors.Unavailable) as caught:
         HistoryFile(tmp_path / "absent" / FILE, days=1, most_bytes=1 << 20)
     assert caught.value.reason == "HistoryUnreachable"
+
+
+def test_what_a_clock_that_was_ahead_left_does_not_hold_the_room(tmp_path: Path) -> None:
+    file = HistoryFile(tmp_path / FILE, days=14, most_bytes=200_000)
+    keys = [(figure.GPU, f"GPU-{number}") for number in range(50)]
+    rows = dict.fromkeys(keys, (1.0, 2.0, 3.0, 4.0, 5.0, 6.0))
+    for place in range(200):
+        file.write(BEGIN + 30 * 365 * 86400 + 10 * place, rows)
+    for place in range(6):
+        file.write(BEGIN + 10 * place, rows)
+    file.forget(BEGIN + 60)
+    assert 0 < file.size.bytes <= 200_000
+    rows_read = file.read(*keys[0], window(BEGIN, 10, 6, 0))
+    assert [row.means[0] for row in rows_read] == [1] * 6

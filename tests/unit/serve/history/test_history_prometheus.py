@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from fairlead import errors
+from fairlead.serve.history import prometheus
 from fairlead.serve.history.port import Question
 from fairlead.serve.history.prometheus import PrometheusHistory
 from fairlead.wire.kubernetes import core, meta
@@ -171,9 +172,62 @@ async def test_one_that_is_not_there_is_said_with_the_setting() -> None:
     assert "history.prometheus" in (caught.value.hint or "")
 
 
-@pytest.mark.parametrize("url", ["", "file:///etc/passwd", "http://", "http://a:b@c", "http://a/?q=1"])
+@pytest.mark.parametrize(
+    "url",
+    ["", "file:///etc/passwd", "http://", "http://a:b@c", "http://a/?q=1", "http://[", "http://a:99999", "http://a:0"],
+)
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(errors.Invalid) as caught:
         PrometheusHistory(url)
     assert caught.value.reason == "HistoryURLInvalid"
     assert "b@" not in caught.value.message
+
+
+async def test_one_that_is_silent_is_left_alone_for_a_moment() -> None:
+    at = [0.0]
+    history = PrometheusHistory("http://127.0.0.1:1", clock=lambda: at[0])
+    with pytest.raises(errors.Unavailable):
+        await history.of_gpus()
+    async with asked(lambda _: []) as (there, queries):
+        history._url = there._url  # it is there now
+        with pytest.raises(errors.Unavailable, match="asked again in 5 s"):
+            await history.of_gpus()
+        assert not queries
+        at[0] = 6.0
+        assert (await history.of_gpus()).items == ()
+
+
+async def test_one_that_answers_by_drops_ends_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slow(_: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(0.15)
+        return web.Response(text='{"status": "success", "data": {"resultType": "matrix", "result": []}}')
+
+    monkeypatch.setattr(prometheus, "_WHOLE_S", 0.4)
+    async with asked(lambda _: slow) as (history, queries):
+        with pytest.raises(errors.Unavailable, match=r"not within 0\.4 s"):
+            await history.of_container(pod(), HOUR)  # eleven queries, each in time
+    assert 1 < len(queries) < 6
+
+
+async def test_ten_thousand_questions_do_not_wait_in_line() -> None:
+    release = asyncio.Event()
+
+    async def held(_: web.Request) -> web.StreamResponse:
+        await release.wait()
+        return web.Response(text='{"status": "success", "data": {"resultType": "matrix", "result": []}}')
+
+    refused: list[str] = []
+
+    async with asked(lambda _: held) as (history, _), asyncio.TaskGroup() as group:
+
+        async def ask() -> None:
+            try:
+                await history.of_gpus()
+            except errors.Unavailable as error:
+                refused.append(error.reason)
+                if len(refused) == 10_000 - 64:
+                    release.set()
+
+        for _ in range(10_000):
+            group.create_task(ask())
+    assert refused == ["HistoryBusy"] * (10_000 - 64)
