@@ -12,6 +12,7 @@ import pytest
 from fairlead import errors, settings
 from fairlead.cli.process import history
 from fairlead.serve.backend import port
+from fairlead.serve.history.file import FILE
 
 
 def config(folder: Path, **more: Any) -> settings.Settings:
@@ -50,7 +51,7 @@ async def test_no_days_keep_none(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_cannot_be_opened_does_not_keep_the_service_from_its_work(tmp_path: Path) -> None:
-    (tmp_path / history.FILE).mkdir()
+    (tmp_path / FILE).mkdir()
     found = await begun(config(tmp_path))
     assert isinstance(found, port.Absent)
     assert found.reason == "HistoryUnreachable"
