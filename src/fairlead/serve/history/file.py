@@ -356,11 +356,16 @@ class HistoryFile:
         for one in reversed(tier.TIERS[: window.tier + 1]):
             if begin >= window.end:
                 break
-            asked = (begin, one.step_s, window.end, one.number, found[0])
-            read = connection.execute(_WANTED, asked)
-            rows += [_unpack(at, weight, value, count, one.step_s) for at, weight, value in read]
             newest = _newest(connection, one.number, window.end)
-            begin = begin if newest is None else max(begin, newest + one.step_s)
+            if newest is None:
+                continue
+            # Each bucket is a look-up: none is made for a time of which this resolution cannot have any.
+            (oldest,) = connection.execute("SELECT min(at) FROM points WHERE tier = ?", (one.number,)).fetchone()
+            first = max(begin, tier.floor(oldest, one.step_s), newest - one.keep_s)
+            asked = (first, one.step_s, min(window.end, newest + one.step_s), one.number, found[0])
+            read = connection.execute(_WANTED, asked) if first <= newest else ()
+            rows += [_unpack(at, weight, value, count, one.step_s) for at, weight, value in read]
+            begin = max(begin, newest + one.step_s)
         return rows
 
     def read_held(self, *, gpu: str = "", uid: str = "", since: int = 0) -> list[Held]:

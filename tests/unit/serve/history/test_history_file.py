@@ -161,3 +161,23 @@ def test_what_a_clock_that_was_ahead_left_does_not_hold_the_room(tmp_path: Path)
     assert 0 < file.size.bytes <= 200_000
     rows_read = file.read(*keys[0], window(BEGIN, 10, 6, 0))
     assert [row.means[0] for row in rows_read] == [1] * 6
+
+
+@pytest.mark.parametrize(("until", "count"), [(BEGIN - 14 * 86400, 0), (BEGIN + 60, 6), (BEGIN + 20 * 86400, 6)])
+def test_a_year_of_which_little_is_kept_costs_little(tmp_path: Path, until: int, count: int) -> None:
+    file = opened(tmp_path)
+    for place in range(6):
+        file.write(BEGIN + 10 * place, {GPU: load(1.0)})
+    steps = 0
+
+    def step() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    file.read(*GPU, window(BEGIN, 10, 6, 0))
+    file._reader().set_progress_handler(step, 1000)
+    asked = tier.choose(until - 399 * 86400, until, None, now=float(BEGIN + 60), days=14)
+    rows = file.read(*GPU, asked)
+    assert len(rows) == count
+    assert steps < 100  # 100,000 instructions; three million buckets are 50 times that and more
