@@ -223,7 +223,8 @@ class PrometheusHistory:
                     if len(body) > _MOST_BYTES:
                         raise self._broken(f"it answers with more than {_MOST_BYTES >> 20} MiB")
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise self._silent(str(error) or type(error).__name__) from error
+            why = f"not within {_TIMEOUT.total:g} s" if isinstance(error, TimeoutError) else str(error)
+            raise self._silent(why or type(error).__name__) from error
         return bytes(body)
 
     @contextlib.asynccontextmanager

@@ -13,7 +13,7 @@ from fairlead.serve.console.draw.charts import Line
 from fairlead.serve.history.view import MetricsView, SeriesView
 
 WIDTH, HEIGHT = 400, 150
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 8, 12, 24
+_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 8, 12, 24
 _MOST_LINES: Final = 8
 """Colours there are."""
 _MOST_MARKS: Final = 24
