@@ -259,6 +259,7 @@ def test_no_page_is_too_wide_or_keeps_somebody_out(filled: Home, page: Page, wid
         "/containers/default/train",
         "/containers/default/waits",
         "/containers/default/ended",
+        _gpu(filled),
         "/nix",
     ):
         page.open(address + path)
@@ -272,6 +273,40 @@ def test_no_page_is_too_wide_or_keeps_somebody_out(filled: Home, page: Page, wid
             page.ask(f"document.querySelector('[data-tabs] a[href=\"{tab}\"]').click()")
             found[path + tab] = axe.problems(page, rules)
     assert {path: problems for path, problems in found.items() if problems} == {}
+
+
+def _gpu(machine: Home) -> str:
+    return f"/gpus/{machine.ask('/v1/gpus')['gpus'][0]['gpu']['uuid']}"
+
+
+def test_figures_over_time_are_drawn_and_go_on_by_themselves(filled: Home, page: Page) -> None:
+    machine = filled
+    rules = axe.script()
+    address = _log_in(machine, page, "op")
+    page.open(f"{address}/containers/default/train#metrics")
+    shown = "document.querySelectorAll('#metrics .plot polyline').length"
+    machine.until(lambda: page.ask(shown) > 8, what="lines", timeout_s=60, detail=lambda: str(page.ask(_TEXT)))
+    assert page.ask("[...document.querySelectorAll('#metrics .plot h3')].map(one => one.innerText).slice(0, 2)") == [
+        "GPU load",
+        "GPU memory",
+    ]
+    first = "document.querySelector('#plot-gpu-load polyline').getAttribute('points').split(' ').length"
+    points = page.ask(first)
+    machine.until(lambda: page.ask(first) > points, what="one more point", timeout_s=30)
+    assert "mean" in page.ask("document.querySelector('#plot-gpu-load desc').textContent")
+    assert page.ask("document.querySelectorAll('#metrics .mark').length") > 0
+    for width, scheme in ((390, "light"), (1280, "dark")):
+        page.look(width=width, scheme=scheme)
+        assert page.ask("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+        assert axe.problems(page, rules) == []
+    page.open(address + _gpu(machine))
+    assert page.ask("document.querySelectorAll('.plot').length") >= 5
+    page.press("document.getElementById('range-7d').click()")
+    assert page.ask("document.querySelector('.ranges [aria-current]').innerText") == "Last week"
+    page.open(f"{address}/")
+    assert page.ask("document.querySelectorAll('svg.spark').length") == 8
+    assert "used" in page.ask("document.querySelector('.use').innerText")
+    assert page.ask("window.__seen") == []
 
 
 def test_tabs_have_addresses_and_go_by_the_keyboard(filled: Home, page: Page) -> None:

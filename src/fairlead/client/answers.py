@@ -353,6 +353,14 @@ class GPUHealth(Record, frozen=True, kw_only=True):
     memory_used_bytes: int | None = None
 
 
+class GPULine(Record, frozen=True, kw_only=True):
+    """`GPULine` of the API."""
+
+    gpu: str
+    loads: tuple[float | None, ...]
+    """Mean of each minute, the oldest first; null: not known."""
+
+
 class GPUListing(Record, frozen=True, kw_only=True):
     """`GPUListing` of the API."""
 
@@ -366,6 +374,14 @@ class GPUListing(Record, frozen=True, kw_only=True):
     """Of one machine."""
     passthrough: tuple[PassthroughView, ...] = ()
     """GPUs bound to VFIO, of one machine."""
+
+
+class GPUMetricsList(Record, frozen=True, kw_only=True):
+    """`GPUMetricsList` of the API."""
+
+    items: tuple[GPULine, ...]
+    periods: tuple[UsePeriod, ...] = ()
+    """Of all GPUs; empty for who has a part of the machine."""
 
 
 class GPUView(Record, frozen=True, kw_only=True):
@@ -392,6 +408,24 @@ class GPUView(Record, frozen=True, kw_only=True):
     """State in the node's ledger, Free, Held, …; empty: no ledger."""
     neighbours: tuple[NeighbourView, ...] = ()
     """Programs that Fairlead did not start, of one machine."""
+
+
+class HistoryView(Record, frozen=True, kw_only=True):
+    """`HistoryView` of the API."""
+
+    days: float
+    """How long; 0: not at all."""
+    rows: int = 0
+    size_bytes: int = 0
+    most_bytes: int = 0
+    since: str | None = None
+    """Of the oldest; null: nothing is kept yet."""
+    prometheus: str = ""
+    """Which Prometheus is asked; empty: none."""
+    problem: str = ""
+    """Why nothing was kept at the last sample; empty: it was."""
+    set_aside: str = ""
+    """Where a damaged file was put; empty: there was none."""
 
 
 class Holder(Record, frozen=True, kw_only=True):
@@ -479,6 +513,27 @@ class MemberView(Record, frozen=True, kw_only=True):
     uid: str
     """Of the tenancy: a later one of its name is another."""
     role: str
+
+
+class MetricsView(Record, frozen=True, kw_only=True):
+    """`MetricsView` of the API."""
+
+    of: str
+    """Name of the container, or UUID of the GPU or MIG device."""
+    namespace: str = ""
+    """Of the container; empty: it is a GPU."""
+    since: str
+    """Begin of the first step."""
+    until: str
+    """End of the last step."""
+    step_s: int
+    times: tuple[int, ...]
+    """Begin of each step, Unix seconds."""
+    series: tuple[SeriesView, ...]
+    source: str = "machine"
+    """Machine: this service's own samples; prometheus."""
+    notes: tuple[str, ...] = ()
+    """What is missing, and why."""
 
 
 class MountView(Record, frozen=True, kw_only=True):
@@ -650,6 +705,28 @@ class Self(Record, frozen=True, kw_only=True):
     memberships: tuple[MemberView, ...]
 
 
+class SeriesView(Record, frozen=True, kw_only=True):
+    """`SeriesView` of the API."""
+
+    metric: str
+    """Of a container: cpu, memory, received, sent, read, written; of a GPU: load, memory, power, temperature,
+    clock, held."""
+    unit: str
+    """%, bytes, bytes/s, W, C or MHz; 100 % of cpu is one CPU."""
+    title: str
+    """For a person: GPU load."""
+    device: str = ""
+    """UUID of the GPU or MIG device; empty: the container's own."""
+    index: int | None = None
+    """Of the GPU on its node; null: not known."""
+    is_shared: bool = False
+    """Others held the GPU meanwhile: the figures include theirs."""
+    means: tuple[float | None, ...]
+    """Mean of each step; null: not known."""
+    peaks: tuple[float | None, ...]
+    """Largest value of each step; null: not known."""
+
+
 class StartPhaseView(Record, frozen=True, kw_only=True):
     """`StartPhaseView` of the API."""
 
@@ -688,6 +765,8 @@ class Status(Record, frozen=True, kw_only=True):
     profile: str
     """Profile of simulated silicon; empty on real hardware."""
     nodes: tuple[NodeView, ...]
+    history: HistoryView | None = None
+    """How figures over time are kept; null: they are not."""
     containers: Mapping[str, int]
     """Number of containers by state."""
 
@@ -821,6 +900,18 @@ class UsageView(Record, frozen=True, kw_only=True):
     sent_bytes: int | None
     devices: Mapping[str, tuple[str, ...]]
     """Ids granted to the group, by resource."""
+
+
+class UsePeriod(Record, frozen=True, kw_only=True):
+    """`UsePeriod` of the API."""
+
+    name: str
+    """Today or week: since midnight UTC, the last seven days."""
+    since: str
+    held_percent: float | None
+    """Share of the GPUs' time in which they were held."""
+    used_percent: float | None
+    """Mean load of the GPUs that say it, whether they were held or not."""
 
 
 class VGPULenderView(Record, frozen=True, kw_only=True):

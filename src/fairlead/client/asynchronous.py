@@ -232,6 +232,7 @@ class AsyncContainer(_Twin[container.Container]):
     trace = _awaited(container.Container.trace)
     events = _awaited(container.Container.events)
     usage = _awaited(container.Container.usage)
+    metrics = _awaited(container.Container.metrics)
 
     def logs(self, **options: Unpack[LogOptions]) -> AsyncLogs:
         """Return what it wrote: `async for` yields lines; see `Container.logs`."""
@@ -253,6 +254,7 @@ class AsyncClient(_Twin[client.Client]):
     dry_run = _awaited(client.Client.dry_run)
     container = _awaited_container(client.Client.container)
     gpus = _awaited(client.Client.gpus)
+    gpu_metrics = _awaited(client.Client.gpu_metrics)
     nodes = _awaited(client.Client.nodes)
     images = _awaited(client.Client.images)
     volumes = _awaited(client.Client.volumes)

@@ -182,6 +182,22 @@ class Client:
         """Delete a secret; containers that run keep what they were given. Raises: NotFound."""
         self.calls.call("DELETE", secret.path(name), type(None), params={"namespace": namespace or self.namespace})
 
+    def gpu_metrics(
+        self,
+        gpu: str | int,
+        since: str | dt.datetime | None = None,
+        *,
+        until: str | dt.datetime | None = None,
+        step_s: int | None = None,
+    ) -> answers.MetricsView:
+        """Return what a GPU did over time, as `Container.metrics`; a tenant gets it while they held it.
+
+        Args:   gpu: index, or UUID of a GPU or MIG device.   Raises: NotFound (`GPUUnknown`, `HistoryAbsent`).
+        """
+        params = {"since": moment(since), "until": moment(until), "step": step_s}
+        path = f"{calls.item_path('/v1/gpus', str(gpu))}/metrics"
+        return self.calls.call("GET", path, answers.MetricsView, params=params)
+
     def quotas(self, *, namespace: str | None = None) -> record.Listing[answers.QuotaView]:
         """Return how much the containers of each namespace may ask for together, and do."""
         params = {"namespace": namespace}

@@ -232,6 +232,23 @@ class Container:
         self._await_running()
         return self._calls.call("GET", f"{self._path}/usage", answers.UsageView, params=self._where)
 
+    def metrics(
+        self,
+        since: str | dt.datetime | None = None,
+        *,
+        until: str | dt.datetime | None = None,
+        step_s: int | None = None,
+    ) -> answers.MetricsView:
+        """Return what it and its GPUs did over time: a mean and a peak for each step, None where nothing is known.
+
+        Args:   since, until: a time, or how long ago: 90m, 6h, 7d; None: the last hour.   step_s: seconds between two
+                points, a multiple of 10; None: at most 360 points.
+        Raises: NotFound (`HistoryAbsent`): none are kept here.
+        """
+        asked = {"since": moment(since), "until": moment(until), "step": step_s}
+        params = {**self._where, **asked}
+        return self._calls.call("GET", f"{self._path}/metrics", answers.MetricsView, params=params)
+
     def __repr__(self) -> str:
         """Name it and its state."""
         why = f": {self.view.reason}" if self.view.reason else ""

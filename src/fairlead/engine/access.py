@@ -26,6 +26,9 @@ class Usage:
     received_bytes: int | None
     """Of all interfaces but the loopback."""
     sent_bytes: int | None
+    read_bytes: int | None = None
+    """From disks."""
+    written_bytes: int | None = None
 
 
 class Input(Protocol):
@@ -64,6 +67,13 @@ class Access(Protocol):
 
     async def usage(self, name: str) -> Usage:
         """Return what a running container uses. Raises: as `signal`."""
+        ...
+
+    def read_counters(self, state: port.ContainerState) -> Usage | None:
+        """Return what a container uses that a listing of the engine described as running; None: it has ended.
+
+        Reads the kernel's files without asking the engine, for many containers again and again; blocks.
+        """
         ...
 
     async def pack(self, name: str, path: str) -> port.ExecSession:

@@ -20,6 +20,7 @@ from fairlead.settings.serving import (
     APISettings,
     ConsoleSettings,
     DatabaseSettings,
+    HistorySettings,
     OIDCSettings,
     WebhookSettings,
 )
@@ -417,6 +418,7 @@ class Settings:
     state: StateSettings = field(default_factory=StateSettings)
     api: APISettings = field(default_factory=APISettings)
     console: ConsoleSettings = field(default_factory=ConsoleSettings)
+    history: HistorySettings = field(default_factory=HistorySettings)
     database: DatabaseSettings = field(default_factory=DatabaseSettings)
     oidc: OIDCSettings = field(default_factory=OIDCSettings)
     webhooks: WebhookSettings = field(default_factory=WebhookSettings)

@@ -63,6 +63,24 @@ class ConsoleSettings:
 
 
 @frozen
+class HistorySettings:
+    """Figures over time: what GPUs and containers did, kept by the service of one machine."""
+
+    days: float = row(
+        14.0,
+        text="days that figures of GPUs and containers are kept: 10 s apart for 2 hours, a minute apart for 2 days, "
+        "then 10 minutes apart; 0: none are kept",
+    )
+    megabytes: float = row(
+        128.0, text="MiB that the file of figures may have; beyond it the oldest go, whatever history.days says"
+    )
+    prometheus: str = row(
+        "",
+        text="address of a Prometheus that is asked instead, http://127.0.0.1:9090; the service then keeps no figures",
+    )
+
+
+@frozen
 class DatabaseSettings:
     """The database of accounts, which is opened where the API is served on TLS."""
 

@@ -1,4 +1,4 @@
-"""`fairlead stats` and `top`: what containers use of CPUs, memory and GPUs, and which processes they have."""
+"""`fairlead stats` and `top`: what containers use of CPUs, memory and GPUs, now and over time, and their processes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from fairlead import errors
+from fairlead.cli.access import statshistory
 from fairlead.cli.core import client as api
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
@@ -157,16 +158,46 @@ def _fields(row: _Row) -> Mapping[str, Any]:
 @click.option("--no-stream", is_flag=True, help="once, not again and again")
 @click.option("--no-trunc", is_flag=True, help="accepted and without meaning: nothing is cut")
 @click.option("--format", "template", help="a Go template: '{{.Name}} {{.CPUPerc}}'")
-@options.output_option
+@click.option("--since", metavar="TIME", help="over time, from then on: 1h, 7d, 2026-11-01T00:00:00Z")
+@click.option("--until", metavar="TIME", help="with --since: to then  [default: now]")
+@click.option("--step", type=int, metavar="SECONDS", help="with --since: between two points, a multiple of 10")
+@click.option("--plot", is_flag=True, help="with --since: draw it")
+@click.option("--gpu", default="", metavar="GPU", help="with --since: a GPU's figures, by index or UUID")
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice((*output.FORMS, "csv")),
+    default="table",
+    show_default=True,
+    help="how to show it; csv with --since",
+)
 @options.pass_client
 def stats(client: Client, /, *, names: tuple[str, ...], namespace: str, form: str, **given: Any) -> None:
     """Show what running containers use, anew every two seconds until Ctrl-C.
 
     GPU is the mean load of the GPUs that a container holds; <= where others hold them as well.
+
+    With --since: what they did over time, ended ones too. `history.days` says how long that is kept.
     """
+    if given["since"]:
+        asked = statshistory.Asked(since=given["since"], until=given["until"] or "", step=given["step"])
+        found = statshistory.read(client, names, namespace, given["gpu"], asked)
+        statshistory.show(found, form=form, plots=given["plot"])
+        return
+    _refuse_history(form, given)
     for name in names:
         starting.await_running(client, name, namespace)
     _watch(client, names, namespace, form=form, template=given["template"], once=given["no_stream"])
+
+
+def _refuse_history(form: str, given: Mapping[str, Any]) -> None:
+    """Refuse what means something over time alone. Raises: Invalid (`SinceMissing`)."""
+    named = [f"--{name}" for name in ("until", "step", "plot", "gpu") if given[name]]
+    named += ["-o csv"] if form == "csv" else []
+    if named:
+        message = f"{', '.join(named)}: of figures over time, whose begin is not given"
+        raise errors.Invalid(message, reason="SinceMissing", hint="for example --since 1h")
 
 
 def _watch(

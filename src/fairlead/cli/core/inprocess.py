@@ -22,7 +22,8 @@ from fairlead import __version__, errors, settings, telemetry
 from fairlead.cli.core import client as api
 from fairlead.cli.core import cluster as core
 from fairlead.client import transport
-from fairlead.serve.backend import cluster
+from fairlead.serve.backend import cluster, port
+from fairlead.serve.history.port import History
 from fairlead.serve.metering import leases
 from fairlead.serve.v1 import app, dependencies
 from fairlead.store.kubernetes import client as http
@@ -79,6 +80,7 @@ def services_of(config: settings.Settings, objects: store.KubernetesStore, addre
         server=api_server.Server(objects.client, address=address),
         pods=objects.pods,
         pricing=leases.pricing(config.metering),
+        history=_history(config.history.prometheus),
     )
     info = dependencies.ServiceInfo(
         version=__version__,
@@ -92,6 +94,15 @@ def services_of(config: settings.Settings, objects: store.KubernetesStore, addre
         cdi_folder=Path(),
     )
     return dependencies.Services(callers=None, store=objects, backend=backend, info=info)
+
+
+def _history(url: str) -> History | port.Absent:
+    """Return who is asked for figures over time; a cluster's agents keep none."""
+    if not url:
+        return port.NO_HISTORY
+    from fairlead.serve.history.prometheus import PrometheusHistory  # aiohttp is loaded where it is used
+
+    return PrometheusHistory(url)
 
 
 class InProcessTransport:

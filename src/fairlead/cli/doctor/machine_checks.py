@@ -14,6 +14,7 @@ from fairlead.cli.doctor.held import claims, lease, leftovers
 from fairlead.cli.doctor.machine_facts import Seen
 from fairlead.cli.doctor.sharing import mps, passthrough, vgpu
 from fairlead.plan.pod import admission
+from fairlead.serve.history.view import HistoryView
 from fairlead.serve.v1.nodes.view import NodeView
 from fairlead.serve.v1.status.view import STARTING_S
 
@@ -93,6 +94,21 @@ def _kernel(seen: Seen) -> Iterator[Finding]:
     yield Finding(check="kernel", level="ok", what=f"Linux {seen.kernel}{cgroup}")
 
 
+def _history(kept: HistoryView | None) -> Iterator[Finding]:
+    if kept is not None and kept.problem:
+        why = "figures over time have a gap until it is over; nothing else depends on them"
+        fix = "free some space and look at the service's log; the next sample is tried in ten seconds"
+        what = f"nothing was kept at the last sample: {kept.problem}"
+        if not kept.days:  # the file could not be opened when the service started
+            fix = "free some space, or move what lies there away; then start the service again"
+            what = f"nothing is kept: {kept.problem}"
+        yield Finding(check="history", level="warn", what=what, why=why, fix=fix)
+    if kept is not None and kept.set_aside:
+        why = "what it held of figures over time is not shown; new ones are kept"
+        fix = f"look at the disk's health; `rm {kept.set_aside}` once nobody needs it, then start the service again"
+        yield Finding(check="history", level="warn", what=f"{kept.set_aside} was damaged", why=why, fix=fix)
+
+
 def _disk(seen: Seen) -> Iterator[Finding]:
     for text in seen.disks:
         why = "containers, specs and traces cannot be recorded: nothing new starts"
@@ -106,6 +122,7 @@ def _disk(seen: Seen) -> Iterator[Finding]:
         why = "other accounts of this machine can read, change or run what containers wrote and were given"
         fix = "start the service again, which closes what is root's; look at what another user owns before you take it"
         yield Finding(check="state", level="fail", what=text, why=why, fix=fix)
+    yield from _history(seen.history)
     if not (seen.disks or seen.database or seen.open_folders):
         yield Finding(check="state", level="ok", what="state can be read and written")
 

@@ -35,6 +35,7 @@ from fairlead.plan.lease.row import State
 from fairlead.serve.backend import passthrough as bound
 from fairlead.serve.backend import vgpus
 from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView
+from fairlead.serve.history.view import HistoryView
 from fairlead.serve.v1.events.view import EventList, EventView
 from fairlead.serve.v1.nodes.view import NodeView
 from fairlead.serve.v1.secrets.view import SecretList
@@ -120,6 +121,8 @@ class Seen:
     """What keeps state from being written, one line each."""
     database: str = ""
     """Why the database cannot be used."""
+    history: HistoryView | None = None
+    """How figures over time are kept; None: they are not, or no service runs."""
     open_folders: tuple[str, ...] = ()
     """What is wrong with the folders that only root may enter."""
     rules: Rules | None = None
@@ -243,6 +246,7 @@ async def _collect_service(
         kubelet=await _ask_kubelet(_pod_resources(config, status)),
         disks=_full_disks(folder, own_folder),
         database=_damage(folder),
+        history=status.history,
         open_folders=_open_folders(config, folder, Path(status.socket).parent),
         mps=mps.collect(folder),
         passthrough=passthrough.Facts() if status.is_simulated else passthrough.collect(config),

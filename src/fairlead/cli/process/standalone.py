@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairlead import __version__, command, errors, settings, telemetry
 from fairlead.backoff import Backoff
-from fairlead.cli.process import gpumetrics, owner, tenancies, workloads
+from fairlead.cli.process import gpumetrics, history, owner, tenancies, workloads
 from fairlead.cli.process.listen import ledgers, machinepage
 from fairlead.control import manager
 from fairlead.control.claim import devicetaint, resourceclaim
@@ -47,6 +47,7 @@ from fairlead.serve import probes, server
 from fairlead.serve.backend import local, neighbours, port
 from fairlead.serve.backend.containers import enginepods, lifecycle
 from fairlead.serve.console import app as consoledoor
+from fairlead.serve.history import recorder
 from fairlead.serve.metering import leases
 from fairlead.serve.v1 import app, dependencies
 from fairlead.silicon import machine, onereading
@@ -177,6 +178,17 @@ async def run_service(
                     metering=leases.StoreMetering(store=store, pricing=pricing, is_kept=config.lease.ledger == "on"),
                     ledger=ledgers.NodeLedger(folder=config.lease_folder),
                     neighbours=_neighbours(config, reports),
+                    history=await history.begin(
+                        config,
+                        tasks,
+                        recorder.Machine(
+                            store=store,
+                            node=node,
+                            engine=engine,
+                            scan=lambda: reports[-1].snapshots.value.inventory,
+                            sampler=onereading.OneReading(silicon),
+                        ),
+                    ),
                 ),
                 info=_service_info(config, node, owned.cdi_folder, public),
                 accounts=public.accounts if public else dependencies.NO_ACCOUNTS,

@@ -11,6 +11,7 @@ from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.view import nodes
 from fairlead.serve.backend.hardware import ClusterView, EngineView
+from fairlead.serve.history.view import HistoryView
 from fairlead.serve.v1.status.view import STARTING_S, Status
 from fairlead.wire.text import timestamp
 
@@ -50,7 +51,22 @@ def status_rows(found: Status) -> list[list[str]]:
         *(["node", text] for text in devices),
         *([["starting", f"{found.resource} is not offered yet"]] if is_starting(found, age_s) else []),
         ["containers", _counted(found.containers)],
+        ["history", say_history(found.history)],
     ]
+
+
+def say_history(found: HistoryView | None) -> str:
+    """Return how figures over time are kept, in a few words."""
+    if found is None:
+        return "no figures over time (history.days)"
+    if found.prometheus:
+        return f"asks the Prometheus at {found.prometheus}"
+    if found.problem:
+        return f"nothing kept{' at the last sample' if found.days else ''}: {found.problem}"
+    kept = (
+        f"figures for {found.days:g} days, {output.size(found.size_bytes)} of at most {output.size(found.most_bytes)}"
+    )
+    return f"{kept}; a damaged file was set aside" if found.set_aside else kept
 
 
 def age_of(found: Status) -> float:

@@ -319,6 +319,13 @@ class FakeEngine(networks.FakeNetworks):
         """See `access.Access.usage`."""
         return fake_access.usage(self._process(name), self._known(name).state.started_at)
 
+    def read_counters(self, state: port.ContainerState) -> access.Usage | None:
+        """See `access.Access.read_counters`."""
+        try:
+            return fake_access.usage(self._process(state.name), state.started_at)
+        except (errors.Conflict, errors.NotFound):
+            return None
+
     async def pack(self, name: str, path: str) -> fake_access.FakeCopy:
         """See `access.Access.pack`; a folder that a tar was unpacked in gives the tar back."""
         files = self._known(name).files

@@ -20,6 +20,7 @@ from fairlead.serve.backend import hardware, idempotency, place, port, volumes
 from fairlead.serve.backend.containers import lifecycle, podaccess
 from fairlead.serve.backend.faults import AgentFaults
 from fairlead.serve.backend.tenancy import clustersecrets, credentials, trial
+from fairlead.serve.history.port import History
 from fairlead.serve.metering import leases
 from fairlead.store import subresource
 from fairlead.store.port import Store
@@ -52,8 +53,10 @@ class Pods(
     """Every subresource of its pods."""
 
 
-def backend(*, store: Store, server: Server, pods: Pods, pricing: Pricing) -> port.Backend:
-    """Compose the backend over an API server."""
+def backend(
+    *, store: Store, server: Server, pods: Pods, pricing: Pricing, history: History | port.Absent = port.NO_HISTORY
+) -> port.Backend:
+    """Compose the backend over an API server. Args: history: who answers questions about figures over time."""
 
     def absent(asked: str, instead: str) -> port.Absent:
         refusal = subresource.not_on_cluster(f"`{asked}`", instead, address=server.address)
@@ -77,6 +80,7 @@ def backend(*, store: Store, server: Server, pods: Pods, pricing: Pricing) -> po
         tenancies=trial.ClusterTrial(store, pods),
         credentials=credentials.ClusterCredentials(store),
         metering=leases.StoreMetering(store=store, pricing=pricing),
+        history=history,
         requests=idempotency.ClusterRequests(store=store),
     )
 

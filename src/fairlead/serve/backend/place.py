@@ -115,6 +115,10 @@ class Part(Protocol):
         """Whether its containers may be known by name."""
         ...
 
+    def sees_since(self, namespace: str) -> float | None:
+        """Return since when what a namespace held is this caller's to see, in Unix seconds; None: it is not."""
+        ...
+
 
 class Everywhere:
     """The `Places` of who has the whole machine, or of a cluster, whose API server judges its user."""

@@ -23,6 +23,7 @@ from fairlead.serve.backend import hardware, idempotency
 from fairlead.serve.backend.deviceview import DeviceChanged
 from fairlead.serve.backend.faults import FaultInjection
 from fairlead.serve.backend.place import Place, Places, Submission
+from fairlead.serve.history.port import History
 from fairlead.serve.metering.port import Metering
 from fairlead.store import subresource
 from fairlead.wire.fairlead.tenancy import Tenancy
@@ -414,6 +415,14 @@ NO_CREDENTIALS: Final = Absent(
 )
 
 
+NO_HISTORY: Final = Absent(
+    kind=errors.NotFound,
+    message="no figures over time are kept here",
+    reason="HistoryAbsent",
+    hint="history.days above 0 keeps them on a machine of its own; on a cluster set history.prometheus to an address",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
     """Where containers run: one field a capability.
@@ -444,4 +453,5 @@ class Backend:
     """Ends programs that Fairlead did not start."""
     claims: DeviceClaims | Absent = NO_CLAIMS
     workloads: Workloads | Absent = NO_WORKLOADS
+    history: History | Absent = NO_HISTORY
     requests: idempotency.Requests

@@ -26,6 +26,7 @@ from fairlead.serve.console.pages import (
     keys,
     login,
     machine,
+    metrics,
     overview,
     queue,
     run,
@@ -54,6 +55,7 @@ ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (
     *webhooks.ROUTES,
     *audit.ROUTES,
     *machine.ROUTES,
+    *metrics.ROUTES,
     *login.ROUTES,
 )
 _OUTER: Final = "fairlead.console"

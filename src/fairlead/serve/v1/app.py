@@ -22,6 +22,7 @@ from fairlead.serve.v1.events import routes as events
 from fairlead.serve.v1.gpus import routes as gpus
 from fairlead.serve.v1.images import routes as images
 from fairlead.serve.v1.leases import routes as leases
+from fairlead.serve.v1.metrics import routes as metrics
 from fairlead.serve.v1.nodes import routes as nodes
 from fairlead.serve.v1.objects import routes as object_routes
 from fairlead.serve.v1.queues import routes as queues
@@ -42,6 +43,7 @@ ROUTES: Final = (
     *container_exec.ROUTES,
     *ports.ROUTES,
     *gpus.ROUTES,
+    *metrics.ROUTES,
     *nodes.ROUTES,
     *events.ROUTES,
     *images.ROUTES,

@@ -19,6 +19,7 @@ from fairlead.model.ids import GPUUUID
 from fairlead.node.engines import judge
 from fairlead.plan.cdi import conflict
 from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView, Holder
+from fairlead.serve.history.view import HistoryView
 from fairlead.serve.v1.nodes.view import NodeView
 
 _NODE = NodeView(
@@ -153,6 +154,9 @@ def test_a_good_machine_has_one_good_word_for_every_layer() -> None:
         ({"gpus": _reading(ecc_uncorrected=3)}, "gpus", "warn"),
         ({"disks": ("/var/lib/fairlead lies on a disk that is full",)}, "state", "fail"),
         ({"database": "state.db is damaged"}, "state", "fail"),
+        ({"history": HistoryView(days=14, problem="the disk is full")}, "history", "warn"),
+        ({"history": HistoryView(days=0, problem="history.db is a folder")}, "history", "warn"),
+        ({"history": HistoryView(days=14, set_aside="/s/history.db.damaged")}, "history", "warn"),
         ({"kubelet": machine_facts.Kubelet(socket=Path("/k"), problem="no answer")}, "kubelet", "fail"),
         ({"rules": machine_facts.Rules(differing={"default/x": "c 195:3 rw"})}, "isolation", "fail"),
         ({"rules": machine_facts.Rules(doubtful={"default/x": "no spec"})}, "isolation", "warn"),

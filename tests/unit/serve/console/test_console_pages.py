@@ -158,6 +158,7 @@ async def test_a_waiting_containers_page_completes_itself(socket: httpx.AsyncCli
     assert found is not None
     assert {one for one in found[1].split(",") if f'id="{one.removeprefix("#")}"' in text} == {
         "#enter-state",
+        "#metrics-part",
         "#events-part",
         "#gpus-part",
         "#details-part",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fairlead import errors
-from fairlead.engine import access, checks
+from fairlead.engine import access, checks, port
 from fairlead.engine.podman import args, cli, startrecord
 from fairlead.engine.podman import exec as podman_exec
 from fairlead.engine.podman.access import attach, logfile, usage
@@ -141,6 +141,15 @@ class PodmanAccess:
         except FileNotFoundError as error:
             message = f'container "{name}" has just ended'
             raise errors.Conflict(message, reason="ContainerNotRunning", hint="`fairlead ps -a`") from error
+
+    def read_counters(self, state: port.ContainerState) -> access.Usage | None:
+        """See `access.Access.read_counters`; a pid that another process has by now is known by its cgroup."""
+        if state.pid is None:
+            return None
+        try:
+            return usage.read(state.pid, container=state.id)
+        except OSError:
+            return None
 
     async def pack(self, name: str, path: str) -> podman_exec.PodmanExec:
         """See `access.Access.pack`."""

@@ -1,6 +1,7 @@
 """Reads what a container uses from the kernel: its cgroup's counters, version 1 or 2, and its interfaces'.
 
-Source: Linux Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/{cpuacct,memory,pids}.rst; proc(5), net/dev.
+Source: Linux Documentation/admin-guide/cgroup-v2.rst ("io.stat") and cgroup-v1/{cpuacct,memory,pids,
+blkio-controller}.rst; proc(5), net/dev.
 """
 
 from __future__ import annotations
@@ -16,10 +17,17 @@ _NO_LIMIT: Final = 1 << 60
 _LOOPBACK: Final = "lo"
 
 
-def read(pid: int, *, root: Path = Path("/")) -> access.Usage:
-    """Return what the container of a process has used. Raises: FileNotFoundError: the process is gone."""
+def read(pid: int, *, container: str = "", root: Path = Path("/")) -> access.Usage:
+    """Return what the container of a process has used.
+
+    Args:    container: id that the process's cgroup must name, since a pid is used again; empty: any.
+    Raises:  FileNotFoundError: the process is gone, or it is another's by now.
+    """
     folders = _folders(pid, root)
+    if container and not any(container in str(one) for one in folders.values()):
+        raise FileNotFoundError(pid)
     received, sent = _network(root / f"proc/{pid}/net/dev")
+    read_bytes, written_bytes = _disk(folders)
     limit = _number(folders, "memory", "memory.max", "memory.limit_in_bytes")
     return access.Usage(
         cpu_ns=_cpu(folders),
@@ -28,6 +36,8 @@ def read(pid: int, *, root: Path = Path("/")) -> access.Usage:
         processes=_number(folders, "pids", "pids.current", "pids.current"),
         received_bytes=received,
         sent_bytes=sent,
+        read_bytes=read_bytes,
+        written_bytes=written_bytes,
     )
 
 
@@ -81,6 +91,21 @@ def _memory(folders: dict[str, Path]) -> int | None:
     if idle is None:
         idle = _field(_text(folders, "", "memory.stat"), "inactive_file")
     return max(0, used - (idle or 0))
+
+
+def _disk(folders: dict[str, Path]) -> tuple[int | None, int | None]:
+    """Return the bytes read and written of all block devices; None: they are not counted here."""
+    if text := _text(folders, "blkio", "blkio.throttle.io_service_bytes"):
+        rows = [line.split() for line in text.splitlines()]  # 8:0 Read 4096
+        found = [(row[1], int(row[2])) for row in rows if len(row) == 3 and row[2].isdecimal()]
+        read, written = (sum(count for word, count in found if word == what) for what in ("Read", "Write"))
+        return read, written
+    folder = folders.get("")
+    if folder is None or not (folder / "io.stat").is_file():
+        return None, None
+    text = _text(folders, "", "io.stat")  # empty: nothing was read or written yet
+    read, written = (sum(map(int, re.findall(rf"\b{what}=([0-9]+)", text))) for what in ("rbytes", "wbytes"))
+    return read, written
 
 
 def _network(file: Path) -> tuple[int | None, int | None]:

@@ -23,6 +23,7 @@ from fairlead.store.port import EVERYTHING, Change, Listing, Selector, Store
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import Object
+from fairlead.wire.text import timestamp
 
 T = TypeVar("T", bound=Object)
 
@@ -63,6 +64,13 @@ class Member:
     def sees(self, namespace: str) -> bool:
         """See `place.Part.sees`."""
         return namespace in self.allowed or namespace in self.forbidden
+
+    def sees_since(self, namespace: str) -> float | None:
+        """See `place.Part.sees_since`: an earlier tenancy's namespace may have had the name."""
+        item = self.allowed.get(namespace)
+        if item is None:
+            return None
+        return timestamp.parse(item.metadata.creation_timestamp or "")
 
     def place(self, namespace: str | None) -> str:
         """See `place.Part.place`. Raises: NotFound; Denied; Invalid (`NamespaceAmbiguous`): there are several."""

@@ -7,7 +7,7 @@ not there. What a user calls `default` is their own namespace.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -20,6 +20,8 @@ from fairlead.plan.pod import userrule
 from fairlead.plan.tenancy import secret
 from fairlead.serve.backend import hardware, idempotency, neighbours, port
 from fairlead.serve.backend.place import ASK_ROOT, Part, Place, Submission, Within
+from fairlead.serve.history import port as histories
+from fairlead.serve.history.view import GPUMetricsList, HistoryView, MetricsView
 from fairlead.serve.metering import port as metering
 from fairlead.store.port import EVERYTHING, Change, Listing, Selector, Store
 from fairlead.wire.kubernetes import core
@@ -31,6 +33,7 @@ from fairlead.wire.kubernetes.workloads.batch import CronJob, Job
 from fairlead.wire.kubernetes.workloads.service import Service
 
 T = TypeVar("T", bound=Object)
+Answer = TypeVar("Answer")
 
 ALIASES: Final = ("", "default")
 """What a caller calls the namespace that is theirs."""
@@ -53,6 +56,12 @@ NAMESPACED: Final[frozenset[type[Object]]] = frozenset(
     }
 )
 """Kinds of which a caller sees the objects of their own namespaces."""
+
+
+_NOT_KEPT: Final = port.Absent(
+    kind=errors.Unavailable, message="nothing was kept at the last sample", reason="HistoryUnreachable", hint=ASK_ROOT
+)
+"""What a caller is given of a problem whose words name the machine's paths."""
 
 
 def _absent(what: str, hint: str = ASK_ROOT) -> port.Absent:
@@ -99,6 +108,10 @@ class User:
         """See `place.Part.sees`."""
         return namespace == self.namespace
 
+    def sees_since(self, namespace: str) -> float | None:
+        """See `place.Part.sees_since`: no other user ever has the namespace."""
+        return 0.0 if self.sees(namespace) else None
+
     def place_new(self, namespace: str | None) -> str:
         """See `place.Part.place_new`."""
         return self.place(namespace)
@@ -119,6 +132,11 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
     workloads = whole.workloads
     if not isinstance(workloads, port.Absent):
         workloads = OwnWorkloads(whole=workloads, user=user)
+    history = whole.history
+    if not isinstance(history, port.Absent):
+        history = OwnHistory(whole=history, user=user)
+    elif history.reason != port.NO_HISTORY.reason:
+        history = _NOT_KEPT
     # Each field by name, so that a new capability is not a user's by accident.
     return port.Backend(
         places=Within(part=user),
@@ -140,8 +158,57 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
         neighbours=_NEIGHBOURS,
         claims=whole.claims,  # in the caller's place, which says whose they are
         workloads=workloads,
+        history=history,
         requests=whole.requests,  # shared: the digest that names a request includes the caller
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnHistory:
+    """A `history.port.History` of GPUs while the caller's containers held them."""
+
+    whole: histories.History
+    user: Part
+
+    async def of_container(self, pod: core.Pod, asked: histories.Question) -> MetricsView:
+        """See `History.of_container`: of a pod that the caller could find."""
+        return self._shown(await _hushed(self.whole.of_container(pod, asked)))
+
+    async def of_gpu(
+        self,
+        gpu: str,
+        asked: histories.Question,
+        *,
+        sees: histories.Sees | None = None,  # noqa: ARG002 the caller's part says it
+    ) -> MetricsView:
+        """See `History.of_gpu`."""
+        return self._shown(await _hushed(self.whole.of_gpu(gpu, asked, sees=self.user.sees_since)))
+
+    async def of_gpus(self, *, sees: histories.Sees | None = None) -> GPUMetricsList:  # noqa: ARG002
+        """See `History.of_gpus`."""
+        return await _hushed(self.whole.of_gpus(sees=self.user.sees_since))
+
+    def describe(self) -> HistoryView:
+        """See `History.describe`; where the files are is root's to know."""
+        found = self.whole.describe()
+        return msgspec.structs.replace(found, problem="", set_aside="", prometheus="")
+
+    def _shown(self, found: MetricsView) -> MetricsView:
+        problem = self.whole.describe().problem
+        if not problem:
+            return found
+        notes = tuple(_NOT_KEPT.message if problem in note else note for note in found.notes)
+        return msgspec.structs.replace(found, notes=notes)
+
+
+async def _hushed(answer: Awaitable[Answer]) -> Answer:
+    """Return an answer. Raises: what it raises, without the machine's paths and addresses, which are root's."""
+    try:
+        return await answer
+    except (errors.Unavailable, errors.ProtocolError) as error:
+        if error.reason == "HistoryBusy":
+            raise
+        raise errors.Unavailable("figures cannot be read now", reason=error.reason, hint=ASK_ROOT) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

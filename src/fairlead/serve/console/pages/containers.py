@@ -14,6 +14,7 @@ from fairlead.serve.accounts.roles import Action
 from fairlead.serve.console import client
 from fairlead.serve.console import visit as visits
 from fairlead.serve.console.draw import gpumap, headline, tone, tracepicture, waterfall, words
+from fairlead.serve.console.pages import metrics
 from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.v1.containers.traceview import TraceView
 from fairlead.serve.v1.containers.view import ENDED, ContainerList, ContainerView, Explanation
@@ -26,6 +27,7 @@ _LINES: Final = 200
 _STATES: Final = ("pending", "creating", "running", "crashed", "stopping", "succeeded", "failed", "stopped")
 _TABS: Final[tuple[tuple[str, str], ...]] = (
     ("output", "Output"),
+    ("metrics", "Metrics"),
     ("terminal-tab", "Terminal"),
     ("gpus", "GPUs"),
     ("events", "Events"),
@@ -84,6 +86,7 @@ async def detail(visit: Visitor, namespace: Namespace, name: Name) -> litestar.R
     one = await visit.api.get(ContainerView, path, namespace=namespace)
     trace = await visit.api.get(TraceView, f"{path}/trace", namespace=namespace)
     explanation = await visit.api.get(Explanation, f"{path}/explain", namespace=namespace)
+    events = (await visit.api.get(EventList, f"{path}/events", namespace=namespace)).items
     spaces = await visit.space_names()
     may_enter = visit.may(Action.CONTAINER_ENTER) and one.state not in ENDED
     return visit.page(
@@ -100,7 +103,8 @@ async def detail(visit: Visitor, namespace: Namespace, name: Name) -> litestar.R
         trace=trace,
         picture=tracepicture.picture(trace, one.devices, sees_node=visit.is_root or not visit.has_login),
         waterfall=None if one.state == "pending" else waterfall.waterfall(trace),
-        events=(await visit.api.get(EventList, f"{path}/events", namespace=namespace)).items,
+        events=events,
+        metrics=await metrics.of_container(visit, path, one, explanation, events),
         output=await _output(visit, path, namespace, one),
         lines=_LINES,
         is_over=one.state in ENDED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import Final
 
 import litestar
@@ -9,8 +10,10 @@ import litestar
 from fairlead import errors
 from fairlead.serve.accounts.roles import Action
 from fairlead.serve.backend.hardware import GPUListing
-from fairlead.serve.console.draw import gpumap, tone
+from fairlead.serve.console import visit as visits
+from fairlead.serve.console.draw import gpumap, lines, tone
 from fairlead.serve.console.visit import Visit, Visitor
+from fairlead.serve.history.view import GPUMetricsList
 from fairlead.serve.v1.containers.view import ContainerList
 from fairlead.serve.v1.nodes.view import CapacityList
 from fairlead.serve.v1.status.view import Status
@@ -22,12 +25,15 @@ _NOTHING: Final = GPUListing(gpus=(), unreadable=(), drivers=(), is_simulated=Fa
 async def overview(visit: Visitor) -> litestar.Response[bytes]:
     """Show the machine."""
     listing = await _gpus(visit)
+    glance = await _glance(visit)
     may_read = visit.may(Action.CONTAINER_READ)
     found = (await visit.api.get(ContainerList, "/v1/containers")).items if may_read else ()
     return visit.page(
         "overview",
         nodes=gpumap.nodes(listing),
         listing=listing,
+        periods=glance.periods,
+        sparks=collections.defaultdict(lambda: None, {one.gpu: lines.spark(one.loads) for one in glance.items}),
         status=await visit.api.get(Status, "/v1/status"),
         capacity=(await visit.api.get(CapacityList, "/v1/capacity")).items,
         containers=found,
@@ -36,6 +42,14 @@ async def overview(visit: Visitor) -> litestar.Response[bytes]:
         tone=tone,
         address=gpumap.container_address,
     )
+
+
+async def _glance(visit: Visit) -> GPUMetricsList:
+    """Return what GPUs did lately; nothing where it is not kept, or not to be seen."""
+    if not visit.may(Action.CONTAINER_READ):
+        return GPUMetricsList(items=())
+    found = await visits.tried(visit.api.get(GPUMetricsList, "/v1/gpus/metrics"))
+    return GPUMetricsList(items=()) if isinstance(found, errors.FairleadError) else found
 
 
 async def _gpus(visit: Visit) -> GPUListing:

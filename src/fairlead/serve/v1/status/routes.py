@@ -6,6 +6,9 @@ import litestar
 
 from fairlead.plan.pod import podstate
 from fairlead.serve.api.failure import documented
+from fairlead.serve.backend.port import NO_HISTORY, Absent
+from fairlead.serve.history.port import History
+from fairlead.serve.history.view import HistoryView
 from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.serve.v1.nodes.taken import node_view
 from fairlead.serve.v1.status.view import Status
@@ -41,9 +44,17 @@ async def show_status(services: Dependencies) -> Status:
         cluster=found.cluster,
         gpus=found.gpus,
         nodes=tuple(node_view(node, every) for node in nodes),
+        history=_history(services.backend.history),
         containers=states,
         problems=found.problems,
     )
+
+
+def _history(found: History | Absent) -> HistoryView | None:
+    """Return how figures are kept; one that is wanted and could not be opened has a problem, and no days."""
+    if not isinstance(found, Absent):
+        return found.describe()
+    return None if found.reason == NO_HISTORY.reason else HistoryView(days=0, problem=found.message)
 
 
 @litestar.get("/healthz", summary="Whether the process serves", responses=documented(), tags=["machine"])

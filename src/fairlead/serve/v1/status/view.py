@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import msgspec
 
 from fairlead.serve.backend.hardware import BackendStatus
+from fairlead.serve.history.view import HistoryView
 from fairlead.serve.v1.nodes.view import NodeView
 
 STARTING_S: Final = 20.0
@@ -30,4 +31,7 @@ class Status(BackendStatus, frozen=True, kw_only=True):
     resource: str
     profile: Annotated[str, msgspec.Meta(description="profile of simulated silicon; empty on real hardware")]
     nodes: tuple[NodeView, ...]
+    history: Annotated[
+        HistoryView | None, msgspec.Meta(description="how figures over time are kept; null: they are not")
+    ] = None
     containers: Annotated[dict[str, int], msgspec.Meta(description="number of containers by state")]
