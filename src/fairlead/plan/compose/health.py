@@ -54,7 +54,7 @@ def check(service: Mapping[str, Any], path: str, remarks: Remarks) -> Check | No
     if test[0] == "NONE":
         return None
     if test[0] == "CMD-SHELL" and len(test) == 2:
-        command = ("/bin/sh", "-c", test[1])
+        command: tuple[str, ...] = ("/bin/sh", "-c", test[1])
     elif test[0] == "CMD" and len(test) > 1:
         command = tuple(test[1:])
     else:

@@ -69,8 +69,9 @@ class Mounts:
                     self._add({"emptyDir": {}}, target, readOnly=is_read_only)
                     return
                 claim = volume_name(self._project, str(given["source"]), path)
-                source = {"persistentVolumeClaim": {"claimName": claim}}
-                self._add(source, target, readOnly=is_read_only, subPath=subpath)
+                self._add(
+                    {"persistentVolumeClaim": {"claimName": claim}}, target, readOnly=is_read_only, subPath=subpath
+                )
             case "tmpfs":
                 options = value.mapping(given.get("tmpfs"), f"{path}.tmpfs")
                 value.only(options, ("size", "mode"), f"{path}.tmpfs")

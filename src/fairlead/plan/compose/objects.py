@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fairlead.plan.compose import gpu, health, mount, pod, project, value
-from fairlead.plan.compose.fields import Remarks
+from fairlead.plan.compose.fields import Remarks, judge
 from fairlead.plan.compose.project import Project, object_name
 from fairlead.wire.kubernetes import names
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaimTemplate
@@ -76,6 +76,11 @@ def make(found: Project, machine: gpu.Machine, remarks: Remarks) -> Objects:
     return Objects(shared=tuple(shared), units=units)
 
 
+def judge_build(build: Mapping[str, Any], path: str, remarks: Remarks) -> None:
+    """Note what of a `build` is not carried out."""
+    judge("build", build, path, remarks)
+
+
 def _links(found: Project) -> dict[str, list[str]]:
     by_service = dict[str, list[str]]()
     for service in found.services.values():
@@ -101,12 +106,14 @@ def _unit(found: Project, name: str, machine: gpu.Machine, remarks: Remarks, sha
     count = project.replicas(service, path)
     labels, annotations = _own_labels(service, path)
     digest = _digest(found, service, spec)
+    gateway_names = pod.gateway_names(service)
+    gateway = {project.GATEWAY: ",".join(gateway_names)} if gateway_names else {}
     pods = []
     for number in range(1, count + 1):
         about = {
             "name": _container(found, name, number, count),
             "labels": {**labels, **_labels(found, name), project.NUMBER: str(number)},
-            "annotations": {**annotations, project.HASH: digest},
+            "annotations": {**annotations, **gateway, project.HASH: digest},
         }
         pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec})
     return Unit(

@@ -41,9 +41,7 @@ _OWN: Final = frozenset(
     )
 )  # fmt: skip
 """Capabilities that every container has, with podman's defaults."""
-_GATEWAY: Final = "host-gateway"
-_HOST_NAMES: Final = frozenset({"host.docker.internal", "host.containers.internal"})
-"""Names that the engine gives every container for the machine."""
+GATEWAY: Final = "host-gateway"
 _ENV: Final = re.compile(r"[^=\0]{1,255}")
 
 
@@ -231,12 +229,16 @@ def _aliases(service: Mapping[str, Any], path: str, remarks: Remarks) -> list[di
     for name, addresses in (service.get("extra_hosts") or {}).items():
         where = f"{path}.extra_hosts.{name}"
         for address in addresses:
-            if address == _GATEWAY:
-                if name not in _HOST_NAMES:
-                    remarks.refuse(where, "the machine is host.docker.internal in every container: use that name")
-                continue
-            found.append({"ip": _address(address, where), "hostnames": [name]})
+            if address != GATEWAY:
+                found.append({"ip": _address(address, where), "hostnames": [name]})
+            elif service.get("network_mode") in {"host", "none"}:
+                remarks.refuse(where, "a container without a network of its own has no way to the machine")
     return found
+
+
+def gateway_names(service: Mapping[str, Any]) -> list[str]:
+    """Return the names by which a service's containers are to know the machine."""
+    return [name for name, addresses in (service.get("extra_hosts") or {}).items() if GATEWAY in addresses]
 
 
 def _machine(service: Mapping[str, Any], path: str, remarks: Remarks) -> dict[str, Any]:

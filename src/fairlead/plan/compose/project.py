@@ -21,6 +21,7 @@ LABEL: Final = "com.docker.compose"
 """What the keys begin with by which Compose's objects are known."""
 PROJECT, SERVICE, NUMBER = f"{LABEL}.project", f"{LABEL}.service", f"{LABEL}.container-number"
 HASH, ALIASES, VOLUME = f"{LABEL}.config-hash", f"{LABEL}.aliases", f"{LABEL}.volume"
+GATEWAY: Final = f"{LABEL}.host-gateway"
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}")
 _PROJECT_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _UNFIT: Final = re.compile(r"[^a-z0-9]+")

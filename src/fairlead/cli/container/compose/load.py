@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -83,16 +83,14 @@ def _project(
     enabled, disabled = project.select(every, profiles, given.services)
     made = Project(
         name=name,
-        services={one: _complete(reader, one, inner, own, remarks) for one, inner in enabled.items()},
+        services={one: _complete(reader, one, inner, own) for one, inner in enabled.items()},
         disabled=disabled,
         **{kind: found.get(kind) or {} for kind in ("networks", "volumes", "configs", "secrets")},
     )
     return replace(made, contents=_contents(reader, made, own))
 
 
-def _complete(
-    reader: _Reader, name: str, service: Mapping[str, Any], own: Mapping[str, str], remarks: Remarks
-) -> dict[str, Any]:
+def _complete(reader: _Reader, name: str, service: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, Any]:
     """Return a service with the variables of its files, and its labels."""
     path, found = f"services.{name}", dict(service)
     env = dict[str, str]()
@@ -294,7 +292,9 @@ class _Whole:
             for each in self._file(str(inner_place), inner_place.parent):
                 known = {**known, **(each.get("services") or {})}
         if other not in known:
-            raise value.invalid(path, f'there is no service "{value.shown(other)}" in "{value.shown(inner_place.name)}"')
+            raise value.invalid(
+                path, f'there is no service "{value.shown(other)}" in "{value.shown(inner_place.name)}"'
+            )
         base = self._extend(known, other, inner_place, inner_place.parent, (*chain, here))
         own = {key: inner for key, inner in service.items() if key not in _NOT_INHERITED}
         return merge.services(merge.services({}, base or {}), own)
@@ -361,7 +361,7 @@ def _build_context(given: Any, folder: Path) -> Any:
     return {**given, "context": str(_under(folder, context))}
 
 
-_PATHS: Final = {
+_PATHS: Final[Mapping[str, Callable[[Any, Path], Any]]] = {
     "env_file": lambda given, folder: _with_paths(given, "path", folder),
     "volumes": lambda given, folder: _with_paths(given, "source", folder, only="bind"),
     "build": _build_context,
