@@ -32,6 +32,8 @@ class Machine:
     """How many it hands out; None: not asked."""
     uuids: Mapping[str, str] | None = None
     """UUIDs of GPUs by their index, as text; None: not asked."""
+    by_claims: bool = False
+    """Whether GPUs are given by claims alone (`node.door = claims`), which may name certain ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +55,10 @@ class _Request:
     capabilities: tuple[str, ...] = ()
 
 
-def asks_for_all_or_some(services: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Return whether what is asked for depends on the machine: `all`, or certain GPUs."""
+def asks(services: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether a project asks for GPUs."""
     remarks = Remarks()
-    found = (one for name, service in services.items() for one in _requests(service, f"services.{name}", remarks))
-    return any(one.ids or one.count in _ALL for one in found)
+    return any(_requests(service, f"services.{name}", remarks) for name, service in services.items())
 
 
 def asked(service: Mapping[str, Any], path: str, machine: Machine, remarks: Remarks) -> Asked:
@@ -71,8 +72,15 @@ def asked(service: Mapping[str, Any], path: str, machine: Machine, remarks: Rema
             else:
                 count += machine.total
                 remarks.note(one.path, f"all {machine.total} GPUs, which no other container has meanwhile")
+        elif one.ids and machine.total is None:
+            remarks.refuse(one.path, "which GPUs there are is known to a running service alone: write count")
         elif one.ids:
-            uuids += _uuids(one, machine, remarks)
+            found = _uuids(one, machine, remarks)
+            if machine.by_claims:
+                uuids += found
+            else:
+                count += len(dict.fromkeys(found))
+                remarks.say(one.path, f"{len(found)} GPUs are given, numbered from 0 in the container; which is chosen")
         else:
             count += value.whole(one.count, one.path, most=_MOST)
     if count and uuids:

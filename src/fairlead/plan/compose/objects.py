@@ -98,8 +98,8 @@ def _labels(found: Project, name: str) -> dict[str, str]:
 def _unit(found: Project, name: str, machine: gpu.Machine, remarks: Remarks, shared: list[Document]) -> Unit:
     service, path = found.services[name], f"services.{name}"
     spec, wanted = pod.spec(found, name, machine, remarks)
-    if wanted.uuids:
-        template = _claim(found, name, wanted.uuids)
+    if wanted.uuids or (wanted.count and machine.by_claims):
+        template = _claim(found, name, wanted)
         shared.append(template)
         claim = {"name": "gpus", "resourceClaimTemplateName": template["metadata"]["name"]}
         spec["resourceClaims"] = [claim]
@@ -178,14 +178,13 @@ def _name(found: Project, name: str, aliases: list[str], remarks: Remarks) -> Do
     return {"apiVersion": "v1", "kind": "Service", "metadata": about, "spec": spec}
 
 
-def _claim(found: Project, name: str, uuids: tuple[str, ...]) -> Document:
-    """Return the template of a claim for certain GPUs; another set of them is another template."""
-    mark = hashlib.sha256(",".join(uuids).encode()).hexdigest()[:8]
-    exactly = {
-        "deviceClassName": "gpu.nvidia.com",
-        "count": len(uuids),
-        "selectors": [{"cel": {"expression": gpu.selector(uuids)}}],
-    }
+def _claim(found: Project, name: str, wanted: gpu.Asked) -> Document:
+    """Return the template of a claim for a number of GPUs, or for certain ones; what is asked is in its name."""
+    uuids = wanted.uuids
+    mark = hashlib.sha256(f"{wanted.count} {','.join(uuids)}".encode()).hexdigest()[:8]
+    exactly: Document = {"deviceClassName": "gpu.nvidia.com", "count": len(uuids) or wanted.count}
+    if uuids:
+        exactly["selectors"] = [{"cel": {"expression": gpu.selector(uuids)}}]
     spec = {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}
     return {
         "apiVersion": ResourceClaimTemplate.API_VERSION,
@@ -280,7 +279,7 @@ def _check_gpus(units: Mapping[str, Unit], machine: gpu.Machine, remarks: Remark
         if unit.pods
     }
     total = sum(asked.values())
-    if total > machine.total:
+    if total > machine.total and machine.total in asked.values():
         shown = ", ".join(f"{name} {count}" for name, count in asked.items() if count)
         why = f"they ask for {total} GPUs together ({shown}), and the machine has {machine.total}: write `count: 1`"
         remarks.refuse("services", why)

@@ -94,7 +94,8 @@ def spec(project: Project, name: str, machine: gpu.Machine, remarks: Remarks) ->
     _ipc(service, path, found, remarks)
     if machine_options:
         found["machine"] = machine_options
-    if wanted.uuids:
+    if wanted.uuids or (wanted.count and machine.by_claims):
+        container["resources"].get("limits", {}).pop("nvidia.com/gpu", None)
         container["resources"]["claims"] = [{"name": "gpus"}]
     found["containers"] = [{key: one for key, one in container.items() if one not in ({}, [], "", False, None)}]
     return {key: one for key, one in found.items() if one not in ({}, [], "", False, None)}, wanted

@@ -70,10 +70,10 @@ def lines(services: Sequence[Service], pods: Sequence[core.Pod], reader: core.Po
         for pod in behind(service, pods):
             found.append(f"{pod.status.pod_ip}\t{' '.join((*short, *_names(about.name, about.namespace)))}")
             if pod.spec.hostname and service.spec.cluster_ip == "None":
-                own = _names(f"{pod.spec.hostname}.{about.name}", about.namespace)
-                found.append(f"{pod.status.pod_ip}\t{' '.join(own)}")
-    if own and reader is not None and (names := _fit(reader.metadata.annotations.get(GATEWAY_NAMES, ""))):
-        found.append(f"{_GATEWAY}\t{' '.join((*names, f'host-gateway.{_ZONE}'))}")
+                numbered = _names(f"{pod.spec.hostname}.{about.name}", about.namespace)
+                found.append(f"{pod.status.pod_ip}\t{' '.join(numbered)}")
+    if own and reader is not None and (gateways := _fit(reader.metadata.annotations.get(GATEWAY_NAMES, ""))):
+        found.append(f"{_GATEWAY}\t{' '.join((*gateways, f'host-gateway.{_ZONE}'))}")
     return found
 
 

@@ -101,14 +101,15 @@ class Place:
                     self.remove(kind, name)
 
     def machine(self, services: Mapping[str, Mapping[str, Any]]) -> gpu.Machine:
-        """Return the machine's GPUs, where the project asks for all or for certain ones."""
-        if not gpu.asks_for_all_or_some(services):
+        """Return the machine's GPUs, where the project asks for some."""
+        if not gpu.asks(services):
             return gpu.Machine()
         nodes = self.client.call("GET", "/v1/nodes", NodeList).items
         listing = self.client.call("GET", "/v1/gpus", GPUListing)
         uuids = {str(one.gpu.index): str(one.gpu.uuid) for one in listing.gpus}
         total = max((int(one.allocatable.get("nvidia.com/gpu", "0")) for one in nodes), default=0)
-        return gpu.Machine(total=total, uuids=uuids)
+        by_claims = not total and bool(uuids)
+        return gpu.Machine(total=len(uuids) if by_claims else total, uuids=uuids, by_claims=by_claims)
 
 
 def _parts(documents: Sequence[Document]) -> Iterator[list[bytes]]:
