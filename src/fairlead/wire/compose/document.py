@@ -21,7 +21,7 @@ from fairlead import errors
 
 LARGEST_BYTES: Final = 1 << 20
 """Of one file."""
-MOST_VALUES: Final = 100_000
+MOST_VALUES: Final = 50_000
 """Scalars, lists and maps of one file, aliases unfolded."""
 _MOST_CHARACTERS: Final = 8 << 20
 _DEEPEST: Final = 40
