@@ -33,7 +33,7 @@ def test_a_published_file_runs_unchanged(box: Home, file: Path) -> None:
     assert sum(len(ids) for one in held for ids in one["devices"].values()) == _GPUS.get(file.stem, 1)
     again = box(*line, "up", "-d", timeout_s=60)
     assert "Recreated" not in again.err
-    gone = box(*line, "down", "-v", timeout_s=60)
+    gone = box(*line, "down", "-v", "-t", "1", timeout_s=60)
     assert gone.code == 0, gone.err
     for kind in ("pods", "services", "configmaps", "pvc", "secrets"):
         assert json.loads(box.ok("get", kind, "-o", "json").out)["items"] == [], kind

@@ -114,7 +114,7 @@ def _command(service: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _environment(service: Mapping[str, Any], path: str, wanted: gpu.Asked) -> list[dict[str, str]]:
-    given: dict[str, str] = dict(service.get("environment") or {})
+    given = {key: str(one) for key, one in (service.get("environment") or {}).items() if one is not None}
     for name in given:
         if not _ENV.fullmatch(name):
             raise value.invalid(f"{path}.environment", f'"{value.shown(name)}" is not the name of a variable')

@@ -35,6 +35,14 @@ _WORDS: Final = {
 _DIGITS: Final = 18
 _MERGE: Final = "<<"
 _STR: Final = "tag:yaml.org,2002:str"
+_TAGS: Final = frozenset(
+    {
+        "!",
+        "!reset",
+        "!override",
+        *(f"tag:yaml.org,2002:{one}" for one in ("str", "int", "float", "bool", "null", "map", "seq")),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,8 @@ class _Reader:
             raise self._wrong(event, f"it is nested deeper than {_DEEPEST} levels")
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
+        if event.tag is not None and event.tag not in _TAGS:
+            raise self._wrong(event, f'the tag "{errors.readable(event.tag[:80])}" is not known')
         values, characters = self._values, self._characters
         if event.anchor is not None:
             self._anchors[event.anchor] = None
@@ -172,11 +182,8 @@ class _Reader:
 
     def _scalar(self, event: Any) -> Any:
         text: str = event.value
-        if event.tag is not None and event.tag not in {"!", "!reset", "!override"}:
-            if event.tag == _STR:
-                return text
-            if not event.tag.startswith("tag:yaml.org,2002:"):
-                raise self._wrong(event, f'the tag "{errors.readable(event.tag[:80])}" is not known')
+        if event.tag == _STR:
+            return text
         return plain(text) if event.implicit[0] else text
 
     def _wrong(self, event: Any, problem: str) -> errors.RequestError:

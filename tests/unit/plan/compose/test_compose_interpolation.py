@@ -99,7 +99,7 @@ def test_a_file_of_variables_is_read_as_compose_reads_it() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["=x", "A=\"open", "A='x' y", "A B=1"])
+@pytest.mark.parametrize("text", ["=x", 'A="open', "A='x' y", "A B=1"])
 def test_a_line_that_is_none_is_named(text: str) -> None:
     with pytest.raises(errors.Invalid, match="line 1"):
         envfile.parse(text, ".env", {})

@@ -81,6 +81,11 @@ def _project(
         raise errors.Invalid("the project has no services", reason="ComposeInvalid", hint="`services:` lists them")
     profiles = given.profiles or [one.strip() for one in own.get("COMPOSE_PROFILES", "").split(",") if one.strip()]
     enabled, disabled = project.select(every, profiles, given.services)
+    if not enabled:
+        shown = ", ".join(sorted({one for each in every.values() for one in each.get("profiles") or ()})[:10])
+        raise errors.Invalid(
+            f"no service is selected: all have profiles ({shown})", reason="ComposeInvalid", hint="--profile NAME"
+        )
     made = Project(
         name=name,
         services={one: _complete(reader, one, inner, own) for one, inner in enabled.items()},

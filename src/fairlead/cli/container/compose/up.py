@@ -220,12 +220,14 @@ def _start(prepared: Prepared, unit: Unit, more: Mapping[str, Any]) -> None:
     present = {name: pod for name, pod in place.pods().items() if running.service_of(pod) == unit.name}
     names = {str(one["metadata"]["name"]): one for one in unit.pods}
     surplus = [name for name in present if name not in names]
-    kept, anew = list[str](), list[str]()
+    kept, anew, ended = list[str](), list[str](), set[str]()
     for name, document in names.items():
         pod = present.get(name)
         if pod is None:
             continue
         is_same = running.hash_of(pod) == running.hash_of(document) or more["no_recreate"]
+        if is_same and running.has_ended(pod):
+            ended.add(name)
         is_kept = is_same and not more["force_recreate"] and not running.has_ended(pod)
         (kept if is_kept else anew).append(name)
     place.remove_pods([*anew, *surplus], more["timeout"])
@@ -240,7 +242,7 @@ def _start(prepared: Prepared, unit: Unit, more: Mapping[str, Any]) -> None:
             message = f'a container "{name}" is there, and not of this project'
             raise errors.Conflict(message, reason="AlreadyExists", hint=f"`fairlead rm -f {name}`, or another -p NAME")
         place.apply([document])
-        say("Container", name, "Recreated" if name in anew else "Created")
+        say("Container", name, "Created" if name not in anew else "Started" if name in ended else "Recreated")
 
 
 def _await(prepared: Prepared, unit: Unit, condition: str) -> None:
