@@ -17,9 +17,9 @@ _REPLACED: Final = frozenset({"command", "entrypoint", "test"})
 _KEYS: Final[Mapping[str, Callable[[Mapping[str, Any]], object]]] = {
     "ports": lambda one: (one["host_ip"], one["target"], one["published"], one["protocol"]),
     "volumes": lambda one: one["target"],
-    "configs": lambda one: one.get("target") or one.get("source"),
-    "secrets": lambda one: one.get("target") or one.get("source"),
-    "env_file": lambda one: one.get("path"),
+    "configs": lambda one: str(one.get("target") or one.get("source")),
+    "secrets": lambda one: str(one.get("target") or one.get("source")),
+    "env_file": lambda one: str(one.get("path")),
 }
 """By what an entry of a service's list is known."""
 _SETS: Final = frozenset({"expose", "dns", "dns_search", "dns_opt", "tmpfs", "cap_add", "cap_drop", "profiles"})
@@ -67,7 +67,7 @@ def _two(base: Any, over: Any, key: str, kind: str) -> Any:
     if over is None or key in _REPLACED:
         return base if over is None and key not in _REPLACED else plain(over)
     if isinstance(base, dict) and isinstance(over, dict):
-        is_other = key == "logging" and over.get("driver") not in {None, base.get("driver")}
+        is_other = key == "logging" and over.get("driver") not in (None, base.get("driver"))
         return plain(over) if is_other else _maps(base, over, "map")
     if isinstance(base, list) and isinstance(over, list):
         if kind == "service" and key in _KEYS:

@@ -103,7 +103,7 @@ class Mounts:
         if source not in known:
             raise value.invalid(path, f'there is no {kind[:-1]} "{value.shown(source)}" at the top level of the file')
         for key in ("uid", "gid"):
-            if given.get(key) not in {None, "0", 0}:
+            if given.get(key) not in (None, "0", 0):
                 self._remarks.say(f"{path}.{key}", "the file is root's, and read by everybody in the container")
         target = str(given.get("target") or source)
         if not target.startswith("/"):

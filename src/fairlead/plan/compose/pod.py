@@ -61,7 +61,7 @@ def spec(project: Project, name: str, machine: gpu.Machine, remarks: Remarks) ->
     fields.judge("service", service, path, remarks)
     deploy = value.mapping(service.get("deploy"), f"{path}.deploy")
     fields.judge("deploy", deploy, f"{path}.deploy", remarks)
-    if deploy.get("mode") not in {None, "replicated", "global"}:
+    if deploy.get("mode") not in (None, "replicated", "global"):
         remarks.refuse(f"{path}.deploy.mode", "services run until they are stopped: replicated or global")
     wanted = gpu.asked(service, path, machine, remarks)
     mounts = Mounts(project, service, path, remarks)
@@ -137,10 +137,10 @@ def _resources(
         one = value.mapping(given.get(kind), where)
         fields.judge(kind, one, where, remarks)
         amount = one.get("cpus", service.get(cpus) if cpus else None)
-        if amount not in {None, "", 0, "0"}:
+        if amount not in (None, "", 0, "0"):
             into["cpu"] = value.text(amount, f"{where}.cpus")
         size = one.get("memory", service.get(memory))
-        if size not in {None, "", 0, "0"}:
+        if size not in (None, "", 0, "0"):
             into["memory"] = str(value.size(size, f"{where}.memory"))
     if wanted.count:
         limits["nvidia.com/gpu"] = str(wanted.count)
@@ -232,7 +232,7 @@ def _aliases(service: Mapping[str, Any], path: str, remarks: Remarks) -> list[di
         for address in addresses:
             if address != GATEWAY:
                 found.append({"ip": _address(address, where), "hostnames": [name]})
-            elif service.get("network_mode") in {"host", "none"}:
+            elif service.get("network_mode") in ("host", "none"):
                 remarks.refuse(where, "a container without a network of its own has no way to the machine")
     return found
 
@@ -256,7 +256,7 @@ def _machine(service: Mapping[str, Any], path: str, remarks: Remarks) -> dict[st
         limits.append({"name": name, "soft": soft, "hard": hard})
     if limits:
         found["limits"] = limits
-    if service.get("runtime") not in {None, "", "nvidia", "runc", "crun", "io.containerd.runc.v2"}:
+    if service.get("runtime") not in (None, "", "nvidia", "runc", "crun", "io.containerd.runc.v2"):
         remarks.refuse(f"{path}.runtime", "the machine's own runtime is used: leave it out, or write nvidia")
     return found
 
@@ -344,6 +344,6 @@ def aliases(name: str, service: Mapping[str, Any], more: Sequence[str] = ()) -> 
     found = [name, *more]
     if service.get("container_name"):
         found.append(str(service["container_name"]))
-    for given in (service.get("networks") or {}).values():
-        found += [str(one) for one in (given or {}).get("aliases") or ()]
+    for network, given in (service.get("networks") or {}).items():
+        found += value.texts((given or {}).get("aliases"), f"services.{name}.networks.{network}.aliases")
     return list(dict.fromkeys(found))

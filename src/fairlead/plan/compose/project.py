@@ -103,12 +103,12 @@ def check_top(document: Mapping[str, Any], remarks: Remarks) -> None:
         for name, inner in (document.get(key) or {}).items():
             judge(kind, inner or {}, f"{key}.{name}", remarks)
     for name, inner in (document.get("volumes") or {}).items():
-        if (inner or {}).get("driver") not in {None, "", "local"}:
+        if (inner or {}).get("driver") not in (None, "", "local"):
             remarks.refuse(f"volumes.{name}.driver", "volumes are folders of this machine: leave it out")
     for name, inner in (document.get("networks") or {}).items():
         if value.boolean((inner or {}).get("internal", False), f"networks.{name}.internal"):
             remarks.refuse(f"networks.{name}.internal", "its containers would still reach the world outside")
-        if (inner or {}).get("driver") not in {None, "", "bridge", "default"}:
+        if (inner or {}).get("driver") not in (None, "", "bridge", "default"):
             remarks.refuse(f"networks.{name}.driver", "a project has one network of the engine's own: leave it out")
 
 

@@ -127,7 +127,7 @@ def _long_port(given: Mapping[str, Any], path: str) -> dict[str, Any]:
         raise invalid(f"{path}.target", "it is needed")
     target = value.whole(given["target"], f"{path}.target", least=1, most=65535)
     published = given.get("published")
-    first, last = (0, 0) if published in {None, ""} else _bounds(str(published), f"{path}.published")
+    first, last = (0, 0) if published in (None, "") else _bounds(str(published), f"{path}.published")
     return {
         "target": target,
         "published": _published(first, last),
