@@ -115,6 +115,7 @@ _ELSEWHERE = {
     "how-to/recover-state.md": "tests/system/test_state_repaired.py",
     "how-to/pass-gpus-through.md": "tests/unit/cli/layer/test_cli_vfio_page.py, on a made-up machine",
     "how-to/check-a-gpu.md": "tests/system/test_gpu_check.py",
+    "how-to/from-compose.md": "tests/system/test_compose.py",
     "how-to/lab-manifests.md": "tests/system/test_lab_manifests.py",
     "how-to/workloads.md": "tests/system/test_lab_manifests.py",
     "how-to/isolate-with-gvisor.md": "tests/system/test_gvisor.py",

@@ -46,6 +46,7 @@ VERBS: Final = {
     "import": Verb(_RUN, "container.importing:imported", "Print what runs a container of docker or podman here."),
     "images": Verb(_RUN, "image.image:list_images", "List images.", is_hidden=True),
     "rmi": Verb(_RUN, "image.image:remove_image", "Remove images by name.", is_hidden=True),
+    "compose": Verb(_RUN, "container.compose.group:group", "Run Compose files, in docker compose's words."),
     "apply": Verb(_OBJECTS, "objects.apply:apply", "Make what manifests say, or bring what is there to it."),
     "get": Verb(_OBJECTS, "objects.get:get", "List objects: pods, deployments, jobs, services, configmaps and more."),
     "delete": Verb(

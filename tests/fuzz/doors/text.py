@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from fairlead import errors, settings
+from fairlead.plan.compose import gpu, merge, objects, project
+from fairlead.plan.compose.fields import Remarks
+from fairlead.plan.compose.interpolate import Variables
 from fairlead.plan.pod import admission, quota
 from fairlead.silicon.sim import machine, profile, root
 from fairlead.store.kubernetes import credentials
 from fairlead.wire.cdi import stamp
+from fairlead.wire.compose import document
 from fairlead.wire.kubernetes import core, kubeconfig, manifest
 from fairlead.wire.oci import mountcsv
 from fairlead.wire.text import ldcache
@@ -43,6 +47,43 @@ def plain(feed: Callable[[bytes, Path], None]) -> Callable[[Path], contextlib.Ab
 def _assert_same(what: str, said: object, read: object) -> None:
     if said != read:
         raise AssertionError(f"{what} was changed on its way: {said!r:.200} became {read!r:.200}")
+
+
+COMPOSE: Final = {
+    "name": "lab",
+    "services": {
+        "db": {"image": "x", "healthcheck": {"test": ["CMD", "true"], "interval": "1s"}, "volumes": ["data:/data:ro"]},
+        "web": {
+            "image": "${IMAGE:-x}",
+            "command": "sh -c 'echo $$A'",
+            "depends_on": {"db": {"condition": "service_healthy", "required": True}},
+            "ports": ["127.0.0.1:8000-8001:80-81/tcp", {"target": 90, "published": "91"}],
+            "environment": ["A=b"],
+            "ulimits": {"nofile": {"soft": 1, "hard": 2}},
+            "extra_hosts": ["a:1.2.3.4"],
+            "shm_size": "64m",
+            "deploy": {"resources": {"reservations": {"devices": [{"count": 1, "capabilities": ["gpu"]}]}}},
+            "gpus": [{"device_ids": ["0"]}],
+            "networks": {"front": {"aliases": ["a"]}},
+            "tmpfs": ["/t:size=1m"],
+        },
+    },
+    "networks": {"front": {}},
+    "volumes": {"data": {}},
+}
+
+
+def _compose(data: bytes, _folder: Path) -> None:
+    """Read a Compose file, and make its objects."""
+    for one in document.parse(data, "compose.yaml"):
+        shaped = project.shaped(Variables({"A": "b"}).put_in_all(one, ""), "compose.yaml")
+        whole, remarks = merge.files(merge.files({}, shaped), shaped), Remarks()
+        project.check_top(whole, remarks)
+        parts: dict[str, Any] = {key: whole.get(key) or {} for key in ("networks", "volumes", "configs", "secrets")}
+        services, _ = project.select(whole.get("services") or {}, ())
+        found = project.Project(name="lab", services=services, **parts)
+        project.needed(found, ())
+        objects.make(found, gpu.Machine(total=8, uuids={"0": "GPU-0"}), remarks)
 
 
 # CDI -----------------------------------------------------------------------------------------------------------------
@@ -462,6 +503,7 @@ DOORS: Final = (
         refusals=OURS,
     ),
     Door(name="profile, JSON", opened=plain(_profile(".json")), specimens=(("profile", PROFILE),), refusals=OURS),
+    Door(name="Compose file", opened=plain(_compose), specimens=(("compose", COMPOSE),), refusals=OURS),
     Door(name="mount list", opened=plain(_mount_csv), binary=(("list", b"dev, /dev/a\nlib, /lib/b\n"),), refusals=OURS),
     Door(name="linker's cache", opened=plain(_ldcache), binary=(("cache", LDCACHE),), refusals=OURS),
 )

@@ -68,7 +68,7 @@ def logs(client: Client, /, *, name: str, namespace: str, tail: str | None, cont
     query = {
         "namespace": namespace,
         "follow": str(given["follow"]).lower(),
-        "tail": _lines(tail),
+        "tail": line_count(tail),
         "timestamps": str(given["timestamps"]).lower(),
         "since": given["since"],
         "until": given["until"],
@@ -82,7 +82,7 @@ def logs(client: Client, /, *, name: str, namespace: str, tail: str | None, cont
             _explain_silence(client, one, namespace)
 
 
-def _lines(text: str | None) -> int | None:
+def line_count(text: str | None) -> int | None:
     """Return a number of lines. Raises: BadParameter."""
     if text is None or text in {_ALL, "-1"}:
         return None
@@ -138,28 +138,29 @@ class _Line:
     error: errors.FairleadError | None = None
 
 
-def copy_all(client: Client, sources: list[Source], query: dict[str, Any]) -> int:
+def copy_all(client: Client, sources: list[Source], query: dict[str, Any], *, is_titled: bool = False) -> int:
     """Copy the output of one container, or of several with a title before each line; return how many bytes it was.
 
+    Args:   is_titled: whether one alone has its title, too; an empty one is none.
     Raises: what reading one of them raised, once the others have ended; that one has not started is not an error.
     """
-    if len(sources) == 1:
+    if len(sources) == 1 and not is_titled:
         return _copy(client, sources[0], query)
     lines: queue.Queue[_Line] = queue.Queue(maxsize=1000)
     for one in sources:
         threading.Thread(target=_read, args=(client, one, query, lines), name=one.title, daemon=True).start()
-    titles = {one.title for one in sources}
-    width = max(map(len, titles))
-    left, count = titles, 0
+    width = max(len(one.title) for one in sources)
+    left, count = len(sources), 0
     failure: errors.FairleadError | None = None
     while left:
         line = lines.get()
         if line.data is None:
-            left.discard(line.title)
+            left -= 1
             failure = failure or line.error
             continue
         target = sys.stderr.buffer if line.is_error else sys.stdout.buffer
-        target.write(f"{line.title:<{width}} | ".encode() + line.data)
+        title = f"{line.title:<{width}} | " if width else ""
+        target.write(title.encode() + line.data)
         target.flush()
         count += len(line.data)
     if failure is not None and (failure.reason != "ContainerNotStarted" or not count):

@@ -126,7 +126,7 @@ class Services:
             if (path := self._files[pid]) is None:
                 continue
             try:
-                await asyncio.to_thread(hostsfile.write, path, endpoints.lines(mine, pods))
+                await asyncio.to_thread(hostsfile.write, path, endpoints.lines(mine, pods, pod))
             except OSError as error:
                 telemetry.log.warning("names of services not written", pod=pod.metadata.uid, error=str(error))
                 continue

@@ -7,6 +7,7 @@ Source: kubernetes pkg/controller/endpointslice; the DNS specification of Kubern
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +17,15 @@ from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.workloads.service import Service, ServicePort
 
 _ZONE: Final = "svc.cluster.local"
+PROJECT, ALIASES = "com.docker.compose.project", "com.docker.compose.aliases"
+"""Docker compose's label of a project, and the short names that a Service of it has there."""
+GATEWAY_NAMES: Final = "com.docker.compose.host-gateway"
+"""Annotation of a pod of such a project: by which names it knows the machine."""
+_GATEWAY: Final = "host-gateway"
+_MACHINE: Final = re.compile(r"^(\S+)\s+.*\bhost\.containers\.internal\b", re.MULTILINE)
+"""The line by which podman tells a container the machine's address."""
+_ALIAS: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+_LONGEST_ALIASES, _MOST_ALIASES = 4096, 20
 BEGIN, END = "# fairlead: services", "# fairlead: end of services"
 
 
@@ -42,17 +52,40 @@ def behind(service: Service, pods: Iterable[core.Pod]) -> list[core.Pod]:
     return sorted(found, key=lambda pod: pod.metadata.name)
 
 
-def lines(services: Sequence[Service], pods: Sequence[core.Pod]) -> list[str]:
-    """Return the lines of /etc/hosts that the pods of one namespace have."""
+def lines(services: Sequence[Service], pods: Sequence[core.Pod], reader: core.Pod | None = None) -> list[str]:
+    """Return the lines of /etc/hosts that the pods of one namespace have.
+
+    Args: reader: whose file it is. Where it is of a Compose project, the short names of the project's Services are in
+          it too, and before all others: two projects of a namespace have a `db` each.
+    """
     found = list[str]()
-    for service in sorted(services, key=lambda one: one.metadata.name):
+    own = reader.metadata.labels.get(PROJECT, "") if reader is not None else ""
+
+    def is_fellow(service: Service) -> bool:
+        return bool(own) and service.metadata.labels.get(PROJECT) == own
+
+    for service in sorted(services, key=lambda one: (not is_fellow(one), one.metadata.name)):
         about = service.metadata
+        short = aliases(service) if is_fellow(service) else tuple[str, ...]()
         for pod in behind(service, pods):
-            found.append(f"{pod.status.pod_ip}\t{' '.join(_names(about.name, about.namespace))}")
+            found.append(f"{pod.status.pod_ip}\t{' '.join((*short, *_names(about.name, about.namespace)))}")
             if pod.spec.hostname and service.spec.cluster_ip == "None":
-                own = _names(f"{pod.spec.hostname}.{about.name}", about.namespace)
-                found.append(f"{pod.status.pod_ip}\t{' '.join(own)}")
+                numbered = _names(f"{pod.spec.hostname}.{about.name}", about.namespace)
+                found.append(f"{pod.status.pod_ip}\t{' '.join(numbered)}")
+    if own and reader is not None and (gateways := _fit(reader.metadata.annotations.get(GATEWAY_NAMES, ""))):
+        found.append(f"{_GATEWAY}\t{' '.join((*gateways, f'host-gateway.{_ZONE}'))}")
     return found
+
+
+def aliases(service: Service) -> tuple[str, ...]:
+    """Return the short names of a Compose project's Service; what is not a host's name is none."""
+    return _fit(service.metadata.annotations.get(ALIASES, ""))
+
+
+def _fit(listed: str) -> tuple[str, ...]:
+    """Return those of a list that are names of hosts, a bounded number of them."""
+    words = listed[:_LONGEST_ALIASES].split(",")
+    return tuple(one for one in words if _ALIAS.fullmatch(one) and one != "localhost")[:_MOST_ALIASES]
 
 
 def _names(name: str, namespace: str) -> tuple[str, ...]:
@@ -65,6 +98,12 @@ def with_lines(text: str, wanted: Sequence[str]) -> str:
     Ours are known by their last name and not by comments alone: podman drops those when a container joins the pod.
     """
     kept = "".join(line for line in text.splitlines(keepends=True) if not _is_ours(line))
+    machine = _MACHINE.search(kept)
+    wanted = [
+        one.replace(_GATEWAY, machine[1], 1) if machine is not None and one.startswith(f"{_GATEWAY}\t") else one
+        for one in wanted
+        if machine is not None or not one.startswith(f"{_GATEWAY}\t")
+    ]
     if not wanted:
         return kept
     gap = "" if not kept or kept.endswith("\n") else "\n"

@@ -17,7 +17,7 @@ from fairlead.serve.backend import workloads
 from fairlead.serve.backend.port import Workload, require
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.coordination import PriorityClass
-from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimTemplate
 
 DELETED, NOT_FOUND, IN_USE = "deleted", "not found", "in use"
 _COMPARED: Final = ("containers", "init_containers", "volumes", "restart_policy", "host_network")
@@ -112,6 +112,8 @@ async def _remove(context: Context, kind: type[meta.Object], name: str, namespac
         await backend.volumes.remove(name, namespace)
     elif kind is ResourceClaim:
         await require(backend.claims).remove(name, backend.places.new(namespace))
+    elif kind is ResourceClaimTemplate:
+        await require(backend.claims).remove(name, backend.places.new(namespace), kind=ResourceClaimTemplate)
     elif kind is PriorityClass:
         context.refuse_writing(PriorityClass)
         await context.store.delete(PriorityClass, name)

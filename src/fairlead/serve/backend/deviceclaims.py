@@ -64,9 +64,11 @@ class LocalDeviceClaims:
             return _said(admitted, dropped)
         raise AssertionError("the last round returns or raises")
 
-    async def remove(self, name: str, place: Place) -> None:
+    async def remove(
+        self, name: str, place: Place, kind: type[ResourceClaim | ResourceClaimTemplate] = ResourceClaim
+    ) -> None:
         """See `port.DeviceClaims.remove`."""
-        await self.store.delete(ResourceClaim, name, place.namespace)
+        await self.store.delete(kind, name, place.namespace)
 
     async def share(self, spec: ResourceClaimSpec, place: Place) -> str:
         """See `port.DeviceClaims.share`."""

@@ -250,8 +250,10 @@ class DeviceClaims(Protocol):
         """
         ...
 
-    async def remove(self, name: str, place: Place) -> None:
-        """Remove a claim; one that is used goes with its last user. Raises: NotFound."""
+    async def remove(
+        self, name: str, place: Place, kind: type[ResourceClaim | ResourceClaimTemplate] = ResourceClaim
+    ) -> None:
+        """Remove a claim, or a template; a claim that is used goes with its last user. Raises: NotFound."""
         ...
 
     async def share(self, spec: ResourceClaimSpec, place: Place) -> str:

@@ -254,6 +254,9 @@ def _kind(document: Any, place: str, kinds: tuple[type[meta.Object], ...]) -> ty
         raise _unreadable(f"{place}it is {_kind_of(document)}, not a map with apiVersion and kind")
     for field in ("apiVersion", "kind"):
         if not isinstance(document.get(field), str):
+            if isinstance(document.get("services"), dict):
+                message = f"{place}it is a Compose file (`services`), not a manifest with apiVersion and kind"
+                raise errors.RequestError(message, reason="ComposeFile", hint="fairlead compose -f FILE up")
             raise _invalid(place, field, "Required value", hint=_example(kinds))
     wanted = (document["apiVersion"], document["kind"])
     for kind in kinds:
