@@ -26,7 +26,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Clear a service that a module's tests share after each of them: CI repeats a failed test once."""
     yield
-    for name, value in getattr(request.node, "funcargs", {}).items():
+    for name, value in (getattr(request.node, "funcargs", None) or {}).items():
         if isinstance(value, Home) and name != "home":
             value.clear()
 
