@@ -53,7 +53,7 @@ def _reserve(client: Client, /, *, length: float | None, form: str, **given: Any
         message = f"{', '.join(lacking)}: not given, so nothing is reserved"
         hint = 'for example `fairlead reserve -g 4 --from "tomorrow 9:00" --for 3h`; `reserve list` shows what is'
         raise errors.RequestError(message, reason="OptionMissing", hint=hint)
-    body = ReservationRequest(duration_seconds=int(length), **given)
+    body = ReservationRequest(duration_seconds=int(length), **{**given, "repeat": given["repeat"] or ""})
     made = client.call("POST", _PATH, ReservationView, body=body)
     if form != "table":
         output.show_listing((made,), _COLUMNS, form=form, name=lambda item: item.name)
@@ -70,7 +70,7 @@ def _reserve(client: Client, /, *, length: float | None, form: str, **given: Any
 )
 @click.option("--for", "length", type=options.Duration(least_s=60), help="how long, such as 3h")
 @click.option(
-    "--repeat", type=click.Choice(REPEATS[1:]), default="", help="again each day, Monday to Friday, or each week"
+    "--repeat", type=click.Choice(REPEATS[1:]), help="again each day, Monday to Friday, or each week"
 )
 @click.option("--until", default="", metavar="DAY", help="last day of one that repeats, 2026-12-31")
 @click.option("--zone", default="", metavar="ZONE", help="time zone of --from, Europe/Berlin  [default: the service's]")

@@ -162,6 +162,8 @@ def _times(known: Profile, windows: Collection[Window], now: float, rules: Rules
 def words(notice: Notice, *, is_ended: bool) -> str:
     """Return what is said to the owner of a container that is in the way; whose the reservation is, is not."""
     be = "GPU is" if notice.others == 1 else "GPUs are"
-    at = calendar.says(notice.at, notice.window.zone)
-    said = f"{notice.others} {be} reserved for others from {at}, and it holds some of them"
-    return f"{said}: it is ended then" if is_ended else f"{said}: it may go on (reserve.overrun=wait)"
+    zone = notice.window.zone
+    said = f"{notice.others} {be} reserved for others from {calendar.says(notice.window.start, zone)}"
+    if not is_ended:
+        return f"{said}, and it holds some of them: it may go on (reserve.overrun=wait)"
+    return f"{said}, and it holds some of them: it is ended {calendar.says(notice.at, zone)}"
