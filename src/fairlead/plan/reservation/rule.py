@@ -23,6 +23,8 @@ LONGEST_S: Final = 31 * 86400
 SHORTEST_S: Final = 60
 MOST_ALL: Final = 1000
 """Reservations of everybody together."""
+MOST_WINDOWS: Final = 20_000
+"""Windows of all of them, so that looking through them stays quick."""
 _HOUR: Final = 3600.0
 _NAMED: Final = 5
 
@@ -97,6 +99,9 @@ def check(asked: Reservation, ground: Ground, settings: ReserveSettings, *, is_t
         raise errors.Denied(message, reason="TooManyReservations", hint="delete some: `fairlead reserve list`")
     if is_tenant:
         _check_share(asked, mine, ground, settings)
+    if len(mine) + len(calendar.all_windows(ground.others, now, far)) > MOST_WINDOWS:
+        message = f"{MOST_WINDOWS} windows are ahead, of all reservations, the most at a time"
+        raise errors.Denied(message, reason="TooManyReservations", hint="repeat less long (--until), or delete some")
     there = calendar.all_windows(ground.others, mine[0].start, mine[-1].end)
     found = profile.overbooked(profile.build((*there, *mine)), ground.capacity, mine)
     if found is not None:

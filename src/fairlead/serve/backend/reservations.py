@@ -88,7 +88,7 @@ class LocalReservations:
             now=now,
         )
         try:
-            rule.check(item, ground, self.settings, is_tenant=place.is_tenants)
+            await asyncio.to_thread(rule.check, item, ground, self.settings, is_tenant=place.is_tenants)
         except errors.Insufficient as error:
             raise rule.with_whom(error, sees) from None
 
