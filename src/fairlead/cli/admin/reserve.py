@@ -69,9 +69,7 @@ def _reserve(client: Client, /, *, length: float | None, form: str, **given: Any
     "--from", "start", default="", metavar="TIME", help='"tomorrow 9:00", "mon 18:30", "2026-12-01 9:00", now'
 )
 @click.option("--for", "length", type=options.Duration(least_s=60), help="how long, such as 3h")
-@click.option(
-    "--repeat", type=click.Choice(REPEATS[1:]), help="again each day, Monday to Friday, or each week"
-)
+@click.option("--repeat", type=click.Choice(REPEATS[1:]), help="again each day, Monday to Friday, or each week")
 @click.option("--until", default="", metavar="DAY", help="last day of one that repeats, 2026-12-31")
 @click.option("--zone", default="", metavar="ZONE", help="time zone of --from, Europe/Berlin  [default: the service's]")
 @click.option("--name", default="", help="name of the reservation  [default: one is made up]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import zoneinfo
 
 import pytest
@@ -113,5 +114,5 @@ def test_windows_do_not_overlap_and_do_not_depend_on_when_they_are_asked(
     item = _item(text, repeat=repeat, until=until, duration_seconds=length, zone=zone)
     every = calendar.windows(item, start.timestamp() - 2 * 86400, _FAR)
     begin = start.timestamp() + later
-    assert all(one.end <= after.start for one, after in zip(every, every[1:], strict=False))
+    assert all(one.end <= after.start for one, after in itertools.pairwise(every))
     assert calendar.windows(item, begin, _FAR) == tuple(one for one in every if one.end > begin)

@@ -41,18 +41,9 @@ def test_times_are_read_as_people_write_them(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "soon",
-        "25:00",
-        "tomorrow",
-        "9999-12-31 23:59",
-        "2026-02-30 9:00",
-        "\0",
-        "../etc",
-        "9:00 tomorrow",
-        "x" * 10**6,
-    ]
-    + ["9999-12-31T23:59:59-23:59", "0000-01-01 9:00", "٩:٠٠", "\x1b[31m9:00"],
+        *("", "soon", "25:00", "tomorrow", "9999-12-31 23:59", "2026-02-30 9:00", "\0", "../etc", "9:00 tomorrow"),
+        *("9999-12-31T23:59:59-23:59", "0000-01-01 9:00", "\u0669:\u0660\u0660", "\x1b[31m9:00", "x" * 10**6),
+    ],
 )
 def test_what_is_no_time_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(errors.Invalid) as caught:
