@@ -102,4 +102,4 @@ _MOST_TAKEN: Final = 50
 
 def _says(text: str, zone: str = "UTC") -> str:
     at = meta.timestamp(text or None)
-    return "–" if at is None else calendar.says(at, zone)
+    return "-" if at is None else calendar.says(at, zone)
