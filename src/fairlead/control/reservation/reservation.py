@@ -60,7 +60,7 @@ class ReservationKeeper:
 
     def watches(self) -> tuple[Watch, ...]:
         """Follow reservations, and the pods that are in their way."""
-        return tuple(Watch(kind=kind, keys=_all) for kind in (Reservation, core.Pod, core.Node))
+        return tuple(Watch(kind=kind, keys=_all) for kind in (Reservation, core.Pod, core.Node, core.Namespace))
 
     async def reconcile(self, _key: str) -> float | None:
         """Do what is to be done now; returns when to look again."""
@@ -69,6 +69,10 @@ class ReservationKeeper:
             self._warned.clear()
             return None
         now = self._clock()
+        spaces = {one.metadata.name for one in (await self._store.list(core.Namespace)).items}
+        for item in items:
+            if item.metadata.namespace not in spaces or calendar.is_over(item, now - _AHEAD_S):
+                await self._remove(item)  # its owner is gone, or it has been shown for a day more
         windows = calendar.all_windows(items, now, now + _AHEAD_S + self._rules.warn_s)
         pods = {pod.metadata.uid: pod for pod in (await self._store.list(core.Pod)).items}
         nodes = (await self._store.list(core.Node)).items
@@ -90,9 +94,6 @@ class ReservationKeeper:
             await self._end(pods[notice.uid], notice)
         for item in items:
             await self._note(item, found, now)
-            if calendar.is_over(item, now - _AHEAD_S):  # shown for a day more
-                with contextlib.suppress(errors.NotFound, errors.Conflict):
-                    await self._store.delete(Reservation, item.metadata.name, item.metadata.namespace)
         return keep.POLL_S if found.wake_s is None else found.wake_s
 
     def _running(self, pod: core.Pod, now: float) -> Running | None:
@@ -122,6 +123,11 @@ class ReservationKeeper:
             return
         telemetry.log.info("pod ended for a reservation", pod=pod.metadata.name, reason="Reserved")
         await self._say(pod, "Reserved", why, self._clock(), is_warning=True)
+
+    async def _remove(self, item: Reservation) -> None:
+        about = item.metadata
+        with contextlib.suppress(errors.NotFound, errors.Conflict):
+            await self._store.delete(Reservation, about.name, about.namespace, uid=about.uid)
 
     async def _note(self, item: Reservation, found: keep.Plan, now: float) -> None:
         """Write which of a reservation's windows are used, and which were given back."""

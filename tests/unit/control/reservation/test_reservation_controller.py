@@ -23,6 +23,7 @@ class _Clock:
 async def _plane() -> tuple[Plane, ReservationKeeper, _Clock]:
     plane, clock = Plane(), _Clock()
     await plane.add_node("a", 4)
+    await plane.store.create(core.Namespace(metadata=meta.ObjectMeta(name="vision")))
     spec = ReservationSpec(gpus=4, start="2027-01-04T09:00", zone="UTC", duration_seconds=7200)
     await plane.store.create(Reservation(metadata=meta.ObjectMeta(name="night", namespace="vision"), spec=spec))
     keeper = ReservationKeeper(plane.store, plane.placement, ReserveSettings(), resource=GPU, clock=clock)
@@ -102,3 +103,12 @@ async def test_one_that_is_over_is_shown_for_a_day_and_removed() -> None:
     assert (await plane.store.list(Reservation)).items == ()
     assert await keeper.reconcile("") is None
     assert (await plane.store.list(core.Pod)).items == ()
+
+
+async def test_what_is_reserved_for_a_namespace_goes_with_it() -> None:
+    plane, keeper, _clock = await _plane()
+    await keeper.reconcile("")
+    assert len((await plane.store.list(Reservation)).items) == 1
+    await plane.store.delete(core.Namespace, "vision")
+    await keeper.reconcile("")
+    assert (await plane.store.list(Reservation)).items == ()

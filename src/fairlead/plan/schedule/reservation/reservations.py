@@ -127,8 +127,8 @@ class Reservations:
         self._items.pop(item.metadata.uid, None)
         if not is_gone:
             self._items[item.metadata.uid] = item
-        self._is_stale = True
-        return Noted(nodes=None, pods=None, concerns=True, counts=True)
+        self._is_stale = True  # counted by `expire`: a list of a thousand is looked through once
+        return constraint.NOTHING
 
     def assume(self, before: Object, after: Object) -> Noted:  # noqa: ARG002 - nothing of it is assumed
         """See `Constraint.assume`."""
@@ -143,12 +143,6 @@ class Reservations:
         self._items.clear()
         self._is_stale = True
 
-    def _now(self) -> Limits | None:
-        """Return what limits nodes now; None: nothing is reserved."""
-        if self._is_stale:
-            self._is_stale, self._limits = False, self._made()
-        return self._limits
-
     def _made(self) -> Limits | None:
         now = self._clock()
         found = calendar.all_windows(self._items.values(), now, now + calendar.MOST_DAYS * 86400)
@@ -161,22 +155,37 @@ class Reservations:
     @property
     def due_s(self) -> float | None:
         """See `constraint.Timed.due_s`."""
-        limits = self._now()
-        if limits is None:
+        if self._is_stale:
+            return 0.0
+        if self._limits is None:
             return None
-        return min(_POLL_S, max(0.0, limits.profile.next_change(self._clock()) - self._clock()))
+        now = self._clock()
+        return min(_POLL_S, max(0.0, self._limits.profile.next_change(now) - now))
 
     def expire(self) -> Noted:
-        """See `constraint.Timed.expire`: windows that are over are left out, and those that began count as begun."""
-        before = self._now()
-        if before is None or (after := self._made()) == before:
+        """See `constraint.Timed.expire`.
+
+        Changed reservations count from now on; windows that are over are left out, those that began are begun.
+        """
+        if not self._is_stale and not self._is_due:
             return constraint.NOTHING
-        self._limits = after
+        self._is_stale, before, self._limits = False, self._limits, self._made()
+        if self._limits == before:
+            return constraint.NOTHING
         return Noted(nodes=None, pods=None, concerns=True, counts=True)
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether a window began or ended since the profile was made, or the clock was set back."""
+        limits, now = self._limits, self._clock()
+        if limits is None:
+            return False
+        first = limits.profile.segments[0]
+        return now >= first.end or (now >= first.start) != bool(limits.since)
 
     def concerns(self, pod: core.Pod) -> bool:
         """See `Constraint.concerns`: GPUs are asked for, and some are reserved."""
-        return self._now() is not None and gpus_of(pod, self._terms.resource) > 0
+        return self._limits is not None and gpus_of(pod, self._terms.resource) > 0
 
     def refusal(self, pod: core.Pod) -> Refusal | None:  # noqa: ARG002 - each node is judged
         """See `Constraint.refusal`."""
@@ -214,11 +223,11 @@ class Reservations:
     @property
     def has_limits(self) -> bool:
         """See `Constraint.has_limits`."""
-        return self._now() is not None
+        return self._limits is not None
 
     def limits(self, node: str, labels: Mapping[str, str]) -> Limits | None:  # noqa: ARG002
         """See `Constraint.limits`."""
-        return self._now()
+        return self._limits
 
     def reserve(self, pod: core.Pod, ask: constraint.Ask, node: Node) -> Reservation | None:  # noqa: ARG002
         """See `Constraint.reserve`: nothing is written."""
