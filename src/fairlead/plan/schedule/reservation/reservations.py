@@ -119,6 +119,8 @@ class Reservations:
         self._terms, self._clock = terms, clock
         self._items: dict[str, reservation.Reservation] = {}
         self._limits: Limits | None = None
+        self._made_at = 0.0
+        """Unix seconds, when `_limits` was made."""
         self._is_stale = False
         """Whether reservations changed since the profile was made."""
 
@@ -144,7 +146,7 @@ class Reservations:
         self._is_stale = True
 
     def _made(self) -> Limits | None:
-        now = self._clock()
+        self._made_at = now = self._clock()
         found = calendar.all_windows(self._items.values(), now, now + calendar.MOST_DAYS * 86400)
         made = profile.build(found).after(now)
         if not made:
@@ -158,7 +160,7 @@ class Reservations:
         if self._is_stale:
             return 0.0
         if self._limits is None:
-            return None
+            return _POLL_S if self._items else None
         now = self._clock()
         return min(_POLL_S, max(0.0, self._limits.profile.next_change(now) - now))
 
@@ -178,6 +180,8 @@ class Reservations:
     def _is_due(self) -> bool:
         """Whether a window began or ended since the profile was made, or the clock was set back."""
         limits, now = self._limits, self._clock()
+        if now < self._made_at:
+            return True
         if limits is None:
             return False
         first = limits.profile.segments[0]
