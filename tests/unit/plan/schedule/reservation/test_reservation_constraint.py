@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from typing import Any
 
 from fairlead.plan.schedule import constraint
 from fairlead.plan.schedule.reservation import reservations
@@ -26,7 +27,7 @@ def _item(name: str, start: str = "2027-01-04T09:00", **more: str) -> Reservatio
     return Reservation(metadata=meta.ObjectMeta(name=name, namespace="vision", uid=name), spec=spec)
 
 
-def _pod(**spec: int) -> core.Pod:
+def _pod(**spec: Any) -> core.Pod:
     wanted = core.ResourceRequirements(requests={"nvidia.com/gpu": 2})
     main = core.Container(name="main", image="i", resources=wanted)
     return core.Pod(metadata=meta.ObjectMeta(name="p", namespace="red"), spec=core.PodSpec(containers=(main,), **spec))
