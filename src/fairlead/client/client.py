@@ -197,6 +197,7 @@ class Client:
         params = {"since": moment(since), "until": moment(until), "step": step_s}
         path = f"{calls.item_path('/v1/gpus', str(gpu))}/metrics"
         return self.calls.call("GET", path, answers.MetricsView, params=params)
+
     def reservations(self, *, namespace: str | None = None) -> record.Listing[answers.ReservationView]:
         """Return the reservations of GPUs; of others' you hear no more than from the API."""
         params = {"namespace": namespace}

@@ -20,9 +20,9 @@ from fairlead.plan.pod import userrule
 from fairlead.plan.tenancy import secret
 from fairlead.serve.backend import hardware, idempotency, neighbours, port
 from fairlead.serve.backend.place import ASK_ROOT, Part, Place, Submission, Within
+from fairlead.serve.backend.tenancy.ownreservations import OwnReservations
 from fairlead.serve.history import port as histories
 from fairlead.serve.history.view import GPUMetricsList, HistoryView, MetricsView
-from fairlead.serve.backend.tenancy.ownreservations import OwnReservations
 from fairlead.serve.metering import port as metering
 from fairlead.store.port import EVERYTHING, Change, Listing, Selector, Store
 from fairlead.wire.kubernetes import core
