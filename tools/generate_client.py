@@ -36,6 +36,7 @@ ANSWERS = (
     "NodeList",
     "ProcessTable",
     "QuotaList",
+    "ReservationList",
     "SecretList",
     "Self",
     "Status",

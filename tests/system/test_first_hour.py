@@ -102,6 +102,7 @@ PAGES_READ = {
     "how-to/replace-nvidia-device-plugin.md": "export FAIRLEAD_SILICON_SIMULATE=h100x8\nmkdir /etc/nvidia\n",
     "how-to/docker-users.md": _SERVICE,
     "how-to/run-containers.md": _SERVICE + _CONTAINERS,
+    "how-to/reserve.md": _SERVICE,
     "how-to/secrets.md": _SERVICE,
     "how-to/simulate-faults.md": _SERVICE,
     "how-to/cdi.md": _SPECS,

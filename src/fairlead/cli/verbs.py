@@ -77,6 +77,7 @@ VERBS: Final = {
     "sharing": Verb(_GPUS, "layer.sharing:sharing", "List who shares which GPU, and by which means."),
     "mig": Verb(_GPUS, "layer.mig:group", "Partition GPUs by files of mig-parted's format."),
     "leases": Verb(_GPUS, "admin.lease:leases", "List every GPU of this machine's ledger."),
+    "reserve": Verb(_GPUS, "admin.reserve:group", "Reserve GPUs for a time to come."),
     "lease": Verb(
         _GPUS, "admin.lease:group", "Keep GPUs back from tenants, give them back, and read what happened to them."
     ),

@@ -671,6 +671,43 @@ class RequestedDevices(Record, frozen=True, kw_only=True):
     """CEL expressions that each device must meet."""
 
 
+class ReservationList(Record, frozen=True, kw_only=True):
+    """`ReservationList` of the API."""
+
+    items: tuple[ReservationView, ...]
+    taken: tuple[TakenView, ...] = ()
+    """By others, the first thousand times."""
+    capacity: int = 0
+    """GPUs that can be reserved."""
+    next: str = ""
+    """`after` of the next page; empty: there is none."""
+
+
+class ReservationView(Record, frozen=True, kw_only=True):
+    """`ReservationView` of the API."""
+
+    name: str
+    namespace: str
+    gpus: int
+    state: str
+    """Active, upcoming, released (nobody used this window) or over."""
+    start: str
+    """Of the window that is open, or next; empty: it is over."""
+    end: str
+    first: str
+    """First begin, on the clock of its zone."""
+    zone: str
+    duration_seconds: int
+    repeat: str
+    until: str
+    gpu_hours: float
+    """In windows that are not over."""
+    windows: tuple[WindowView, ...]
+    """The next ten."""
+    released: tuple[str, ...]
+    """Begins of windows that were given back unused."""
+
+
 class SecretList(Record, frozen=True, kw_only=True):
     """`SecretList` of the API."""
 
@@ -786,6 +823,14 @@ class StepView(Record, frozen=True, kw_only=True):
     is_warning: bool
     teller: str
     """Component that wrote the event; empty: recorded by Fairlead."""
+
+
+class TakenView(Record, frozen=True, kw_only=True):
+    """`TakenView` of the API."""
+
+    start: str
+    end: str
+    gpus: int
 
 
 class TenancyList(Record, frozen=True, kw_only=True):
@@ -981,3 +1026,10 @@ class VolumeView(Record, frozen=True, kw_only=True):
     storage_class: str
     labels: Mapping[str, str]
     created_at: str | None
+
+
+class WindowView(Record, frozen=True, kw_only=True):
+    """`WindowView` of the API."""
+
+    start: str
+    end: str

@@ -198,6 +198,44 @@ class Client:
         path = f"{calls.item_path('/v1/gpus', str(gpu))}/metrics"
         return self.calls.call("GET", path, answers.MetricsView, params=params)
 
+    def reservations(self, *, namespace: str | None = None) -> record.Listing[answers.ReservationView]:
+        """Return the reservations of GPUs; of others' you hear no more than from the API."""
+        params = {"namespace": namespace}
+        found = self.calls.call("GET", "/v1/reservations", answers.ReservationList, params=params).items
+        return record.Listing(found, columns=("namespace", "name", "gpus", "state", "start", "end", "repeat"))
+
+    def reserve(
+        self,
+        gpus: int,
+        start: str | dt.datetime,
+        length: dt.timedelta | float,
+        *,
+        name: str = "",
+        repeat: str = "",
+        until: str = "",
+        zone: str = "",
+        namespace: str | None = None,
+    ) -> answers.ReservationView:
+        """Reserve GPUs for a time to come.
+
+        Args:   start: "tomorrow 9:00", or a moment.   length: of each window, or seconds.
+                name: "": one is made up.   repeat: daily, weekdays or weekly; "": once.
+                until: last day, "2026-12-31".   zone: of `start`; "": the service's.
+        Raises: Insufficient: others have the GPUs then; Denied: more than a tenant may; Invalid.
+        """
+        begin = start if isinstance(start, str) else start.astimezone(dt.UTC).isoformat()
+        seconds = int(length.total_seconds() if isinstance(length, dt.timedelta) else length)
+        body = {
+            **{"gpus": gpus, "from": begin, "duration_seconds": seconds, "repeat": repeat, "until": until},
+            **{"name": name, "zone": zone, "namespace": namespace or self.namespace},
+        }
+        return self.calls.call("POST", "/v1/reservations", answers.ReservationView, body=body)
+
+    def delete_reservation(self, name: str, *, namespace: str | None = None) -> None:
+        """Give reserved GPUs back; containers that run go on. Raises: NotFound."""
+        path = calls.item_path("/v1/reservations", name)
+        self.calls.call("DELETE", path, type(None), params={"namespace": namespace or self.namespace})
+
     def quotas(self, *, namespace: str | None = None) -> record.Listing[answers.QuotaView]:
         """Return how much the containers of each namespace may ask for together, and do."""
         params = {"namespace": namespace}

@@ -27,6 +27,7 @@ from fairlead.settings.groups import (
     rows,
 )
 from fairlead.settings.reading import DEFAULT_FILE, RESERVED, environment, load, override
+from fairlead.settings.reserving import ReserveSettings
 from fairlead.settings.row import PREFIX, Row
 from fairlead.settings.serving import APISettings
 
@@ -47,6 +48,7 @@ __all__ = [
     "PluginSettings",
     "PREFIX",
     "RESERVED",
+    "ReserveSettings",
     "Row",
     "Settings",
     "SiliconSettings",

@@ -15,6 +15,7 @@ from typing import Any
 
 from fairlead.frozen import frozen
 from fairlead.settings.control import ControlSettings
+from fairlead.settings.reserving import ReserveSettings
 from fairlead.settings.row import Row, row
 from fairlead.settings.serving import (
     APISettings,
@@ -433,6 +434,7 @@ class Settings:
     metering: MeteringSettings = field(default_factory=MeteringSettings)
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
     control: ControlSettings = field(default_factory=ControlSettings)
+    reserve: ReserveSettings = field(default_factory=ReserveSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     log: LogSettings = field(default_factory=LogSettings)
     debug: DebugSettings = field(default_factory=DebugSettings)

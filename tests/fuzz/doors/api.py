@@ -220,6 +220,24 @@ BODIES: Final = (
         (("secret", {"name": "db", "namespace": "default", "values": {"a": "b"}, "values_base64": {"c": "ZA=="}}),),
     ),
     ("PUT", "/v1/secrets/held", (("values", {"values": {"a": "b"}, "values_base64": {"c": "ZA=="}}),)),
+    (
+        "POST",
+        "/v1/reservations",
+        (
+            (
+                "reservation",
+                {
+                    "gpus": 4,
+                    "from": "tomorrow 9:00",
+                    "duration_seconds": 10800,
+                    "name": "night",
+                    "zone": "Europe/Berlin",
+                    "repeat": "weekdays",
+                    "until": "2026-12-31",
+                },
+            ),
+        ),
+    ),
     ("POST", "/v1/volumes", (("volume", {"name": "cache", "namespace": "default", "labels": {"a": "b"}, "size": ""}),)),
     (
         "PUT",

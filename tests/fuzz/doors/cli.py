@@ -77,6 +77,9 @@ _SERVICE: Final = (
     ["run", "-d", "--secret", "token/a=TOKEN", "--secret", "token,type=env,target=B", "demo"],
     ["queue", "set", "team", "--deserved", "nvidia.com/gpu=1", "--namespace", "default"],
     ["queue", "rm", "none"],
+    ["reserve", "-g", "1", "--from", "tomorrow 9:00", "--for", "3h", "--repeat", "weekdays", "--name", "night"],
+    ["reserve", "list"],
+    ["reserve", "delete", "none"],
     ["tenancy", "create", "red", "--gpus", "1", "--egress", "192.168.7.0/24"],
     [
         *("tenancy", "create", "blue", "--nfs", "nas.example:/exports/blue", "--nfs-option", "vers=4.2"),

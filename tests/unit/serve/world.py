@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -30,8 +31,10 @@ from fairlead.model.step import TraceStep
 from fairlead.plan.pod import podstate
 from fairlead.serve.api import app as base
 from fairlead.serve.backend import local
+from fairlead.serve.backend.reservations import LocalReservations
 from fairlead.serve.v1 import app as v1
 from fairlead.serve.v1 import dependencies, permissions
+from fairlead.settings import ReserveSettings
 from fairlead.store import tracerecorder
 from fairlead.store.embedded import memory
 from fairlead.store.port import ChangeKind, Selector
@@ -122,6 +125,10 @@ class World:
             faults=self.faults,
             state_folder=folder,
             dial=self.engine.dial,
+        )
+        self.backend = dataclasses.replace(
+            self.backend,
+            reservations=LocalReservations(store=self.store, settings=ReserveSettings(), resource=RESOURCE, zone="UTC"),
         )
         self.services = dependencies.Services(
             callers=None,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairlead import __version__, command, errors, settings, telemetry
 from fairlead.backoff import Backoff
-from fairlead.cli.process import gpumetrics, history, owner, tenancies, workloads
+from fairlead.cli.process import gpumetrics, history, owner, reserving, tenancies, workloads
 from fairlead.cli.process.listen import ledgers, machinepage
 from fairlead.control import manager
 from fairlead.control.claim import devicetaint, resourceclaim
@@ -133,8 +133,14 @@ async def run_service(
             making = workloads.PodMaker(living, workloads.hold_file(config.state.run))
             controllers: tuple[manager.Controller, ...] = (
                 controller.Scheduler(
-                    store, evicting, of_machine(config.control), groups=(podgroup.PodGroup,), date=None
+                    store,
+                    evicting,
+                    of_machine(config.control),
+                    groups=(podgroup.PodGroup,),
+                    date=None,
+                    more=(reserving.constraint(config),),
                 ),
+                reserving.keeper(config, store, evicting),
                 podgc.PodGC(store, config.control, node=node),
                 resourceclaim.ResourceClaims(store, user_devices=config.api.user_gpus),
                 devicetaint.DeviceTaints(store, evicting),
@@ -189,6 +195,7 @@ async def run_service(
                             sampler=onereading.OneReading(silicon),
                         ),
                     ),
+                    reservations=reserving.capability(config, store),
                 ),
                 info=_service_info(config, node, owned.cdi_folder, public),
                 accounts=public.accounts if public else dependencies.NO_ACCOUNTS,

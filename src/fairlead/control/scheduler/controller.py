@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -91,7 +91,7 @@ class Scheduler:
 
     name = "scheduler"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is composed is said in one place
         self,
         store: PatchingStore,
         placement: Placement,
@@ -102,11 +102,12 @@ class Scheduler:
         meter: telemetry.Meter = telemetry.UNMETERED,
         clock: Callable[[], float] = time.monotonic,
         date: Callable[[], float] | None = time.time,
+        more: Sequence[constraints.Make] = (),
     ) -> None:
         """Take the store, what binds pods in it, and the name we answer to; `clock` gives monotonic seconds.
 
         Args: rankings: what judges nodes; None: node by node.   groups: whose PodGroups the store may have.
-              date: Unix seconds, for `Cache`.
+              date: Unix seconds, for `Cache`.   more: constraints that one machine alone has.
         """
         self._group_kinds, self._spreads = groups, settings.default_spread
         self._store = store
@@ -122,7 +123,9 @@ class Scheduler:
             date=date,
             levels=domain.levels_of(settings.topology_levels),
             shard=Shard(settings.shard_label, settings.shard),
-            made=constraints.made(gate.of_setting(settings.feature_gates), is_best=settings.claimed_devices == "best"),
+            made=constraints.made(
+                gate.of_setting(settings.feature_gates), is_best=settings.claimed_devices == "best", more=more
+            ),
         )
         known = (self._cache, works, self._queue)
         self._preemptor = Preemptor(*known, (store, placement), date or time.time, settings)

@@ -10,9 +10,10 @@ import msgspec
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
 from fairlead.control.workload.owner import Owners, itself, owner_of, split
-from fairlead.plan.workload import cronjob, validate
+from fairlead.plan.workload import cronjob
 from fairlead.wire.kubernetes import meta, names
 from fairlead.wire.kubernetes.workloads.batch import CronJob, Job
+from fairlead.wire.text import timezone
 
 
 class CronJobs:
@@ -38,7 +39,7 @@ class CronJobs:
     async def _keep(self, item: CronJob) -> float | None:
         owners, now = self._owners, self._owners.clock()
         own = dt.datetime.fromtimestamp(now).astimezone().tzinfo or dt.UTC
-        zone = validate.zone(item.spec.time_zone) if item.spec.time_zone else None
+        zone = timezone.zone(item.spec.time_zone) if item.spec.time_zone else None
         plan = cronjob.plan(item, await owners.owned(Job, item), now, zone or own)
         await owners.remove(plan.remove, item)
         if plan.make is not None:

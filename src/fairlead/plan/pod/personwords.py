@@ -33,7 +33,7 @@ def reason(why: str) -> str:
     if found := _TAINT.fullmatch(why):
         value = f"={found['value']}" if found["value"] else ""
         return f"tainted {found['key']}{value}, which it does not tolerate"
-    return _WORDS.get(why) or why.removeprefix("node(s) ")
+    return _WORDS.get(why) or why.removeprefix("node(s) ").removeprefix("reserved: ")
 
 
 def message(text: str) -> str:

@@ -22,7 +22,7 @@ def state_of(pod: core.Pod) -> str:
     """Return the one word for where a pod is."""
     status = pod.status
     if status.phase in core.ENDED_PHASES:
-        return "stopped" if status.reason in {"Stopped", "Preempted"} else status.phase.lower()
+        return "stopped" if status.reason in {"Stopped", "Preempted", "Reserved"} else status.phase.lower()
     if pod.metadata.deletion_timestamp is not None or status.stop_request is not None:
         return "stopping"
     if any(item.state.waiting and item.state.waiting.reason == _CRASH for item in statuses(pod)):

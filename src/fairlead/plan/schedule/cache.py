@@ -20,7 +20,7 @@ from fairlead.plan.schedule import constraints, peers, reference
 from fairlead.plan.schedule.cached import version
 from fairlead.plan.schedule.cached.entry import Assumed, Held, News
 from fairlead.plan.schedule.cached.rejections import Rejections
-from fairlead.plan.schedule.constraint import Ask, Constraint, Noted, Refusal, Reservation, Users
+from fairlead.plan.schedule.constraint import Ask, Constraint, Noted, Refusal, Reservation, Timed, Users
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.place import Places
 from fairlead.plan.schedule.queue import Changes, SchedulingQueue
@@ -79,6 +79,7 @@ class Cache:
         """What spreads pods that say nothing of it; empty: nothing does."""
         self.constraints = {one.name: one for one in (make(_Users(self._pods, self._of_namespace)) for make in made)}
         """By name: what has a say beside amounts, labels and other pods."""
+        self._timed = tuple(one for one in self.constraints.values() if isinstance(one, Timed))
         self._workloads.more = self._amounts
         self._unlimited: set[str] | None = set()
         """Nodes whose limits changed since the last `changes`; None: every node's."""
@@ -377,6 +378,8 @@ class Cache:
 
         Returns: whose room it was, and who waits with claims where any claim changed: they are to be looked at again.
         """
+        for one in self._timed:
+            self.heed(one.expire())
         for name in self._rejections.due():
             self._refuse(name)
         for node in self._pool.settled():
@@ -399,7 +402,8 @@ class Cache:
         """Return the seconds until `expire` may have something to do, None where nothing is to come."""
         due_at = min((one.ends_at for one in self.held.values()), default=math.inf)
         due_at = min(due_at, self.news.echoes_due)
-        return max(0.0, due_at - self._clock()) if math.isfinite(due_at) else None
+        times = [] if math.isinf(due_at) else [max(0.0, due_at - self._clock())]
+        return min((*times, *(due_s for one in self._timed if (due_s := one.due_s) is not None)), default=None)
 
     def hold(
         self, pod: core.Pod, node: str, *, for_s: float, free_at: float = math.inf, is_waited_for: bool = False

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import Object
@@ -33,6 +33,11 @@ class Node(Protocol):
     @property
     def allocatable(self) -> Mapping[str, int]:
         """What its kubelet offers, in thousandths."""
+        ...
+
+    @property
+    def taken(self) -> Mapping[str, int]:
+        """What its pods request, in thousandths."""
         ...
 
     @property
@@ -224,6 +229,20 @@ class Constraint(Protocol):
 
     def give_back(self, pod: core.Pod) -> Reservation | None:
         """Return what is to be written so that a pod that fits nowhere may fit elsewhere; None: nothing helps."""
+        ...
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """A constraint whose verdicts change as time passes."""
+
+    @property
+    def due_s(self) -> float | None:
+        """In how many seconds `expire` is to be called; None: there is nothing to wait for."""
+        ...
+
+    def expire(self) -> Noted:
+        """Count what time has changed."""
         ...
 
 

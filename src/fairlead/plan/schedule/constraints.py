@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from fairlead.plan.claim.gate import Gates
 from fairlead.plan.claim.search.preference import Preferences
 from fairlead.plan.schedule.claim.claims import Claims
 from fairlead.plan.schedule.constraint import Constraint, Users
+from fairlead.plan.schedule.reservation.reservations import Reservations, Terms
 from fairlead.plan.schedule.volume.volumes import Volumes
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import Object
@@ -22,10 +23,19 @@ KINDS: Final[tuple[type[Object], ...]] = tuple(kind for one in ALL for kind in o
 """What they read."""
 
 
-def made(gates: Gates, *, is_best: bool) -> tuple[Make, ...]:
-    """Return what makes them for a cluster with feature gates. Args: is_best: claims get the best devices of a node."""
+def made(gates: Gates, *, is_best: bool, more: Sequence[Make] = ()) -> tuple[Make, ...]:
+    """Return what makes them for a cluster with feature gates.
+
+    Args: is_best: claims get the best devices of a node.   more: what is known on one machine alone.
+    """
     chosen = Preferences() if is_best else None
-    return tuple(functools.partial(one, gates=gates, preferences=chosen) if one is Claims else one for one in ALL)
+    found = (functools.partial(one, gates=gates, preferences=chosen) if one is Claims else one for one in ALL)
+    return (*found, *more)
+
+
+def reservations(terms: Terms, clock: Callable[[], float]) -> Make:
+    """Return what makes the constraint of reservations. Args: clock: gives Unix seconds."""
+    return functools.partial(Reservations, terms=terms, clock=clock)
 
 
 def concern(pod: core.Pod) -> bool:

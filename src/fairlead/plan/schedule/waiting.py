@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fairlead.plan.pod import personwords
+from fairlead.plan.reservation import profile
 from fairlead.plan.schedule import constraints, reference, rejection, rules
 from fairlead.plan.schedule.claim import implicit
 from fairlead.plan.schedule.group import membership
@@ -76,7 +77,7 @@ def said(pod: core.Pod) -> str:
         return ""
     if found.reason == TENANCY_NOT_READY:
         return found.message
-    is_told = rejection.WORDS in found.message or implicit.NAME in found.message
+    is_told = any(one in found.message for one in (rejection.WORDS, implicit.NAME, profile.WORDS))
     return found.message if is_told or constraints.concern(pod) else ""
 
 

@@ -7,7 +7,6 @@ Source: kubernetes pkg/apis/apps/validation, pkg/apis/batch/validation, pkg/apis
 from __future__ import annotations
 
 import re
-import zoneinfo
 from collections.abc import Iterator
 from typing import Final
 
@@ -19,6 +18,7 @@ from fairlead.wire.kubernetes.workloads.apps import Deployment, StatefulSet
 from fairlead.wire.kubernetes.workloads.batch import CronJob, Job, JobSpec
 from fairlead.wire.kubernetes.workloads.service import Service
 from fairlead.wire.kubernetes.workloads.template import PodTemplateSpec
+from fairlead.wire.text import timezone
 
 _NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 _PERCENT: Final = re.compile(r"\d{1,4}%")
@@ -172,7 +172,7 @@ def _cron_job(item: CronJob) -> Iterator[str]:
         schedule.parse(item.spec.schedule)
     except errors.Invalid as error:
         yield f"spec.schedule: Invalid value: {error.message}"
-    if item.spec.time_zone is not None and zone(item.spec.time_zone) is None:
+    if item.spec.time_zone is not None and timezone.zone(item.spec.time_zone) is None:
         yield f'spec.timeZone: Invalid value: "{errors.readable(item.spec.time_zone[:80])}": unknown time zone'
     if item.spec.concurrency_policy not in {"", "Allow", "Forbid", "Replace"}:
         yield 'spec.concurrencyPolicy: Unsupported value: supported values: "Allow", "Forbid", "Replace"'
@@ -183,16 +183,6 @@ def _cron_job(item: CronJob) -> Iterator[str]:
     ):
         yield from _seconds(f"spec.{name}", number)
     yield from _job("spec.jobTemplate.spec", item.spec.job_template.spec)
-
-
-def zone(name: str) -> zoneinfo.ZoneInfo | None:
-    """Return a time zone by its name; None: there is none."""
-    if not re.fullmatch(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}", name):
-        return None
-    try:
-        return zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, OSError, ValueError):
-        return None
 
 
 def _disruption_budget(item: PodDisruptionBudget) -> Iterator[str]:

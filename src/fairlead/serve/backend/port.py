@@ -17,6 +17,7 @@ from fairlead.engine.access import Usage
 from fairlead.engine.port import ImageStore
 from fairlead.plan.lease.baseline import Decided, Learned
 from fairlead.plan.lease.row import Row
+from fairlead.plan.reservation.calendar import Window
 from fairlead.plan.tenancy import secret
 from fairlead.plan.tenancy.matrix import Matrix
 from fairlead.serve.backend import hardware, idempotency
@@ -26,6 +27,7 @@ from fairlead.serve.backend.place import Place, Places, Submission
 from fairlead.serve.history.port import History
 from fairlead.serve.metering.port import Metering
 from fairlead.store import subresource
+from fairlead.wire.fairlead.reservation import Reservation
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, devicechange
 from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
@@ -194,6 +196,46 @@ class Volumes(Protocol):
 
     def path(self, claim: core.PersistentVolumeClaim) -> str:
         """Return its folder on this machine; empty where it is on none, or on another."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReservationListing:
+    """Reservations as one caller may know them."""
+
+    items: tuple[Reservation, ...]
+    """Those that are theirs."""
+    others: tuple[Window, ...]
+    """Windows of the others, open or ahead."""
+    capacity: int
+    """GPUs of the machine."""
+
+
+class Reservations(Protocol):
+    """GPUs that are reserved for times to come."""
+
+    @property
+    def zone(self) -> str:
+        """Time zone of reservations that name none, by its IANA name."""
+        ...
+
+    async def find(self, name: str, namespace: str) -> Reservation:
+        """Return one. Raises: NotFound (`ReservationNotFound`)."""
+        ...
+
+    async def list_all(self, namespace: str | None) -> ReservationListing:
+        """Return those of a namespace; None: all that the caller may know."""
+        ...
+
+    async def create(self, asked: Reservation, place: Place, *, sees: Callable[[str], bool]) -> Reservation:
+        """Keep one in its place. Args: sees: whose others may be named where they are in the way.
+
+        Raises: Invalid; Insufficient: others have the GPUs then; Denied: more than a tenant may; Conflict: its name.
+        """
+        ...
+
+    async def remove(self, name: str, namespace: str) -> None:
+        """Remove one. Raises: NotFound (`ReservationNotFound`)."""
         ...
 
 
@@ -410,6 +452,11 @@ NO_CLAIMS: Final = Absent(
     reason="NotOnCluster",
     hint="`kubectl apply -f FILE` makes them; pods that name them can be run from here",
 )
+NO_RESERVATIONS: Final = Absent(
+    message="no GPUs are reserved here",
+    reason="NotOnCluster",
+    hint="one machine's `fairlead up` keeps reservations; clusters have queues and quotas",
+)
 NO_CREDENTIALS: Final = Absent(
     message="no registry credentials are kept here",
     reason="NoTenancies",
@@ -456,4 +503,5 @@ class Backend:
     claims: DeviceClaims | Absent = NO_CLAIMS
     workloads: Workloads | Absent = NO_WORKLOADS
     history: History | Absent = NO_HISTORY
+    reservations: Reservations | Absent = NO_RESERVATIONS
     requests: idempotency.Requests

@@ -27,6 +27,7 @@ from fairlead.serve.v1.nodes import routes as nodes
 from fairlead.serve.v1.objects import routes as object_routes
 from fairlead.serve.v1.queues import routes as queues
 from fairlead.serve.v1.quotas import routes as quotas
+from fairlead.serve.v1.reservations import routes as reservations
 from fairlead.serve.v1.secrets import routes as secrets
 from fairlead.serve.v1.status import routes as status
 from fairlead.serve.v1.tenancies import routes as tenancies
@@ -53,6 +54,7 @@ ROUTES: Final = (
     *secrets.ROUTES,
     *object_routes.ROUTES,
     *queues.ROUTES,
+    *reservations.ROUTES,
     *tenancies.ROUTES,
     *users.ROUTES,
     *members.ROUTES,

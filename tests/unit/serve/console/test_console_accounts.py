@@ -355,3 +355,25 @@ async def test_the_provider_is_offered_where_there_is_one_and_what_it_refuses_is
             assert answer.headers["content-security-policy"]
             plain = await client.get(path, headers={"accept": "application/json"})
             assert plain.headers["content-type"] == "application/problem+json"
+
+
+# reservations
+
+
+async def test_a_person_reserves_gpus_sees_them_and_gives_them_back(lab: Lab) -> None:
+    browser = await _logged_in(lab, "developer")
+    page, space = "/console/reservations", lab.namespaces["red"]
+    fields = {"gpus": "2", "from": "tomorrow 9:00", "hours": "1.5", "name": "night", "namespace": space}
+    made = await _post(browser, page, page, **fields)
+    assert made.status_code == 303, made.text
+    shown = await browser.get(page)
+    assert "night" in shown.text
+    assert "upcoming" in shown.text
+    refused = await _post(browser, page, page, **{**fields, "name": "more", "gpus": "3"})
+    assert "2 of 4 are reserved from" in refused.text
+    for hours in ("-1", "1e9", "x", ""):
+        odd = await _post(browser, page, page, **{**fields, "hours": hours})
+        assert odd.status_code == 422 or 'role="alert"' in odd.text
+    gone = await _post(browser, f"{page}/delete", page, name="night", namespace=space)
+    assert gone.status_code == 303
+    assert "night" not in (await browser.get(page)).text.split("Reserve GPUs")[0]

@@ -33,6 +33,7 @@ PAGES = (
     "/console/tenancies",
     "/console/claims",
     "/console/volumes",
+    "/console/reservations",
     "/console/secrets",
     "/console/usage",
     "/console/budgets",

@@ -20,6 +20,7 @@ from fairlead.plan.pod import userrule
 from fairlead.plan.tenancy import secret
 from fairlead.serve.backend import hardware, idempotency, neighbours, port
 from fairlead.serve.backend.place import ASK_ROOT, Part, Place, Submission, Within
+from fairlead.serve.backend.tenancy.ownreservations import OwnReservations
 from fairlead.serve.history import port as histories
 from fairlead.serve.history.view import GPUMetricsList, HistoryView, MetricsView
 from fairlead.serve.metering import port as metering
@@ -137,6 +138,9 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
         history = OwnHistory(whole=history, user=user)
     elif history.reason != port.NO_HISTORY.reason:
         history = _NOT_KEPT
+    reserved = whole.reservations
+    if not isinstance(reserved, port.Absent):
+        reserved = OwnReservations(whole=reserved, user=user)
     # Each field by name, so that a new capability is not a user's by accident.
     return port.Backend(
         places=Within(part=user),
@@ -159,6 +163,7 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
         claims=whole.claims,  # in the caller's place, which says whose they are
         workloads=workloads,
         history=history,
+        reservations=reserved,
         requests=whole.requests,  # shared: the digest that names a request includes the caller
     )
 
