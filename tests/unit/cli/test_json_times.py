@@ -48,6 +48,7 @@ SHOWN = (
     "secrets show token",
     "secret list",
     "secret show token",
+    "reserve list",
     "simulate faults",
     "simulate profiles",
     "settings",
@@ -93,6 +94,8 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         assert service.fairlead("run", "--name", "past", "demo", "true").exit_code == 0
         assert service.fairlead("volume", "create", "data").exit_code == 0
         assert service.fairlead("secrets", "create", "token", str(value)).exit_code == 0
+        night = service.fairlead("reserve", "-g", "1", "--from", "tomorrow 9:00", "--for", "1h", "--name", "night")
+        assert night.exit_code == 0, night.stderr
         yield service
 
 
