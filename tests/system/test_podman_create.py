@@ -37,7 +37,6 @@ CASES: Final[dict[str, dict[str, Any]]] = {
     "the image's own command": {"args": ()},
     "a command and arguments": {"command": ("/bin/sh", "-c"), "args": ("sleep 60 # --name=evil",)},
     "a command alone": {"command": ("/bin/sleep", "60"), "args": ()},
-    "name servers": {"dns": ("10.0.0.53", "fd00::53")},
     "an init": {"command": ("/sbin/init",), "args": ()},
     "variables": {"env": {"A": "b c=d", "EMPTY": "", "PATH": "/bin", "N": "a\nb"}, "secret_env": {"S": "x y"}},
     "labels": {"labels": {"a": "b=c", names.HOME: '{"a": [1, "b"]}', names.POD_NAME: "ä"}},
@@ -126,6 +125,7 @@ BRIDGES: Final[dict[str, dict[str, Any]]] = {
         ),
     },
     "a network by its name": {"network_name": NETWORK, "hostname": "pod-7"},
+    "name servers": {"network_name": NETWORK, "hostname": "pod-7", "dns": ("10.0.0.53", "fd00::53")},
 }
 REFUSED: Final = frozenset(
     {
