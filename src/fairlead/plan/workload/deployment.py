@@ -63,7 +63,7 @@ def plan(item: Deployment, sets: Iterable[ReplicaSet], pods: Iterable[core.Pod],
 
     Args: sets: those that it owns.   pods: those of the sets.   now: Unix seconds.
     """
-    mine = sorted(sets, key=lambda one: (_revision(one), one.metadata.name))
+    mine = _by_revision(sets)
     new = newest(item, mine)
     old = [one for one in mine if one is not new]
     if item.metadata.deletion_timestamp is not None:
@@ -86,24 +86,19 @@ def plan(item: Deployment, sets: Iterable[ReplicaSet], pods: Iterable[core.Pod],
     )
 
 
-def revisions(sets: Iterable[ReplicaSet]) -> list[tuple[int, ReplicaSet]]:
-    """Return ReplicaSets by their revision, the first one first."""
-    return sorted(((_revision(one), one) for one in sets), key=lambda pair: (pair[0], pair[1].metadata.name))
-
-
 def template_of_revision(item: Deployment, sets: Iterable[ReplicaSet], revision: int) -> PodTemplateSpec:
     """Return the template of an earlier revision.
 
     Args:   sets: those that the Deployment owns.   revision: 0: the one before the present one.
     Raises: Invalid: it is not kept.
     """
-    known = revisions(sets)
+    known = _by_revision(sets)
     if not revision:
-        now = newest(item, (one for _, one in known))
-        revision = max((number for number, one in known if one is not now), default=0)
-    found = next((one for number, one in known if number == revision), None)
+        now = newest(item, known)
+        revision = max((_revision(one) for one in known if one is not now), default=0)
+    found = next((one for one in known if _revision(one) == revision), None)
     if found is None or not revision:
-        kept = ", ".join(str(number) for number, _ in known) or "none"
+        kept = ", ".join(str(_revision(one)) for one in known) or "none"
         wanted = f"revision {revision}" if revision else "earlier revision"
         message = f'deployment "{item.metadata.name}" has no {wanted}: kept are {kept}'
         hint = f"`fairlead rollout history deployment/{item.metadata.name}` lists them"
@@ -311,6 +306,11 @@ def _with_progress(conditions: tuple[meta.Condition, ...], progress: meta.Condit
 
 def _name(item: Deployment) -> str:
     return podset.name(item.metadata.name, podset.template_hash(item.spec.template))
+
+
+def _by_revision(sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
+    """Return ReplicaSets in the order of their revisions, the first one first."""
+    return sorted(sets, key=lambda one: (_revision(one), one.metadata.name))
 
 
 def _revision(one: ReplicaSet) -> int:

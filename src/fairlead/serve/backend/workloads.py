@@ -151,9 +151,7 @@ class LocalWorkloads:
 
     async def scale(self, kind: type[Workload], name: str, namespace: str, replicas: int) -> Workload:
         """See `port.Workloads.scale`."""
-        if kind not in {Deployment, StatefulSet}:
-            message = f"a {kind.KIND} is not scaled"
-            raise errors.Invalid(message, reason="WorkloadInvalid", hint="deployments and statefulsets are")
+        _require(kind, (Deployment, StatefulSet), "scaled")
 
         def scaled(item: Workload) -> Workload:
             assert isinstance(item, Deployment | StatefulSet)  # noqa: S101 the kind was looked at
@@ -166,9 +164,7 @@ class LocalWorkloads:
 
     async def restart(self, kind: type[Workload], name: str, namespace: str) -> Workload:
         """See `port.Workloads.restart`."""
-        if kind not in {Deployment, StatefulSet}:
-            message = f"a {kind.KIND} is not restarted"
-            raise errors.Invalid(message, reason="WorkloadInvalid", hint="deployments and statefulsets are")
+        _require(kind, (Deployment, StatefulSet), "restarted")
 
         def again(item: Workload) -> Workload:
             assert isinstance(item, Deployment | StatefulSet)  # noqa: S101 the kind was looked at
@@ -183,7 +179,7 @@ class LocalWorkloads:
 
     async def pause(self, kind: type[Workload], name: str, namespace: str, *, is_paused: bool) -> Workload:
         """See `port.Workloads.pause`."""
-        _require_deployment(kind, "paused")
+        _require(kind, (Deployment,), "paused")
 
         def changed(item: Workload) -> Workload:
             assert isinstance(item, Deployment)  # noqa: S101 the kind was looked at
@@ -193,7 +189,7 @@ class LocalWorkloads:
 
     async def undo(self, kind: type[Workload], name: str, namespace: str, revision: int) -> Workload:
         """See `port.Workloads.undo`."""
-        _require_deployment(kind, "rolled back")
+        _require(kind, (Deployment,), "rolled back")
         listed = (await self.store.list(ReplicaSet, Selector(namespace=namespace))).items
 
         def before(item: Workload) -> Workload:
@@ -216,11 +212,12 @@ class LocalWorkloads:
         return found
 
 
-def _require_deployment(kind: type[Workload], what: str) -> None:
-    """Raises: Invalid."""
-    if kind is not Deployment:
+def _require(kind: type[Workload], allowed: tuple[type[meta.Object], ...], what: str) -> None:
+    """Refuse a kind that something is not done to. Raises: Invalid (`WorkloadInvalid`)."""
+    if kind not in allowed:
         message = f"a {kind.KIND} is not {what}"
-        raise errors.Invalid(message, reason="WorkloadInvalid", hint="deployments are")
+        hint = f"{' and '.join(one.PLURAL for one in allowed)} are"
+        raise errors.Invalid(message, reason="WorkloadInvalid", hint=hint)
 
 
 def not_found(kind: type[meta.Object], name: str) -> errors.NotFound:
