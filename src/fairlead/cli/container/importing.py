@@ -39,8 +39,8 @@ def imported(client: Client, *, engine: str, name: str, form: str) -> None:
     """
     if name.startswith("-") or not name.isprintable():
         raise errors.Invalid(f'"{errors.readable(name)}" is not a container', reason="NameInvalid", hint=f"{engine} ps")
-    found = _inspect(engine, ("container", "inspect", name))
-    image = _inspect(engine, ("image", "inspect", str(found.get("Image") or "")), is_needed=False)
+    found = _inspect(engine, ("container", "inspect", "--", name))
+    image = _inspect(engine, ("image", "inspect", "--", str(found.get("Image") or "")), is_needed=False)
     line = inspected.line_of(found, image)
     if form == "yaml":
         plaintext.echo(manifest(client, line.argv))

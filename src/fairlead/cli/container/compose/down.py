@@ -141,4 +141,4 @@ def ls(client: Client, /, *, namespace: str, **_more: Any) -> None:
         if name := one.labels.get(project.PROJECT):
             found.setdefault(name, []).append(one.state == "running")
     for name, states in sorted(found.items()):
-        plaintext.echo(f"{name}  running({sum(states)}/{len(states)})")
+        plaintext.echo(f"{plaintext.cell(name)}  running({sum(states)}/{len(states)})")

@@ -85,7 +85,7 @@ def ps(
     kept.sort(key=lambda one: one.name)
     if more["only_services"]:
         for name in dict.fromkeys(one.labels.get(project.SERVICE, "") for one in kept):
-            plaintext.echo(name)
+            plaintext.echo(plaintext.cell(name))
         return
     output.show_listing(kept, _COLUMNS, form="name" if more["quiet"] else form, name=lambda item: item.name)
 
