@@ -141,6 +141,19 @@ async def test_a_mode_under_a_process_stays_pending(subject: Subject) -> None:
     assert (await subject.look()).is_enabled
 
 
+async def test_one_gpu_is_read_as_among_all(subject: Subject) -> None:
+    gpu = (await subject.look()).gpu
+    await subject.partitioner.set_mode(gpu, is_enabled=True)
+    await subject.partitioner.create_compute(
+        gpu, await subject.partitioner.create_instance(gpu, Slot(profile="1g.10gb", start=0)), 1
+    )
+    for one in (await subject.partitioner.list_partitions())[:2]:
+        assert await subject.partitioner.read_partition(one.gpu) == one
+    subject.silicon.inject("lost", gpu=2, value=None)
+    with pytest.raises(errors.DeviceFault):
+        await subject.partitioner.read_partition(subject.silicon.machine.gpus[2].board.uuid)  # type: ignore[arg-type]
+
+
 async def test_a_lost_gpu_is_told_and_hides_no_other(subject: Subject) -> None:
     subject.silicon.inject("lost", gpu=2, value=None)
     found = await subject.partitioner.list_partitions()

@@ -72,9 +72,11 @@ class Hardware:
         parts = [one for one in wanted.devices if one.kind is Kind.PARTITION and not one.is_admin]
         if not parts:
             return {}
-        standing = {str(one.gpu): one for one in await self._needs_partitioner(parts[0]).list_partitions()}
+        partitioner, standing = self._needs_partitioner(parts[0]), dict[str, Partition]()
         for device in parts:
-            self._assert_free(_answering(standing.get(device.gpu), device), _slot(device))
+            if device.gpu not in standing:
+                standing[device.gpu] = await self._read(partitioner, device)
+            self._assert_free(standing[device.gpu], _slot(device))
         return standing
 
     async def make(self, wanted: Preparation, read: Mapping[str, Partition] | None = None) -> Mapping[str, str]:
@@ -225,8 +227,12 @@ class Hardware:
         return self._parts.partitioner
 
     async def _read(self, partitioner: Partitioner, device: PreparedDevice) -> Partition:
-        found = next((one for one in await partitioner.list_partitions() if str(one.gpu) == device.gpu), None)
-        return _answering(found, device)
+        """Read MIG of a device's GPU alone. Raises: DeviceFault (`GPUSilent`), Unavailable."""
+        found = await partitioner.read_partition(GPUUUID(device.gpu))
+        if found.problem:
+            message = f"GPU {device.gpu} does not answer: {found.problem}"
+            raise errors.DeviceFault(message, reason="GPUSilent", hint="`fairlead doctor` looks at it")
+        return found
 
     async def _await_device(self, device: PreparedDevice, slot: Slot) -> MIGDevice:
         """Wait for a MIG device that was made to be in the inventory, with its nodes."""
@@ -258,13 +264,6 @@ def _without(snapshot: Snapshot, device: PreparedDevice) -> Snapshot | None:
 
 def _whole(snapshot: Snapshot, gpu: str) -> GPU | None:
     return next((one for one in snapshot.inventory.gpus if str(one.uuid) == gpu and not one.mig_enabled), None)
-
-
-def _answering(found: Partition | None, device: PreparedDevice) -> Partition:
-    if found is None or found.problem:
-        message = f"GPU {device.gpu} does not answer{f': {found.problem}' if found is not None else ''}"
-        raise errors.DeviceFault(message, reason="GPUSilent", hint="`fairlead doctor` looks at it")
-    return found
 
 
 def _slot(device: PreparedDevice) -> Slot:

@@ -16,7 +16,7 @@ from fairlead import errors, telemetry
 from fairlead.model.ids import GPUUUID
 from fairlead.model.mig import Partition
 from fairlead.node.cdi import specfile
-from fairlead.node.dra import claimfile, driver, hardware, journal, preparer, publisher, sockets
+from fairlead.node.dra import adopter, claimfile, driver, hardware, journal, preparer, publisher, sockets
 from fairlead.node.dra.around import Around
 from fairlead.node.inventory import latest, monitor
 from fairlead.plan.dra import offered, preparation, share, taints
@@ -82,14 +82,23 @@ class Claims:
             plugin_folder=self._sockets.folder,
         )
         self._journal = journal.Journal(around.gate, Path(settings.lease_folder))
+        made = claimfile.ClaimFiles(place, around.watch.snapshots, self._daemon_folders)
+        self._adopter = adopter.Adopter(
+            adopter.Parts(
+                store=around.store,
+                possession=around.gate,
+                journal=self._journal,
+                files=made,
+                folder=self._sockets.folder,
+                node=self._node,
+                said=around.said,
+            )
+        )
         self._preparer = preparer.Preparer(
             around.store,
             around.gate,
             self._journal,
-            (
-                claimfile.ClaimFiles(place, around.watch.snapshots, self._daemon_folders),
-                hardware.Hardware(self._hardware()),
-            ),
+            (made, hardware.Hardware(self._hardware())),
             preparer.Surroundings(node=self._node, pods=around.pods.all, said=around.said),
         )
 
@@ -100,6 +109,7 @@ class Claims:
         if self._partitioner is not None:
             self._partitions = await self._partitioner.list_partitions()
         self._offer()
+        is_left = await self._adopter.adopt()  # before the sweep, and before a kubelet can ask
         await self._preparer.start()
         served = driver.Driver(self._preparer, self._health, meter=meter)
         async with asyncio.TaskGroup() as tasks:
@@ -108,7 +118,7 @@ class Claims:
             tasks.create_task(self._sockets.run(served, served), name="dra: sockets")
             tasks.create_task(self._publish(meter), name="dra: slices")
             tasks.create_task(self._around.gate.rows.follow(lambda _: self._judge()), name="dra: ledger")
-            tasks.create_task(self._reap(), name="dra: reaper")
+            tasks.create_task(self._reap(is_left=is_left), name="dra: reaper")
             tasks.create_task(self._watch_leaving(), name="dra: leaving")
 
     async def _read_partitions(self) -> None:
@@ -194,11 +204,13 @@ class Claims:
     def _daemon_folders(self) -> Mapping[str, tuple[str, str]]:
         return self._around.daemon_folders(self._around.watch.snapshots.value.known)
 
-    async def _reap(self) -> None:
+    async def _reap(self, *, is_left: bool) -> None:
+        """Unprepare claims that are gone, and try again to take over what another driver left, for ever."""
         wait_s = FIRST_REAP_S
         while True:
             await asyncio.sleep(wait_s)
-            wait_s = REAP_S
+            is_left = is_left and await self._adopter.adopt()
+            wait_s = FIRST_REAP_S if is_left else REAP_S
             for claim in await self._preparer.reap():
                 self._around.said(claim, "ClaimReaped", "it was prepared and is gone; its GPUs were taken back")
 

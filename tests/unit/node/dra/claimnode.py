@@ -17,7 +17,7 @@ from fairlead.kernel import openfiles
 from fairlead.model.ids import GPUUUID
 from fairlead.model.mig import Partition
 from fairlead.node.cdi import specfile, specfiles
-from fairlead.node.dra import claimfile, hardware, journal, preparer
+from fairlead.node.dra import adopter, claimfile, hardware, journal, preparer
 from fairlead.node.dra.preparer import ClaimRef
 from fairlead.node.inventory import latest, monitor
 from fairlead.node.lease import gate as gates
@@ -30,6 +30,7 @@ from fairlead.plan.sharing import mps
 from fairlead.settings import NodeSettings
 from fairlead.silicon.sim import silicon as simulation
 from fairlead.store.embedded.memory import MemoryStore
+from fairlead.store.port import EVERYTHING, Listing, Selector
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import ObjectMeta
 from fairlead.wire.kubernetes.resource.request import OpaqueDeviceConfiguration
@@ -85,6 +86,13 @@ class ClaimStore(MemoryStore):
         """Have a claim; returns how a kubelet names it."""
         self.claims[made.metadata.name] = made
         return ClaimRef(namespace="team", name=made.metadata.name, uid=made.metadata.uid)
+
+    async def list(self, kind: type[Any], selector: Selector = EVERYTHING) -> Any:
+        if kind is not ResourceClaim:
+            return await super().list(kind, selector)
+        if self.is_away:
+            raise errors.Unavailable("no API server", reason="StoreUnavailable")
+        return Listing(items=tuple(self.claims.values()), resource_version="1")
 
     async def get(self, kind: type[Any], name: str, namespace: str = "") -> Any:
         if kind is not ResourceClaim:
@@ -167,6 +175,21 @@ class ClaimNode:
             patience_s=self.patience_s,
         )
         self.preparer = preparer.Preparer(self.store, self.gate, self.journal, (self.files, self._hardware), around)
+        self.adopter = self.make_adopter(self.folder / "plugin")
+
+    def make_adopter(self, folder: Path) -> adopter.Adopter:
+        """Make what takes over the claims of a checkpoint in a folder."""
+        return adopter.Adopter(
+            adopter.Parts(
+                store=self.store,
+                possession=self.gate,
+                journal=self.journal,
+                files=self.files,
+                folder=folder,
+                node=lambda: Node(driver=DRIVER, pool=POOL, devices=self.offered(), boot_id=self.boot),
+                said=lambda *said: self.said.append(said),
+            )
+        )
 
     async def close(self) -> None:
         await self.silicon.close()
