@@ -7,7 +7,7 @@ done again. Whatever stands at a place that the journal does not own is left alo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -55,14 +55,15 @@ class Hardware:
     def __init__(self, parts: Parts) -> None:
         """Take the parts; nothing is changed yet."""
         self._parts = parts
-        self._daemons: dict[GPUUUID, mps.Daemon] = {}
+        self._daemons: dict[str, tuple[mps.Daemon, ...]] = {}
+        """By the claim's UID: those that claims share are one daemon."""
         self._foreign: set[tuple[str, Slot]] = set()
         """Places at which something stood that no claim made."""
 
     def keep(self, prepared: tuple[Preparation, ...]) -> None:
         """Have the daemons kept that these claims need: called once the journal is read."""
-        self._daemons = {daemon.gpu: daemon for one in prepared for daemon in _daemons(one)}
-        self._parts.set_daemons(self._daemons)
+        self._daemons = {one.uid: daemons for one in prepared if (daemons := _daemons(one))}
+        self._parts.set_daemons(_joined(self._daemons.values()))
 
     async def check(self, wanted: Preparation) -> Mapping[str, Partition]:
         """Refuse a claim whose places are taken, before anything is noted of it; returns what was read, by GPU.
@@ -101,11 +102,10 @@ class Hardware:
 
     async def undo(self, preparation: Preparation) -> None:
         """Take back what `make` did, the last first; what is not there is done. Raises: FairleadError: some is left."""
-        if ours := [daemon.gpu for daemon in _daemons(preparation) if daemon.gpu in self._daemons]:
-            for gpu in ours:
-                del self._daemons[gpu]
-            self._parts.set_daemons(self._daemons)
-            await self._until_ended(ours)
+        if ours := self._daemons.pop(preparation.uid, ()):
+            left = _joined(self._daemons.values())
+            self._parts.set_daemons(left)
+            await self._until_ended([daemon.gpu for daemon in ours if daemon.gpu not in left])
         for device in reversed(preparation.devices):
             if device.is_admin:
                 continue
@@ -190,8 +190,8 @@ class Hardware:
         if states is None:
             message = f"claim {wanted.words} asks for MPS, and no GPU of this node can be shared by it"
             raise errors.Unavailable(message, reason="SharingUnsupported", hint="leave sharing out of the claim")
-        self._daemons.update({daemon.gpu: daemon for daemon in daemons})
-        self._parts.set_daemons(self._daemons)
+        self._daemons[wanted.uid] = daemons
+        self._parts.set_daemons(_joined(self._daemons.values()))
         gpus = [daemon.gpu for daemon in daemons]
 
         def is_ready() -> bool:
@@ -210,7 +210,7 @@ class Hardware:
     async def _until_ended(self, gpus: list[GPUUUID]) -> None:
         """Wait for control daemons to end and to give their GPU its compute mode back."""
         states = self._parts.daemon_states
-        if states is None:
+        if states is None or not gpus:
             return
         try:
             async with asyncio.timeout(DAEMON_S):
@@ -280,3 +280,21 @@ def _daemons(preparation: Preparation) -> tuple[mps.Daemon, ...]:
         for one in preparation.devices
         if one.share.is_mps and not one.is_admin
     )
+
+
+def _joined(wanted: Iterable[tuple[mps.Daemon, ...]]) -> dict[GPUUUID, mps.Daemon]:
+    """Return one daemon for each GPU; of several claims' limits the largest, as each container has its own besides."""
+    found = dict[GPUUUID, mps.Daemon]()
+    for daemon in (one for daemons in wanted for one in daemons):
+        other = found.get(daemon.gpu, daemon)
+        found[daemon.gpu] = mps.Daemon(
+            gpu=daemon.gpu,
+            memory_mib=_largest(daemon.memory_mib, other.memory_mib),
+            percent=_largest(daemon.percent, other.percent),
+        )
+    return found
+
+
+def _largest(one: int | None, two: int | None) -> int | None:
+    """Return the larger of two limits; None, no limit, is the largest."""
+    return None if one is None or two is None else max(one, two)

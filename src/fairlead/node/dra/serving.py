@@ -64,7 +64,7 @@ class Claims:
         self._hardware_read: object = None
         self._offered_of: object = None
         self._offered: latest.Latest[Mapping[str, OfferedDevice]] = latest.Latest({})
-        self._health: latest.Latest[Mapping[tuple[str, str], str]] = latest.Latest({})
+        self._health: latest.Latest[driver.States] = latest.Latest({})
         self._published: latest.Latest[tuple[OfferedDevice, ...] | None] = latest.Latest(None)
         self._effects = taints.choose_effects(settings.health.device_taint)
         self._tainted: latest.Latest[Mapping[str, tuple[DeviceTaint, ...]]] = latest.Latest({})
@@ -134,7 +134,9 @@ class Claims:
             self._offer()
 
     def _choice(self, snapshot: Snapshot, claimed: frozenset[GPUUUID]) -> offered.Choice:
-        shares = share.parse_shares(self._settings.node.claim_shares)
+        is_served = self._settings.node.claim_shares_by == "mps" and self._around.daemons is not None
+        enforced_by = share.Enforcement.MPS if is_served else share.Enforcement.NOTHING
+        shares = share.parse_shares(self._settings.node.claim_shares, enforced_by)
         return offered.Choice(
             gpus=claimed,
             partitioned=claimed if self._settings.node.claim_partitions else frozenset(),
@@ -157,7 +159,7 @@ class Claims:
         leaving = self._around.supply.value.doors.leaving
         self._published.set(tuple(one for one in found if one.gpu not in leaving))
         self._judge()
-        self._health.set({(self._around.node, one.name): self._problem(snapshot, one) for one in found})
+        self._tell_health(snapshot, found)
 
     async def _publish(self, meter: telemetry.Meter) -> None:
         """Publish once the kubelet has the driver: one that does not know it makes a pod wait for up to 90 s."""
@@ -182,10 +184,21 @@ class Claims:
         )
         self._tainted.set(taints.plan_taints(self._offered.value.values(), against, self._effects))
 
-    def _problem(self, snapshot: Snapshot, device: OfferedDevice) -> str:
-        """Return why a device is not well; "": it is."""
-        verdict = snapshot.verdicts.get(device.gpu)
-        return verdict.message if verdict is not None and not verdict.is_healthy else ""
+    def _tell_health(self, snapshot: Snapshot, found: tuple[OfferedDevice, ...]) -> None:
+        """Tell kubelets how the devices are; one that was made for a claim by its own verdict, too."""
+        against = taints.Against(
+            verdicts=snapshot.verdicts,
+            device_verdicts=snapshot.device_verdicts,
+            standing=taints.find_standing(snapshot.known.values()),
+        )
+        self._health.set(
+            {
+                (self._around.node, one.name): driver.DeviceState(
+                    why=taints.find_illness(one, against), source=str(one.gpu)
+                )
+                for one in found
+            }
+        )
 
     def _node(self) -> Node:
         return Node(driver=DRIVER, pool=self._around.node, devices=self._offered.value, boot_id=self._around.boot_id)

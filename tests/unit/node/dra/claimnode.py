@@ -22,7 +22,7 @@ from fairlead.node.dra.preparer import ClaimRef
 from fairlead.node.inventory import latest, monitor
 from fairlead.node.lease import gate as gates
 from fairlead.node.lease import gpuholders
-from fairlead.plan.dra import offered, preparation
+from fairlead.plan.dra import offered, preparation, share
 from fairlead.plan.dra.preparation import Node
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.lease.row import Row
@@ -113,6 +113,8 @@ class ClaimNode:
     profile: str = "h100x8"
     boot: str = "boot-1"
     patience_s: float = 0.0
+    shares: share.Shares | None = None
+    """How claims share whole GPUs; None: they do not, and each GPU can be divided."""
     openers: list[openfiles.Opener] = field(default_factory=list)
     pods: list[core.Pod] = field(default_factory=list)
     said: list[tuple[str, str, str]] = field(default_factory=list)
@@ -224,7 +226,10 @@ class ClaimNode:
         snapshot = self.watch.snapshots.value
         gpus = snapshot.inventory.gpus
         made = preparation.find_made(self.journal.all(), gpus)
-        choice = offered.Choice(partitioned=frozenset(gpu.uuid for gpu in gpus), made=made)
+        every = frozenset(gpu.uuid for gpu in gpus)
+        choice = offered.Choice(partitioned=every, made=made)
+        if self.shares is not None:
+            choice = offered.Choice(shares=dict.fromkeys(every, self.shares))
         return {one.name: one for one in offered.plan_devices(snapshot, self.partitions, choice)}
 
     async def _list_holdings(self) -> tuple[Holding, ...]:

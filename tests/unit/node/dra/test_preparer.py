@@ -17,6 +17,7 @@ from fairlead import errors
 from fairlead.model.ids import GPUUUID
 from fairlead.model.mig import Slot
 from fairlead.node.dra.preparer import ClaimRef
+from fairlead.plan.dra import share
 from fairlead.plan.dra.preparation import Stage
 from fairlead.plan.lease.row import State
 from fairlead.silicon import port
@@ -324,6 +325,47 @@ async def test_two_ways_of_sharing_one_gpu_are_refused(node: ClaimNode) -> None:
     same = claim("three", result("gpu-0", share_id="s3"), configs=[config("GpuConfig", sharing=slices)])
     await node.prepare(same)
     assert len(node.row(0).claims) == 2
+
+
+async def test_claims_that_share_a_gpu_by_mps_have_one_daemon_and_each_its_own_limit(node: ClaimNode) -> None:
+    node.shares = share.Shares(takes_all=True, enforced_by=share.Enforcement.MPS)
+    small = claim("small", result("gpu-0", share_id="s1", consumed_capacity={"memory": "10Gi"}))
+    large = claim("large", result("gpu-0", share_id="s2", consumed_capacity={"gpu.nvidia.com/memory": "20Gi"}))
+    await node.prepare(small)
+    await node.prepare(large)
+    (daemon,) = node.daemons.values()
+    assert (daemon.memory_mib, daemon.percent) == (20 << 10, None)  # no program can ask for more than the largest share
+    spec = node.spec(small)
+    assert spec is not None
+    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=10240M" in spec.devices[0].edits.env
+    await node.unprepare(large)
+    assert [one.memory_mib for one in node.daemons.values()] == [10 << 10]
+    await node.unprepare(small)
+    assert node.daemons == {}
+
+
+async def test_a_claim_with_another_way_of_sharing_than_its_gpus_is_refused_by_name(node: ClaimNode) -> None:
+    node.shares = share.Shares(count=4, enforced_by=share.Enforcement.MPS)
+    slices = config("GpuConfig", sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}})
+    with pytest.raises(errors.Invalid, match="time slices on gpu-0, which claims share by MPS"):
+        await node.prepare(claim("slices", result("gpu-0", share_id="s1"), configs=[slices]))
+    assert node.journal.uids() == frozenset()
+    await node.prepare(claim("one", result("gpu-0", share_id="s2", consumed_capacity={"shares": "1"})))
+    (daemon,) = node.daemons.values()
+    assert daemon.percent == 25
+    node.shares = None  # the operator changed the setting meanwhile: the GPU keeps its way of sharing until it is back
+    with pytest.raises(errors.Conflict, match=r"team/plain and team/one share GPU .* different sharing: none and MPS"):
+        await node.prepare(claim("plain", result("gpu-0", share_id="s3")))
+
+
+async def test_a_claims_own_limits_narrow_its_share(node: ClaimNode) -> None:
+    node.shares = share.Shares(count=2, enforced_by=share.Enforcement.MPS)
+    limits = {"defaultActiveThreadPercentage": 30, "defaultPinnedDeviceMemoryLimit": "70Gi"}
+    own = config("GpuConfig", sharing={"strategy": "MPS", "mpsConfig": limits})
+    await node.prepare(claim("one", result("gpu-0", share_id="s1", consumed_capacity={"shares": "1"}), configs=[own]))
+    (daemon,) = node.daemons.values()
+    whole = node.watch.snapshots.value.inventory.gpus[0].memory_bytes >> 20
+    assert (daemon.percent, daemon.memory_mib) == (30, whole // 2)
 
 
 async def test_admin_access_sees_a_gpu_and_possesses_nothing(node: ClaimNode) -> None:
