@@ -24,6 +24,7 @@ from fairlead.silicon import port
 from fairlead.silicon.sim import silicon as simulation
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import ObjectMeta
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaimStatus
 from tests.unit.node.dra.claimnode import ClaimNode, claim, config, result
 
 ONE_G = "gpu-0-mig-1g10gb-19-0"
@@ -202,6 +203,14 @@ async def test_a_claim_that_is_not_what_the_kubelet_believes_is_refused(
         await node.preparer.prepare(dataclasses.replace(ref, uid="uid-of-odd"))
     assert refused.value.reason == reason
     assert refused.value.hint
+    assert node.journal.uids() == frozenset()
+
+
+async def test_a_claim_without_an_allocation_is_refused(node: ClaimNode) -> None:
+    made = msgspec.structs.replace(claim("early"), status=ResourceClaimStatus())
+    with pytest.raises(errors.Conflict, match="is not allocated") as refused:
+        await node.prepare(made)
+    assert refused.value.reason == "ClaimNotAllocated"
     assert node.journal.uids() == frozenset()
 
 
@@ -393,6 +402,17 @@ async def test_a_full_cdi_folder_leaves_nothing_behind(node: ClaimNode) -> None:
     assert (await node.partition(0)).instances == ()
     folder.unlink()
     await node.prepare(claim("one", result(ONE_G)))
+
+
+async def test_a_full_folder_of_metadata_leaves_nothing_behind(node: ClaimNode) -> None:
+    folder = node.folder / "plugin"
+    folder.write_text("not a folder")
+    with pytest.raises(errors.Unavailable, match="metadata of claim team/one"):
+        await node.prepare(claim("one", result("gpu-0")))
+    assert node.journal.uids() == frozenset()
+    assert node.spec(claim("one")) is None
+    folder.unlink()
+    await node.prepare(claim("one", result("gpu-0")))
 
 
 async def test_after_a_reboot_what_kubelets_take_for_prepared_is_there_again(tmp_path: Path) -> None:
