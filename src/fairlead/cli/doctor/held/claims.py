@@ -106,7 +106,7 @@ def _answers(path: Path) -> bool:
 
 
 def _foreign_claims(path: Path) -> tuple[tuple[str, ...], str]:
-    """Return the claims in a checkpoint of NVIDIA's driver, and why it cannot be read; empty: it can, or is not there."""
+    """Return the claims in a checkpoint of NVIDIA's driver, and why it cannot be read; empty: it can, or is gone."""
     try:
         data = files.read_regular(path, limit_bytes=_LARGEST)
         found = claimcheckpoint.read(data).claims if data is not None else ()
