@@ -110,7 +110,8 @@ class ClaimFiles:
             return
         for request, _ in metadata.requests(preparation):
             path = self._metadata(preparation, request)
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(NotADirectoryError):  # no file can be there
+                path.unlink(missing_ok=True)
             for folder in (path.parent, path.parent.parent):
                 with contextlib.suppress(OSError):  # not there, or not empty
                     folder.rmdir()
