@@ -11,7 +11,8 @@ import pytest
 
 from fairlead import errors
 from fairlead.node.dra import journal
-from fairlead.plan.dra.preparation import VERSION, Kind, Preparation, Stage
+from fairlead.plan.dra.offered import Kind
+from fairlead.plan.dra.preparation import VERSION, Preparation, Stage
 
 RECORDED = (Path(__file__).parents[3] / "data" / "claim" / "note" / "v1.json").read_text()
 UID = "uid-of-mixed"
