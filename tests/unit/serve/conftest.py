@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx
@@ -12,7 +12,24 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from fairlead.serve import server
+from fairlead.serve.history import file
 from tests.unit.serve.world import World, application, in_process
+
+
+@pytest.fixture(autouse=True)
+def _closed_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close the files of figures that a test opened, as the recorder does that runs in a service."""
+    opened: list[file.HistoryFile] = []
+    begin = file.HistoryFile.__init__
+
+    def noted(self: file.HistoryFile, path: Path, *, days: float, most_bytes: int) -> None:
+        begin(self, path, days=days, most_bytes=most_bytes)
+        opened.append(self)
+
+    monkeypatch.setattr(file.HistoryFile, "__init__", noted)
+    yield
+    for one in opened:
+        one.close()
 
 
 @pytest.fixture
