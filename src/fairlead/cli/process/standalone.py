@@ -50,6 +50,7 @@ from fairlead.serve.console import app as consoledoor
 from fairlead.serve.history import recorder
 from fairlead.serve.metering import leases
 from fairlead.serve.v1 import app, dependencies
+from fairlead.serve.v1.templates import view as templateview
 from fairlead.silicon import machine, onereading
 from fairlead.silicon.port import SampledSilicon
 from fairlead.silicon.sim.silicon import SimulatedSilicon
@@ -306,6 +307,9 @@ class Stopped(Exception):
 @contextlib.asynccontextmanager
 async def _public_door(config: settings.Settings) -> AsyncIterator[TLSListener | None]:
     """Give the door on TLS; None: it is off, and nothing of it is loaded. Raises: as `tlslistener.opened`."""
+    if config.ssh.listen and not config.api.listen:
+        message = "ssh.listen is set, and api.listen is not: the SSH door is for accounts, which the API on TLS keeps"
+        raise errors.Invalid(message, reason="SSHWithoutAccounts", hint="for example `--listen 127.0.0.1:8443`")
     if not config.api.listen:
         yield None
         return
@@ -360,6 +364,8 @@ def _service_info(
         cdi_folder=cdi_folder,
         profile=config.silicon.simulate,
         door=public.describe if public else lambda: ("", ""),
+        ssh_door=public.describe_ssh if public else lambda: None,
+        templates=templateview.read(config.session.templates),
     )
 
 

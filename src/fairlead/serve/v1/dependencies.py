@@ -31,6 +31,7 @@ from fairlead.serve.backend.place import Part
 from fairlead.serve.backend.port import Absent, Backend
 from fairlead.serve.backend.tenancy import member, own
 from fairlead.serve.v1 import permissions
+from fairlead.serve.v1.templates import view as templateview
 from fairlead.store.port import Store
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes.meta import Object
@@ -58,6 +59,10 @@ class ServiceInfo:
     """Profile of simulated silicon; empty on real hardware."""
     door: Callable[[], tuple[str, str]] = lambda: ("", "")
     """Returns address and fingerprint of the API on TLS; empty: it is off."""
+    ssh_door: Callable[[], tuple[str, int, str] | None] = lambda: None
+    """Returns name, port and public key of the SSH door; None: it is off."""
+    templates: tuple[templateview.Template, ...] = templateview.BUILT_IN
+    """Of sessions."""
 
 
 _NOBODY: Final = 65534
