@@ -53,7 +53,7 @@ class _Wish:
     """Empty: the template's."""
 
 
-def _start(template: Template) -> tuple[str, ...]:
+def start_of(template: Template) -> tuple[str, ...]:
     """Return a template's command line; where it has a token, by a shell that makes it."""
     if not template.token:
         return template.command
@@ -191,7 +191,7 @@ def _request(template: Template, wish: _Wish) -> ContainerRequest:
         name=wish.name,
         namespace=wish.namespace,
         gpus=template.gpus if wish.gpus is None else wish.gpus,
-        command=_start(template),
+        command=start_of(template),
         memory=template.memory or None,
         cpu=template.cpu or None,
         labels={LABEL: template.name},
