@@ -79,7 +79,7 @@ def _person(machine: Home, name: str, folder: Path, *, is_added: bool = True) ->
 def _inside(machine: Home, name: str) -> str:
     """Return the container's user name: its tenancy's namespace before it."""
     found = machine.ask("/v1/tenancies/red")
-    return f"{found['namespace']}/{name}@fairlead"
+    return f"{found['namespace']}+{name}@fairlead"
 
 
 @pytest.mark.slow
@@ -130,7 +130,7 @@ def test_forwarding_ends_at_the_container_s_loopback(machine: Home, tmp_path: Pa
         port = probe.getsockname()[1]
     running = ann.start("-N", "-L", f"{port}:localhost:8000", train)
     try:
-        machine.until(lambda: b"inside" in _answer(port), what="the container's server answers")
+        machine.until(lambda: b"inside" in _answer(port), what="the container's server answers", timeout_s=90)
     finally:
         running.terminate()
         running.wait(10)

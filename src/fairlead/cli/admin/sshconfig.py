@@ -27,7 +27,7 @@ def ssh_config(client: Client, *, container: str, namespace: str, alias: str, id
     """Print a block for ~/.ssh/config, and the line for ~/.ssh/known_hosts as a comment in it.
 
     Without CONTAINER the block is for every container: `ssh train@fairlead`. With one, `ssh train` enters it. The
-    user name is CONTAINER, or NAMESPACE/CONTAINER.
+    user name is CONTAINER, or NAMESPACE+CONTAINER.
     """
     found = client.call("GET", "/v1/ssh", SSHDoorView)
     if not found.host:
@@ -43,7 +43,7 @@ def ssh_config(client: Client, *, container: str, namespace: str, alias: str, id
     if is_line:
         plaintext.echo(line)
         return
-    user = f"{namespace}/{container}" if container and namespace != "default" else container
+    user = f"{namespace}+{container}" if container and namespace != "default" else container
     for text in (
         f"# {found.fingerprint}",
         "# This line belongs into ~/.ssh/known_hosts:",

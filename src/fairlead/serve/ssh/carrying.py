@@ -47,11 +47,14 @@ class Target:
 
 
 def target_of(user: str) -> Target:
-    """Return the container that a user name means: CONTAINER, or NAMESPACE/CONTAINER. Raises: Invalid."""
-    namespace, _, name = user.rpartition("/")
+    """Return the container that a user name means: CONTAINER, NAMESPACE/CONTAINER or NAMESPACE+CONTAINER.
+
+    `scp` takes a name with a slash for a file of its own machine; no name of an object has a plus. Raises: Invalid.
+    """
+    namespace, _, name = user.replace("+", "/", 1).rpartition("/")
     if not names.is_dns_subdomain(name) or (namespace and not names.is_dns_label(namespace)):
         message = f'"{errors.readable(user)}" names no container'
-        hint = "the user name is CONTAINER or NAMESPACE/CONTAINER, for example ssh train@…"
+        hint = "the user name is CONTAINER or NAMESPACE+CONTAINER, for example ssh train@…"
         raise errors.Invalid(message, reason="ContainerNameInvalid", hint=hint)
     return Target(name=name, namespace=namespace)
 

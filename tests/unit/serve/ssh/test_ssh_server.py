@@ -74,7 +74,7 @@ async def test_a_command_runs_in_the_container_of_the_user_name(world: World, tm
     async with served(world, tmp_path) as door:
         await _train(door)
         namespace = door.lab.namespaces["red"]
-        for user in ("train", f"{namespace}/train"):
+        for user in ("train", f"{namespace}/train", f"{namespace}+train"):
             async with door.connect(user, "developer") as connection:
                 done = await connection.run("echo hello; exit 7", encoding=None)
                 assert (done.exit_status, done.stdout, done.stderr) == (7, b"hello\n", b"")
@@ -83,7 +83,7 @@ async def test_a_command_runs_in_the_container_of_the_user_name(world: World, tm
         rows = (await door.lab.ask("root", "GET", "/v1/audit")).json()["items"]
         entered = [one for one in rows if one["action"] == "container.enter"]
         assert {(one["account"], one["method"], one["peer"]) for one in entered} == {("developer", "SSH", "127.0.0.1")}
-        assert len(entered) == 4
+        assert len(entered) == 6
 
 
 async def test_a_terminal_has_its_size_and_learns_of_another(world: World, tmp_path: Path) -> None:
