@@ -34,6 +34,8 @@ _LOGIN_S: Final = 20.0
 _KEEPALIVE_S: Final = 30.0
 _MOST_KEYS: Final = 20
 """That one connection may show before it is cut."""
+_SFTP: Final = 3
+"""Version of the protocol."""
 _WINDOW: Final = 1 << 20
 _PORT_MOST: Final = 65535
 
@@ -76,6 +78,27 @@ class Crowd:
         self._here[network] -= 1
         if self._here[network] <= 0:
             del self._here[network]
+
+
+class _Session(asyncssh.SSHServerProcess[bytes]):
+    """A session that takes SFTP as the container's, where asyncssh would serve files of the machine."""
+
+    def subsystem_requested(self, subsystem: str) -> bool:
+        """See `asyncssh.SSHServerSession`."""
+        return subsystem == "sftp"
+
+    def session_started(self) -> None:
+        """Carry every session, SFTP too: asyncssh's own start of SFTP would serve the machine's files."""
+        channel, connection, factory = self._chan, self._conn, self._session_factory
+        if channel is None or connection is None or factory is None:
+            return
+        reader = asyncssh.SSHReader[bytes](self, channel)
+        writers = (
+            asyncssh.SSHWriter[bytes](self, channel),
+            asyncssh.SSHWriter[bytes](self, channel, asyncssh.EXTENDED_DATA_STDERR),
+        )
+        if (handler := factory(reader, *writers)) is not None:
+            connection.create_task(handler, reader.logger)
 
 
 class Door(asyncssh.SSHServer):
@@ -162,6 +185,10 @@ class Door(asyncssh.SSHServer):
         with self._counted():
             await carrying.run(self._app, self.visitor, self._user, process)
 
+    def session_requested(self) -> asyncssh.SSHServerSession[bytes]:
+        """See `asyncssh.SSHServer`."""
+        return _Session(_carry, None, _SFTP, False)
+
     def connection_requested(
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
     ) -> Callable[[asyncssh.SSHReader[bytes], asyncssh.SSHWriter[bytes]], Awaitable[None]]:
@@ -213,7 +240,6 @@ async def serve(
         sock=listener,
         server_factory=lambda: Door(app, keys, gate, crowd),
         server_host_keys=[asyncssh.import_private_key(key.private)],
-        process_factory=_carry,
         encoding=None,
         line_editor=False,
         allow_scp=False,

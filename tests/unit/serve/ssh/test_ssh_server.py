@@ -99,6 +99,16 @@ async def test_a_terminal_has_its_size_and_learns_of_another(world: World, tmp_p
             assert b"50 132" in await process.stdout.read()
 
 
+async def test_sftp_is_the_container_s_and_never_the_machine_s(world: World, tmp_path: Path) -> None:
+    async with served(world, tmp_path) as door:
+        await _train(door)
+        async with door.connect("train", "developer") as connection:
+            process = await connection.create_process(subsystem="sftp", encoding=None)
+            assert b"simulated" in await process.stderr.read(), "the fake engine has no files, and says so"
+            with pytest.raises(asyncssh.ChannelOpenError):
+                await connection.create_process(subsystem="shell", encoding=None)
+
+
 async def test_who_may_not_enter_gets_the_api_s_own_answer(world: World, tmp_path: Path) -> None:
     async with served(world, tmp_path) as door:
         await _train(door)
