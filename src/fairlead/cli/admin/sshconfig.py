@@ -27,7 +27,7 @@ def ssh_config(client: Client, *, container: str, namespace: str, alias: str, id
     """Print a block for ~/.ssh/config, and the line for ~/.ssh/known_hosts as a comment in it.
 
     Without CONTAINER the block is for every container: `ssh train@fairlead`. With one, `ssh train` enters it. The
-    user name is CONTAINER, or NAMESPACE+CONTAINER.
+    user name is CONTAINER, or TENANCY+CONTAINER where several tenancies are yours.
     """
     found = client.call("GET", "/v1/ssh", SSHDoorView)
     if not found.host:

@@ -10,6 +10,7 @@ asyncssh's; the names in messages of protocol 3 alone, which every client speaks
 Nothing of the container runs in it, and nothing of it can be used to leave the container:
 - Every module is loaded before it goes in, and afterwards none can be: names of users are numbers, since looking them
   up would load the container's own libraries.
+- It refuses to go on where it still sees the machine's root.
 - No file of the machine is open in it, and it sees no procfs: `/proc/self/exe` and its like would lead to files of the
   machine. It covers each procfs in a private copy of the mount namespace, while it still may.
 - It opens regular files and folders alone, never a device, a pipe or a socket.
@@ -118,6 +119,12 @@ def namespaces(pid: int) -> int:
     if not flags & CLONE_NEWNS or not flags & CLONE_NEWPID:
         raise Refused("the container has no mount namespace, or no pid namespace, of its own")
     return flags
+
+
+def check_root(machine: os.stat_result) -> None:
+    """Refuse to serve the machine's files. Args: machine: its root. Raises: Refused: it is this process's still."""
+    if os.path.samestat(machine, os.stat("/")):  # noqa: PTH116
+        raise Refused("the container sees the machine's root")
 
 
 def proc_mounts(mountinfo: str) -> Iterator[bytes]:
@@ -304,8 +311,10 @@ def main(arguments: list[str]) -> int:
         files, flags = cgroup_files(int(pid), container), namespaces(int(pid))
         signal.pidfd_send_signal(target, 0)  # it lives, so what was read is its own
         join_cgroups(files)
+        root = os.stat("/")  # noqa: PTH116
         _checked("not dumpable", _libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
         _checked("setns", _libc.setns(target, flags))
+        check_root(root)
         os.closerange(3, 1 << 16)
         # A process stays in its pid namespace: its children are born in the one that it joined.
         if child := os.fork():

@@ -23,6 +23,8 @@ _PASSED: Final = frozenset({"LANG", "LANGUAGE", "COLORTERM", "NO_COLOR", "TZ"})
 """Variables of a client that are handed on, beside LC_*."""
 _MOST_VARIABLES: Final = 32
 _LONGEST_VALUE: Final = 256
+_LONGEST_NAME: Final = 253
+_WHERE: Final = "TENANCY+CONTAINER, for example ssh red+train@…"
 
 
 class _Last(msgspec.Struct, frozen=True):
@@ -32,13 +34,19 @@ class _Last(msgspec.Struct, frozen=True):
     problem: problem.Problem | None = None
 
 
+class _Tenancy(msgspec.Struct, frozen=True):
+    """What is read of a tenancy."""
+
+    namespace: str
+
+
 @frozen
 class Target:
     """The container that a user name means."""
 
     name: str
     namespace: str
-    """Empty: the account's own."""
+    """Or a tenancy, until `_found` has looked it up; empty: the account's own."""
 
     @property
     def query(self) -> tuple[tuple[str, str], ...]:
@@ -47,16 +55,27 @@ class Target:
 
 
 def target_of(user: str) -> Target:
-    """Return the container that a user name means: CONTAINER, NAMESPACE/CONTAINER or NAMESPACE+CONTAINER.
+    """Return the container that a user name means: CONTAINER, TENANCY+CONTAINER, or the same with a slash.
 
     `scp` takes a name with a slash for a file of its own machine; no name of an object has a plus. Raises: Invalid.
     """
     namespace, _, name = user.replace("+", "/", 1).rpartition("/")
-    if not names.is_dns_subdomain(name) or (namespace and not names.is_dns_label(namespace)):
-        message = f'"{errors.readable(user)}" names no container'
-        hint = "the user name is CONTAINER or NAMESPACE+CONTAINER, for example ssh train@…"
-        raise errors.Invalid(message, reason="ContainerNameInvalid", hint=hint)
+    is_name = len(name) <= _LONGEST_NAME and names.is_dns_subdomain(name)
+    if not is_name or (namespace and not names.is_dns_label(namespace)):
+        message = f'"{errors.readable(user[:_LONGEST_NAME])}" names no container'
+        raise errors.Invalid(message, reason="ContainerNameInvalid", hint=f"the user name is CONTAINER or {_WHERE}")
     return Target(name=name, namespace=namespace)
+
+
+async def _found(app: Any, visitor: inprocess.Visitor, user: str) -> Target:
+    """Return the container that a user name means, with its namespace where a tenancy is named. Raises: Invalid."""
+    target = target_of(user)
+    if target.namespace:
+        # Whose key was taken away is told so by the request that follows, as is who names what there is not.
+        with contextlib.suppress(errors.FairleadError):
+            answer = await inprocess.asked(app, visitor, f"/v1/tenancies/{target.namespace}")
+            return Target(name=target.name, namespace=msgspec.json.decode(answer, type=_Tenancy).namespace)
+    return target
 
 
 def variables(given: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -74,13 +93,20 @@ async def run(app: Any, visitor: inprocess.Visitor, user: str, process: asyncssh
     """Carry one session of SSH, whatever it asked for, until it is over."""
     has_terminal = process.get_terminal_type() is not None
     try:
-        code = await _run(app, visitor, target_of(user), process, has_terminal=has_terminal)
+        code = await _run(app, visitor, await _found(app, visitor, user), process, has_terminal=has_terminal)
     except errors.FairleadError as error:
-        line = f"fairlead: {errors.sentence(error)}" + ("\r\n" if has_terminal else "\n")
+        line = f"fairlead: {_sentence(error)}" + ("\r\n" if has_terminal else "\n")
         with contextlib.suppress(OSError, asyncssh.Error):
             process.stderr.write(line.encode())
         code = errors.row_of(error).exit
     process.exit(code & 0xFF)
+
+
+def _sentence(error: errors.FairleadError) -> str:
+    """Return an error with a hint that somebody who has nothing but `ssh` can follow."""
+    if error.reason == "NamespaceAmbiguous":
+        error = errors.Invalid(error.message, reason=error.reason, hint=f"name one in the user name: {_WHERE}")
+    return errors.sentence(error)
 
 
 async def _run(
@@ -198,7 +224,7 @@ async def connect(
     """Carry one connection to a port of the container's own loopback; a client learns of a refusal by its end."""
     reader, writer = streams
     with contextlib.suppress(errors.FairleadError, OSError, asyncssh.Error):
-        target = target_of(user)
+        target = await _found(app, visitor, user)
         path = f"/v1/containers/{target.name}/ports/{port}"
         async with inprocess.opened(app, visitor, path, target.query) as socket, asyncio.TaskGroup() as group:
             feeding = group.create_task(_send_all(socket, reader))

@@ -1,4 +1,4 @@
-"""Opens WebSockets of the API in this process, as the account of an SSH key.
+"""Opens WebSockets of the API in this process, and asks it, as the account of an SSH key.
 
 The door knows nothing but what `/v1` answers: who may enter a container, and what is written into the audit log, is
 decided where it is decided for everybody else.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http
 import urllib.parse
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
@@ -74,24 +75,59 @@ def refused(body: bytes) -> errors.FairleadError:
     return errors.Unavailable(message, reason="AnswerInvalid", hint=hint)
 
 
+def _scope(visitor: Visitor, path: str, gone: asyncio.Event) -> dict[str, Any]:
+    return {
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "path": path,
+        "raw_path": urllib.parse.quote(path).encode(),
+        "root_path": "",
+        "query_string": b"",
+        "headers": [(b"host", b"ssh")],
+        "client": (visitor.address, visitor.port),
+        "server": ("ssh", 0),
+        "state": {sshkeys.FINGERPRINT: visitor.fingerprint, peer.GONE: gone},
+    }
+
+
+async def asked(app: Any, visitor: Visitor, path: str) -> bytes:
+    """Return what the API answers to a GET. Raises: FairleadError: as it says."""
+    gone = asyncio.Event()
+    status, body = 0, bytearray()
+    is_asked = False
+
+    async def receive() -> dict[str, Any]:
+        nonlocal is_asked
+        if is_asked:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+        is_asked = True
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        nonlocal status
+        status = int(message.get("status", status))
+        body.extend(message.get("body", b""))
+
+    try:
+        await app({**_scope(visitor, path, gone), "type": "http", "method": "GET", "scheme": "http"}, receive, send)
+    finally:
+        gone.set()
+    if status != http.HTTPStatus.OK:
+        raise refused(bytes(body))
+    return bytes(body)
+
+
 @contextlib.asynccontextmanager
 async def opened(app: Any, visitor: Visitor, path: str, query: Sequence[tuple[str, str]] = ()) -> AsyncIterator[Socket]:
     """Give a WebSocket of the API; it is over with the block."""
     socket = Socket()
     scope = {
+        **_scope(visitor, path, socket.gone),
         "type": "websocket",
-        "asgi": {"version": "3.0", "spec_version": "2.4"},
-        "http_version": "1.1",
         "scheme": "ws",
-        "path": path,
-        "raw_path": urllib.parse.quote(path).encode(),
-        "root_path": "",
         "query_string": urllib.parse.urlencode(query).encode(),
-        "headers": [(b"host", b"ssh")],
-        "client": (visitor.address, visitor.port),
-        "server": ("ssh", 0),
         "subprotocols": [],
-        "state": {sshkeys.FINGERPRINT: visitor.fingerprint, peer.GONE: socket.gone},
         "extensions": {"websocket.http.response": {}},
     }
     is_connected = False
