@@ -23,9 +23,9 @@ from fairlead.cli.core.client import Client
 from fairlead.cli.core.terminal import streams
 from fairlead.client.session import forward, process
 from fairlead.serve.admission.request import ContainerRequest, VolumeMount
+from fairlead.serve.admission.sessiontemplate import LABEL, Template, TemplateList
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.view import ContainerView
-from fairlead.serve.v1.templates.view import LABEL, Template, TemplateList
 
 _START: Final = """\
 umask 077
@@ -207,7 +207,7 @@ def _check(shown: ContainerView, template: Template, wish: _Wish) -> None:
         message = f'container "{shown.name}" is there already, and is {what}'
         raise errors.Conflict(message, reason="NameTaken", hint="choose another name")
     if wish.gpus not in {None, shown.gpus} or wish.image not in {"", shown.image}:
-        message = f'"{shown.name}" has {shown.gpus} GPUs and the image {shown.image}'
+        message = f'"{shown.name}" is there with the image {shown.image}, GPUs: {shown.gpus}'
         hint = f"`fairlead rm -f {shown.name}` ends it, its home stays; then open it anew"
         raise errors.Conflict(message, reason="SessionDiffers", hint=hint)
 

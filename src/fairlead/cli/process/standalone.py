@@ -44,13 +44,13 @@ from fairlead.plan.lease import neighbour
 from fairlead.plan.pod import machine as placing
 from fairlead.plan.pod import mountable, podstate
 from fairlead.serve import probes, server
+from fairlead.serve.admission import sessiontemplate
 from fairlead.serve.backend import local, neighbours, port
 from fairlead.serve.backend.containers import enginepods, lifecycle
 from fairlead.serve.console import app as consoledoor
 from fairlead.serve.history import recorder
 from fairlead.serve.metering import leases
 from fairlead.serve.v1 import app, dependencies
-from fairlead.serve.v1.templates import view as templateview
 from fairlead.silicon import machine, onereading
 from fairlead.silicon.port import SampledSilicon
 from fairlead.silicon.sim.silicon import SimulatedSilicon
@@ -365,7 +365,7 @@ def _service_info(
         profile=config.silicon.simulate,
         door=public.describe if public else lambda: ("", ""),
         ssh_door=public.describe_ssh if public else lambda: None,
-        templates=templateview.read(config.session.templates),
+        templates=sessiontemplate.read(config.session.templates),
     )
 
 

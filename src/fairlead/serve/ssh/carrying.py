@@ -103,7 +103,7 @@ async def run(app: Any, visitor: inprocess.Visitor, user: str, process: asyncssh
 
 
 def _sentence(error: errors.FairleadError) -> str:
-    """Return an error with a hint that somebody who has nothing but `ssh` can follow."""
+    """Return an error with a hint for a person who has nothing but `ssh`."""
     if error.reason == "NamespaceAmbiguous":
         error = errors.Invalid(error.message, reason=error.reason, hint=f"name one in the user name: {_WHERE}")
     return errors.sentence(error)

@@ -25,13 +25,13 @@ from fairlead.serve.accounts import roles
 from fairlead.serve.accounts.audit import Place
 from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.accounts.recording import Recording
+from fairlead.serve.admission import sessiontemplate
 from fairlead.serve.admission.context import Context
 from fairlead.serve.api.resultcache import ResultCache
 from fairlead.serve.backend.place import Part
 from fairlead.serve.backend.port import Absent, Backend
 from fairlead.serve.backend.tenancy import member, own
 from fairlead.serve.v1 import permissions
-from fairlead.serve.v1.templates import view as templateview
 from fairlead.store.port import Store
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes.meta import Object
@@ -61,7 +61,7 @@ class ServiceInfo:
     """Returns address and fingerprint of the API on TLS; empty: it is off."""
     ssh_door: Callable[[], tuple[str, int, str] | None] = lambda: None
     """Returns name, port and public key of the SSH door; None: it is off."""
-    templates: tuple[templateview.Template, ...] = templateview.BUILT_IN
+    templates: tuple[sessiontemplate.Template, ...] = sessiontemplate.BUILT_IN
     """Of sessions."""
 
 

@@ -12,10 +12,10 @@ from typing import Annotated, Final
 
 import msgspec
 
+import fairlead
 from fairlead import command, errors, files
-from fairlead.kernel import programs
 
-PROGRAM: Final = Path(programs.__file__).with_name("sftpserver.py")
+PROGRAM: Final = Path(fairlead.__file__).parent / "kernel/programs/sftpserver.py"
 _Id = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 
 

@@ -6,10 +6,10 @@ from typing import Final
 
 import litestar
 
+from fairlead.serve.admission.sessiontemplate import TemplateList
 from fairlead.serve.api import page as pages
 from fairlead.serve.api.failure import documented
 from fairlead.serve.v1.dependencies import Dependencies
-from fairlead.serve.v1.templates.view import TemplateList
 
 
 @litestar.get(

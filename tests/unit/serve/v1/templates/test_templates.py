@@ -10,7 +10,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.cli.container import session
-from fairlead.serve.v1.templates import view
+from fairlead.serve.admission import sessiontemplate
 
 _PAGE = """
 [page]
@@ -26,10 +26,10 @@ token = "PAGE_TOKEN"
 def test_a_file_adds_templates_and_replaces_built_in_ones(tmp_path: Path) -> None:
     file = tmp_path / "templates.toml"
     file.write_text(_PAGE + _PAGE.replace("[page]", "[shell]"))
-    found = {one.name: one for one in view.read(file)}
+    found = {one.name: one for one in sessiontemplate.read(file)}
     assert sorted(found) == ["notebook", "page", "shell"]
     assert (found["shell"].image, found["page"].token) == ("demo", "PAGE_TOKEN")
-    assert [one.name for one in view.read(None)] == ["notebook", "shell"]
+    assert [one.name for one in sessiontemplate.read(None)] == ["notebook", "shell"]
 
 
 @pytest.mark.parametrize(
@@ -50,23 +50,23 @@ def test_what_is_wrong_in_a_file_is_named_with_the_file(tmp_path: Path, old: str
     file = tmp_path / "templates.toml"
     file.write_text(_PAGE.replace(old, new))
     with pytest.raises(errors.Invalid, match=r"templates\.toml") as refused:
-        view.read(file)
+        sessiontemplate.read(file)
     assert said in refused.value.message
     with pytest.raises(errors.Unavailable, match="cannot read"):
-        view.read(tmp_path / "none")
+        sessiontemplate.read(tmp_path / "none")
 
 
 def test_the_token_is_made_once_and_its_user_alone_reads_it(tmp_path: Path) -> None:
     file = tmp_path / "templates.toml"
     file.write_text(_PAGE.replace("/home/me", str(tmp_path / "home")))
-    made = next(one for one in view.read(file) if one.name == "page")
+    made = next(one for one in sessiontemplate.read(file) if one.name == "page")
     argv = session.start_of(made)
     said = [subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split() for _ in range(2)]
     token = (tmp_path / "home/.fairlead/token").read_text()
     assert said == [[token, "word"], [token, "word"]]
     assert (len(token), token.isalnum()) == (48, True)
     assert (tmp_path / "home/.fairlead/token").stat().st_mode & 0o777 == 0o600
-    shell = next(one for one in view.read(None) if one.name == "shell")
+    shell = next(one for one in sessiontemplate.read(None) if one.name == "shell")
     assert session.start_of(shell) == shell.command
 
 

@@ -55,7 +55,14 @@ BUILT_IN: Final = (
         path="/lab?token={token}",
         token="JUPYTER_TOKEN",  # noqa: S106 the name of a variable
     ),
-    Template(name="shell", about="a shell", image="ubuntu", command=("sleep", "infinity"), home="/root"),
+    # As the first process `sleep` would have no signal end it.
+    Template(
+        name="shell",
+        about="a shell",
+        image="ubuntu",
+        command=("sh", "-c", "trap exit TERM INT; while :; do sleep 3600 & wait; done"),
+        home="/root",
+    ),
 )
 
 
