@@ -76,7 +76,8 @@ def check(seen: Facts) -> Iterator[Finding]:
 def _wrong(seen: Facts) -> Iterator[Finding]:
     if not seen.has_library:
         what, why = "asyncssh is not installed", "ssh.listen is set, and the service does not start without it"
-        yield Finding(check="ssh", level="fail", what=what, why=why, fix="install Fairlead's wheel with fairlead[ssh]")
+        fix = "`make install` and the Debian package bring it; a wheel has it with its extra, fairlead[server,ssh]"
+        yield Finding(check="ssh", level="fail", what=what, why=why, fix=fix)
     if not seen.has_accounts:
         what, why = "ssh.listen is set, and api.listen is not", "the door is for accounts, which the API on TLS keeps"
         yield Finding(

@@ -181,7 +181,7 @@ def _ssh(config: settings.Settings) -> Iterator[SSHListener | None]:
         from fairlead.cli.process.listen import sshlistener
     except ModuleNotFoundError as error:
         message = f"ssh.listen needs an SSH library, and this installation is without {error.name}"
-        hint = "install Fairlead's wheel with its extra: fairlead[ssh]"
+        hint = "`make install` and the Debian package bring it; a wheel has it with its extra, fairlead[server,ssh]"
         raise errors.Invalid(message, reason="SSHNotInstalled", hint=hint) from error
     with sshlistener.opened(config) as found:
         yield found

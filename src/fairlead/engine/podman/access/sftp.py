@@ -45,7 +45,8 @@ def argv(bundle: Path, pid: int, container: str) -> list[str]:
     Raises: Unavailable (`SFTPNotServed`): the library is not installed; ProtocolError: the configuration is damaged.
     """
     if importlib.util.find_spec("asyncssh") is None:
-        message, hint = "SFTP needs asyncssh, which is not installed", "install Fairlead's wheel with fairlead[ssh]"
+        message = "SFTP needs asyncssh, which is not installed"
+        hint = "`make install` and the Debian package bring it; a wheel has it with its extra, fairlead[server,ssh]"
         raise errors.Unavailable(message, reason="SFTPNotServed", hint=hint)
     try:
         process = msgspec.json.decode(files.read_bounded(bundle / "config.json"), type=_Config).process
