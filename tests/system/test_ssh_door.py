@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import asyncssh
 import pytest
 from home import Home, machine_of_tenancies
 
@@ -317,6 +318,29 @@ def test_who_has_no_key_learns_nothing(machine: Home, tmp_path: Path) -> None:
     for one in held:
         one.close()
     assert cut >= 4, "one address holds sixteen"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_known", [True, False], ids=["ann", "nobody"])
+async def test_names_that_openssh_would_not_send_are_refused_without_a_word(
+    machine: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_known: bool
+) -> None:
+    person = _person(machine, "ann", tmp_path / "one", is_added=is_known)
+    before, port = len(machine.log()), int(_setting(person, "Port"))
+    key = asyncssh.read_private_key(str(tmp_path / "one/id"))
+    # The service is another process: what is taken away here is the client's own look at the name.
+    monkeypatch.setattr("asyncssh.connection.saslprep", str)
+    for user in ("train\0", "red+train\0x", "tr\nain", "\x1b[2Jtrain", "\u202etrain", "x" * 2000, "x" * 5_000_000):
+        with pytest.raises(asyncssh.DisconnectError):
+            async with asyncssh.connect(
+                "127.0.0.1", port, username=user, client_keys=[key], known_hosts=None, config=None, agent_path=None
+            ):
+                pass
+    for data in (b"GET / HTTP/1.0\r\n\r\n", b"SSH-2.0-x\r\n" + b"\xff" * 100_000, b"A" * 5_000_000):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as one:
+            one.sendall(data)
+            assert b"train" not in one.recv(4096)
+    assert machine.log()[before:] == "", "nor is the log theirs to fill"
 
 
 def _is_cut(one: socket.socket) -> bool:
