@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -38,6 +38,9 @@ _SWITCHES: list[tuple[dict[str, Any], set[str]]] = [
 ]
 
 
+_CLAIM_CONFIGS: Final = {f"ValidatingAdmissionPolicy{end}/fairlead-claim-configs" for end in ("", "Binding")}
+
+
 def _names(found: tuple[dict[str, Any], ...]) -> set[str]:
     return {f"{item['kind']}/{item['metadata']['name']}" for item in found}
 
@@ -68,8 +71,12 @@ def test_each_part_can_be_left_out(values: dict[str, Any], gone: set[str]) -> No
         ),
         ({"runtimeClass": {"create": True}}, {"RuntimeClass/fairlead"}),
         ({"priorityClasses": {"batch": {"value": -10}}}, {"PriorityClass/batch"}),
-        ({"dra": {"enabled": True}}, {"DeviceClass/gpu.nvidia.com", "DeviceClass/mig.nvidia.com"}),
-        ({"dra": {"enabled": True, "deviceClasses": {"create": False}}}, set()),
+        ({"dra": {"enabled": True}}, {"DeviceClass/gpu.nvidia.com", "DeviceClass/mig.nvidia.com", *_CLAIM_CONFIGS}),
+        ({"dra": {"enabled": True, "deviceClasses": {"create": False}}}, _CLAIM_CONFIGS),
+        (
+            {"dra": {"enabled": True}, "admission": {"claimConfigs": {"enabled": False}}},
+            {"DeviceClass/gpu.nvidia.com", "DeviceClass/mig.nvidia.com"},
+        ),
     ],
 )
 def test_each_part_that_is_not_there_can_be_had(values: dict[str, Any], come: set[str]) -> None:

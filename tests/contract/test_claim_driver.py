@@ -171,6 +171,9 @@ async def test_a_gpu_has_one_door_and_the_file_says_which(
         await home.until_capacity(2, 2)
         assert report.supply.value.doors.leaving == {"GPU-0", "GPU-2"}
         await stub.unprepare([refused, given], timeout_s=20)
+        await asyncio.sleep(5 * serving.LEAVING_S)
+        assert report.supply.value.doors.leaving == {"GPU-0", "GPU-2"}  # the API server still has them allocated
+        home.claims.claims.clear()
         await home.until_capacity(4, 4)
         assert NVIDIA in {ad.resource for ad in report.supply.value.resources}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import sqlite3
@@ -78,7 +79,7 @@ def test_a_damaged_file_is_set_aside_and_said_by_status_and_doctor(machine: Home
     assert "history.db.damaged" in told["what"]
     machine.start("again")
     assert _until_sampled(machine, "again", 1)
-    with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as kept:
+    with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as kept, kept:
         assert kept.execute("PRAGMA quick_check").fetchone() == ("ok",)
     kept.close()
     machine.rm("again")

@@ -50,7 +50,7 @@ def test_a_damaged_database_is_refused_and_left_as_it_is(home: Home, damage: str
 def test_a_database_from_a_newer_version_is_refused(home: Home) -> None:
     home.up()
     stopped(home)
-    with sqlite3.connect(home.state / "state.db") as connection:
+    with contextlib.closing(sqlite3.connect(home.state / "state.db")) as connection, connection:
         connection.execute("update meta set value = 9999 where name = 'schema'")
     connection.close()
     result = home("up", "--simulate", "h100x8")

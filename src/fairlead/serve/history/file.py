@@ -17,6 +17,7 @@ import itertools
 import math
 import sqlite3
 import struct
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
@@ -116,6 +117,8 @@ class HistoryFile:
         """A reader met damage, which the writer looks for before it writes again."""
         self._reading: tuple[sqlite3.Connection, sqlite3.Connection] | None = None
         """The writer's connection that it was opened beside, and the readers'."""
+        self._one_reader: Final = threading.Lock()
+        self._is_closed = False
         self.size = Size()
         """As of the last minute."""
         try:
@@ -132,8 +135,15 @@ class HistoryFile:
         """The last bucket that was written before this process: what is in it is not written over."""
 
     def close(self) -> None:
-        """Close it for writing; idempotent. The readers' connection goes with its thread, which may be reading."""
+        """Close it; idempotent. A reader's question is given up (`sqlite3.OperationalError`, `ProgrammingError`)."""
+        self._is_closed = True
         self._connection.close()
+        if (reading := self._reading) is not None:
+            reading[1].interrupt()
+        with self._one_reader:
+            if self._reading is not None:
+                self._reading[1].close()
+                self._reading = None
 
     def _unreachable(self, error: Exception) -> errors.Unavailable:
         message = f"figures cannot be kept in {self._path}: {error}"
@@ -333,14 +343,18 @@ class HistoryFile:
 
     # reading, by a connection and from a thread of its own, so that no reader delays a sample
 
-    def _reader(self) -> sqlite3.Connection:
-        if self._reading is None or self._reading[0] is not self._connection:
-            if self._reading is not None:
-                self._reading[1].close()
-            uri = f"{self._path.absolute().as_uri()}?mode=ro"
-            made = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=2.0, check_same_thread=False)
-            self._reading = (self._connection, made)
-        return self._reading[1]
+    @contextlib.contextmanager
+    def _reader(self) -> Iterator[sqlite3.Connection]:
+        with self._one_reader:
+            if self._is_closed:
+                raise sqlite3.ProgrammingError("the history is closed")
+            if self._reading is None or self._reading[0] is not self._connection:
+                if self._reading is not None:
+                    self._reading[1].close()
+                uri = f"{self._path.absolute().as_uri()}?mode=ro"
+                made = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=2.0, check_same_thread=False)
+                self._reading = (self._connection, made)
+            yield self._reading[1]
 
     def read(self, kind: str, key: str, window: tier.Window) -> list[Row]:
         """Return the rows of one series within a window.
@@ -348,25 +362,8 @@ class HistoryFile:
         What its resolution has not summed up yet is read from the finer ones.
         Raises: sqlite3.Error.
         """
-        connection = self._reader()
-        found = connection.execute("SELECT id FROM series WHERE kind = ? AND key = ?", (kind, key)).fetchone()
-        if found is None:
-            return []
-        begin, count, rows = window.begin, len(figure.FIGURES[kind]), list[Row]()
-        for one in reversed(tier.TIERS[: window.tier + 1]):
-            if begin >= window.end:
-                break
-            newest = _newest(connection, one.number, window.end)
-            if newest is None:
-                continue
-            # Each bucket is a look-up: none is made for a time of which this resolution cannot have any.
-            (oldest,) = connection.execute("SELECT min(at) FROM points WHERE tier = ?", (one.number,)).fetchone()
-            first = max(begin, tier.floor(oldest, one.step_s), newest - one.keep_s)
-            asked = (first, one.step_s, min(window.end, newest + one.step_s), one.number, found[0])
-            read = connection.execute(_WANTED, asked) if first <= newest else ()
-            rows += [_unpack(at, weight, value, count, one.step_s) for at, weight, value in read]
-            begin = max(begin, newest + one.step_s)
-        return rows
+        with self._reader() as connection:
+            return _rows(connection, kind, key, window)
 
     def read_held(self, *, gpu: str = "", uid: str = "", since: int = 0) -> list[Held]:
         """Return who held a GPU, or what a pod held, as far as it ended after a time; oldest first."""
@@ -374,8 +371,30 @@ class HistoryFile:
         asked = "SELECT gpu, device, uid, namespace, name, since, until FROM held"
         sql = f"{asked} WHERE {where} AND until >= ? ORDER BY since DESC LIMIT {_MOST_HELD}"
         names = ("gpu", "device", "uid", "namespace", "name", "since", "until")
-        found = self._reader().execute(sql, (word, since)).fetchall()
+        with self._reader() as connection:
+            found = connection.execute(sql, (word, since)).fetchall()
         return [Held(**dict(zip(names, row, strict=True))) for row in reversed(found)]
+
+
+def _rows(connection: sqlite3.Connection, kind: str, key: str, window: tier.Window) -> list[Row]:
+    found = connection.execute("SELECT id FROM series WHERE kind = ? AND key = ?", (kind, key)).fetchone()
+    if found is None:
+        return []
+    begin, count, rows = window.begin, len(figure.FIGURES[kind]), list[Row]()
+    for one in reversed(tier.TIERS[: window.tier + 1]):
+        if begin >= window.end:
+            break
+        newest = _newest(connection, one.number, window.end)
+        if newest is None:
+            continue
+        # Each bucket is a look-up: none is made for a time of which this resolution cannot have any.
+        (oldest,) = connection.execute("SELECT min(at) FROM points WHERE tier = ?", (one.number,)).fetchone()
+        first = max(begin, tier.floor(oldest, one.step_s), newest - one.keep_s)
+        asked = (first, one.step_s, min(window.end, newest + one.step_s), one.number, found[0])
+        read = connection.execute(_WANTED, asked) if first <= newest else ()
+        rows += [_unpack(at, weight, value, count, one.step_s) for at, weight, value in read]
+        begin = max(begin, newest + one.step_s)
+    return rows
 
 
 class _Damaged(sqlite3.DatabaseError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from pathlib import Path
@@ -143,7 +144,7 @@ def test_an_identity_that_cannot_be_read_does_not_stop_the_repair(folder: Path) 
 
 
 def test_a_newer_database_is_refused_and_stays(folder: Path) -> None:
-    with sqlite3.connect(folder / "state.db") as connection:
+    with contextlib.closing(sqlite3.connect(folder / "state.db")) as connection, connection:
         connection.execute("UPDATE meta SET value = 999 WHERE name = 'schema'")
     connection.close()
     before = content(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 from pathlib import Path
 
@@ -135,7 +136,7 @@ async def test_a_ledger_of_an_earlier_version_has_no_notes_and_gets_some(node: N
     async with node.agent():
         pass
     path = node.folder / "lease" / ledgerfile.NAME
-    with sqlite3.connect(path) as connection:
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DROP TABLE note")
     connection.close()
     assert ledgerfile.read_notes(path) == {}

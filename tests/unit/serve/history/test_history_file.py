@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import stat
 from pathlib import Path
@@ -124,7 +125,7 @@ def test_a_damaged_file_is_set_aside_and_said(tmp_path: Path, content: bytes) ->
 
 
 def test_another_programs_database_is_set_aside(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / FILE) as other:
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as other, other:
         other.execute("CREATE TABLE mine (a)")
     other.close()
     assert opened(tmp_path).set_aside is not None
@@ -133,7 +134,7 @@ def test_another_programs_database_is_set_aside(tmp_path: Path) -> None:
 def test_damage_found_later_is_set_aside_and_the_next_sample_is_kept(tmp_path: Path) -> None:
     file = opened(tmp_path)
     file.write(BEGIN, {GPU: load(1.0)})
-    with sqlite3.connect(tmp_path / FILE) as other:
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as other, other:
         other.execute("DROP TABLE points")
     other.close()
     with pytest.raises(errors.Unavailable):
@@ -176,7 +177,8 @@ def test_a_year_of_which_little_is_kept_costs_little(tmp_path: Path, until: int,
         return 0
 
     file.read(*GPU, window(BEGIN, 10, 6, 0))
-    file._reader().set_progress_handler(step, 1000)
+    with file._reader() as connection:
+        connection.set_progress_handler(step, 1000)
     asked = tier.choose(until - 399 * 86400, until, None, now=float(BEGIN + 60), days=14)
     rows = file.read(*GPU, asked)
     assert len(rows) == count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -40,7 +41,7 @@ async def test_damage_that_only_a_reader_meets_is_set_aside_at_the_next_sample(
     begin = kept.at
     await kept.tick(400)
     file = tmp_path / FILE
-    with sqlite3.connect(file) as other:
+    with contextlib.closing(sqlite3.connect(file)) as other, other:
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     other.close()
     with file.open("r+b") as raw:  # the writer has its pages, the first and the last, in memory
