@@ -49,7 +49,7 @@ compile() {
 }
 
 lock() {
-  compile --extra server --group dev --group docs --group build pyproject.toml --output-file requirements.lock "$@"
+  compile --extra server --extra ssh --group dev --group docs --group build pyproject.toml --output-file requirements.lock "$@"
   # The image's: the same versions, less what only tests and docs need; its scheduler judges nodes by array.
   compile --extra server --extra engine --constraints requirements.lock pyproject.toml --output-file tools/image/runtime.lock
   compile --constraints requirements.lock --group build --output-file tools/image/build.lock

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from fairlead.cli import main, verbs
 from fairlead.cli.admin import completion
-from tools.package import manpages
+from tools.package import manpages, tree
 
 _PAGES = manpages.pages()
 
@@ -45,3 +47,20 @@ def test_a_shell_reads_its_script(shell: str, tmp_path: Path) -> None:
     script.write_text(completion.script(main.root, shell))
     flag = "--no-execute" if shell == "fish" else "-n"
     assert subprocess.run((program, flag, str(script)), capture_output=True, text=True, check=False).stderr == ""
+
+
+def test_an_entry_of_the_lock_is_its_version_and_its_hashes() -> None:
+    lock = "a==1 \\\n    --hash=sha256:1\nssh==2 \\\n    --hash=sha256:2 \\\n    --hash=sha256:3\nz==4\n"
+    assert tree.entry(lock, "ssh") == "ssh==2 \\\n    --hash=sha256:2 \\\n    --hash=sha256:3\n"
+    with pytest.raises(ValueError, match="not in the lock"):
+        tree.entry(lock, "s")
+
+
+def test_what_is_installed_beside_the_image_s_lock_finds_there_what_it_needs() -> None:
+    lock = (tree.ROOT / "tools/image/runtime.lock").read_text()
+    for name in tree.BESIDE:
+        needed = [one for one in metadata.requires(name) or () if "extra ==" not in one]
+        assert needed, name
+        for one in needed:
+            word = re.split(r"[^A-Za-z0-9_-]", one)[0].replace("_", "-")
+            assert tree.entry(lock, word), one

@@ -7,7 +7,7 @@ set -euo pipefail
 say() { echo "system setup: $*" >&2; }
 
 # what shows it is there : package that brings it
-needs="/usr/bin/mmdebstrap:mmdebstrap /usr/bin/qemu-system-x86_64:qemu-system-x86 /usr/bin/busybox:busybox-static /usr/sbin/runc:runc /usr/bin/crun:crun
+needs="/usr/bin/mmdebstrap:mmdebstrap /usr/bin/qemu-system-x86_64:qemu-system-x86 /usr/bin/busybox:busybox-static /usr/sbin/runc:runc /usr/bin/crun:crun /usr/bin/ssh:openssh-client
   /usr/bin/gcc:gcc /usr/lib/x86_64-linux-gnu/libc.a:libc6-dev"
 kernel="$HOME/.cache/fairlead/debian/linux-cloud"
 # Process 1 of the virtual machine that is reloaded, where this machine has no systemd of its own; with its libraries.

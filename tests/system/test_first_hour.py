@@ -94,6 +94,18 @@ for name in train infer; do fairlead run -d --name $name -g 1 localhost/demo -- 
 fairlead wait infer --state started
 fairlead exec infer -- rm /dev/nvidia1
 """
+_TEMPLATES = r"""
+cat >/root/templates.toml <<'END'
+[page]
+image = "localhost/demo"
+command = ["sleep", "1000"]
+home = "/home/me"
+port = 8000
+path = "/?token={token}"
+token = "PAGE_TOKEN"
+END
+export FAIRLEAD_SESSION_TEMPLATES=/root/templates.toml
+"""
 PAGES_READ = {
     "how-to/audit-isolation.md": _SERVICE + _ISOLATION,
     "how-to/configure-an-engine.md": "mkdir -p /etc/udev/rules.d\n",
@@ -103,6 +115,7 @@ PAGES_READ = {
     "how-to/docker-users.md": _SERVICE,
     "how-to/run-containers.md": _SERVICE + _CONTAINERS,
     "how-to/reserve.md": _SERVICE,
+    "how-to/sessions.md": _TEMPLATES + _SERVICE,
     "how-to/secrets.md": _SERVICE,
     "how-to/simulate-faults.md": _SERVICE,
     "how-to/cdi.md": _SPECS,

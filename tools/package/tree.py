@@ -8,6 +8,7 @@ two wheels of this tree.
 from __future__ import annotations
 
 import gzip
+import itertools
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from tools.package import manpages
 
 ROOT: Final = Path(__file__).parents[2]
 _UV: Final = ROOT / ".cache/uv/bin/uv"
+BESIDE: Final = ("asyncssh",)
+"""What it has and the container image has not; whatever these need the image's lock has."""
 _PROGRAMS: Final = {"fairlead": "fairlead.cli.main", "fairlead-runtime": "fairlead.inject.runtime"}
 _SCRIPT: Final = "#!{python}\nimport sys\n\nfrom {module} import main\n\nsys.exit(main())\n"
 _COMPLETION: Final = {
@@ -73,11 +76,23 @@ def _environment(folder: Path, python: str, wheels: list[Path]) -> None:
     lock = ROOT / "tools/image/runtime.lock"
     where = ["--quiet", "--python", str(folder / "bin/python")]
     _run([str(_UV), "pip", "install", *where, "--require-hashes", "-r", str(lock)])
+    beside = ROOT / "build/beside.lock"
+    beside.write_text("".join(entry((ROOT / "requirements.lock").read_text(), name) for name in BESIDE))
+    _run([str(_UV), "pip", "install", *where, "--no-deps", "--require-hashes", "-r", str(beside)])
     _run([str(_UV), "pip", "install", *where, "--no-deps", *map(str, wheels)])
     # Programs and shell helpers of the environment name the folder it was made in, and nobody needs them.
     for path in (folder / "bin").iterdir():
         if not path.name.startswith("python"):
             path.unlink()
+
+
+def entry(lock: str, name: str) -> str:
+    """Return a package's lines of a lock: its version, and the hashes of its files. Raises: ValueError: it has none."""
+    lines = iter(lock.splitlines(keepends=True))
+    for line in lines:
+        if line.startswith(f"{name}=="):
+            return line + "".join(itertools.takewhile(lambda one: one.startswith(" "), lines))
+    raise ValueError(f"{name} is not in the lock")
 
 
 def _set_home(new: Path, home: Path) -> None:

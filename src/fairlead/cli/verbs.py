@@ -24,6 +24,8 @@ VERBS: Final = {
     "ps": Verb(_RUN, "container.ps:ps", "List containers."),
     "logs": Verb(_RUN, "container.logs:logs", "Show what a container wrote."),
     "exec": Verb(_RUN, "access.exec:execute", "Run one more process in a container."),
+    "notebook": Verb(_RUN, "container.session:notebook", "Open a notebook: a container with a page and a kept home."),
+    "shell": Verb(_RUN, "container.session:shell", "Open a shell in a container with a kept home."),
     "attach": Verb(
         _RUN, "container.attach:attach", "Give a running container a free GPU; without one join its terminal."
     ),
@@ -85,6 +87,8 @@ VERBS: Final = {
     "tenancy": Verb(_PEOPLE, "admin.tenancy:group", "Keep tenants apart: a namespace, limits and a network for each."),
     "user": Verb(_PEOPLE, "admin.user:group", "Make accounts, and give them roles in tenancies."),
     "key": Verb(_PEOPLE, "admin.key:group", "Make, list, replace and end API keys."),
+    "ssh-key": Verb(_PEOPLE, "admin.sshkey:group", "Add, list and remove the SSH keys of accounts."),
+    "ssh-config": Verb(_PEOPLE, "admin.sshconfig:ssh_config", "Print what ~/.ssh/config needs to enter containers."),
     "quota": Verb(_PEOPLE, "admin.quota:group", "Limit what a namespace's containers ask for together."),
     "budget": Verb(_PEOPLE, "admin.budget:group", "Limit what a tenancy's GPUs cost in a month."),
     "queue": Verb(

@@ -76,6 +76,13 @@ class Access(Protocol):
         """
         ...
 
+    async def sftp(self, name: str) -> port.ExecSession:
+        """Serve the SFTP protocol over a running container's files, as its user, on the session's streams.
+
+        Raises: as `signal`; Unavailable (`SFTPNotServed`): nothing here serves it.
+        """
+        ...
+
     async def pack(self, name: str, path: str) -> port.ExecSession:
         """Read a path of a container as a tar: the session's output, errors apart. Links are packed, not followed.
 

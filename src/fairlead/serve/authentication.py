@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
 from fairlead import errors
-from fairlead.serve.accounts import keys, roles, sessions
+from fairlead.serve.accounts import keys, roles, sessions, sshkeys
 from fairlead.serve.accounts.audit import Place
 from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.accounts.recording import Recording, Refusals
@@ -35,18 +35,32 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 _CHALLENGE: Final = (b"www-authenticate", b'Bearer realm="fairlead"')
 
 
+Admit = Callable[[Any, Accounts, limits.Gate, Recording], Awaitable[tuple[roles.Principal, limits.Standing]]]
+
+
 def create_app(inner: App, accounts: Accounts, *, gate: limits.Gate, refusals: Refusals) -> App:
     """Return the API as it is served on TLS.
 
     Args: gate: who may ask how often.   refusals: decides which refusals have a row of their own in the audit log.
     """
+    return _create(inner, accounts, gate, refusals, _admitted)
 
+
+def create_ssh_app(inner: App, accounts: Accounts, *, gate: limits.Gate, refusals: Refusals) -> App:
+    """Return the API as the SSH door asks it: each request is of the account whose key stands in its scope's state.
+
+    Never to be served on a socket: who may set that state may be any account.
+    """
+    return _create(inner, accounts, gate, refusals, _vouched)
+
+
+def _create(inner: App, accounts: Accounts, gate: limits.Gate, refusals: Refusals, admit: Admit) -> App:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         recording = Recording(accounts.audit, refusals, scope=scope)
         scope["state"] = {**(scope.get("state") or {}), permissions.RECORDING: recording}
         told = _recorded(scope, recording, send)
         try:
-            principal, standing = await _admitted(scope, accounts, gate, recording)
+            principal, standing = await admit(scope, accounts, gate, recording)
         except errors.FairleadError as error:
             await refuse(scope, told, error)
             return
@@ -123,6 +137,18 @@ async def _admitted(
         return principal, gate.refused(address)
     scope["state"][permissions.OWE] = functools.partial(gate.owe, principal.account, id_)
     return principal, gate.admit(principal.account, id_, digest)
+
+
+async def _vouched(
+    scope: Any, accounts: Accounts, gate: limits.Gate, recording: Recording
+) -> tuple[roles.Principal, limits.Standing]:
+    """Return whose SSH key a request came by, asked anew: it may have been removed. Raises: as `_admitted`."""
+    fingerprint = str(scope["state"][sshkeys.FINGERPRINT])
+    recording.tell(method="SSH")
+    principal = await accounts.ssh_keys.authenticate(fingerprint)
+    recording.tell(account=principal.account, key=principal.key)
+    scope["state"][permissions.OWE] = functools.partial(gate.owe, principal.account, principal.key)
+    return principal, gate.admit(principal.account, principal.key, fingerprint)
 
 
 def _credential(scope: Any) -> tuple[keys.Key | None, bool]:

@@ -23,6 +23,8 @@ from fairlead.settings.serving import (
     DatabaseSettings,
     HistorySettings,
     OIDCSettings,
+    SessionSettings,
+    SSHSettings,
     WebhookSettings,
 )
 
@@ -424,6 +426,8 @@ class Settings:
     state: StateSettings = field(default_factory=StateSettings)
     api: APISettings = field(default_factory=APISettings)
     console: ConsoleSettings = field(default_factory=ConsoleSettings)
+    session: SessionSettings = field(default_factory=SessionSettings)
+    ssh: SSHSettings = field(default_factory=SSHSettings)
     history: HistorySettings = field(default_factory=HistorySettings)
     database: DatabaseSettings = field(default_factory=DatabaseSettings)
     oidc: OIDCSettings = field(default_factory=OIDCSettings)

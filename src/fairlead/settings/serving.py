@@ -63,6 +63,29 @@ class ConsoleSettings:
 
 
 @frozen
+class SSHSettings:
+    """The SSH door into containers, beside the API on TLS, whose accounts it is for."""
+
+    listen: str = row(
+        "",
+        text="PORT of the loopback, or HOST:PORT, where SSH leads accounts into their containers, :2222 for every "
+        "address; empty: not",
+    )
+    name: str = row("", text="name or address of this machine that `ssh-config` prints; empty: the API's")
+    connections: int = row(128, text="SSH connections that are held open at once")
+    address_connections: int = row(16, text="SSH connections of one address at a time; a /64 of IPv6 counts as one")
+
+
+@frozen
+class SessionSettings:
+    """Notebooks, shells and other containers that people come back to."""
+
+    templates: Path | None = row(
+        None, text="TOML file of more templates for `notebook` and `shell`, a table each; its own replace built-in ones"
+    )
+
+
+@frozen
 class HistorySettings:
     """Figures over time: what GPUs and containers did, kept by the service of one machine."""
 

@@ -50,6 +50,8 @@ _SERVICE: Final = (
     ["ps", "-o", "yaml"],
     ["logs", "--tail", "1", "-c", "demo", "-n", "default", "held"],
     ["exec", "-c", "demo", "-e", "A=b", "-u", "1:1", "-w", "/srv", "--env-file", "/FOLDER/none", "held", "--", "ls"],
+    ["shell", "--image", "demo", "--template", "none", "-n", "default", "held"],
+    ["ssh-config", "--alias", "lab", "--identity", "/FOLDER/id", "-n", "default", "held"],
     ["kill", "-s", "0", "held"],
     ["cp", "held:/etc/hostname", "/FOLDER/out"],
     ["stats", "--no-stream", "--format", "{{.Name}}", "none"],
@@ -159,6 +161,8 @@ UNFED: Final = {
     "context": "changes the caller's own file",
     "whoami": "takes no string",
     "secret": "as secrets",
+    "notebook": "as shell, whose template serves a page",
+    "ssh-key": "reads a file; tests/unit/serve/ssh feeds the route what one may hold",
 }
 """Verbs that no line here feeds, and why."""
 _LAYERS: Final = (

@@ -74,7 +74,9 @@ OF_A_LEDGER = frozenset({"leases", "lease history", "lease report", "lease basel
 `test_cli_usage.py` and `test_api_budgets.py` read them."""
 OF_TENANCIES = frozenset({"tenancy create", "tenancy list", "tenancy show", "tenancy test"})
 """Verbs of a service that keeps tenancies, which the one here does not: `test_api_tenancies.py` reads their view."""
-OF_ACCOUNTS = frozenset({"user create", "user list", "key list", "audit", "webhook list", "webhook show"})
+OF_ACCOUNTS = frozenset(
+    {"user create", "user list", "key list", "ssh-key list", "audit", "webhook list", "webhook show"}
+)
 """Verbs of a service with accounts, which the one here does not have: `test_api_accounts.py` and
 `test_api_audit.py` read their views."""
 OF_COMPOSE = frozenset({"compose ps"})

@@ -20,7 +20,7 @@ import msgspec
 from fairlead import errors, files
 from fairlead.cli.core import connection, invocation
 from fairlead.cli.core.client import Client
-from fairlead.cli.doctor import sandbox, secret, specs, tenancy
+from fairlead.cli.doctor import sandbox, secret, specs, sshdoor, tenancy
 from fairlead.cli.doctor.held import claims, lease, leftovers
 from fairlead.cli.doctor.sharing import mps, passthrough
 from fairlead.engine.port import Advice
@@ -137,6 +137,8 @@ class Seen:
     """What ResourceClaims have."""
     secret: secret.Facts = dataclasses.field(default_factory=secret.Facts)
     """The key of its Secrets."""
+    ssh: sshdoor.Facts = dataclasses.field(default_factory=sshdoor.Facts)
+    """The door into containers for accounts."""
     leftovers: leftovers.Facts = dataclasses.field(default_factory=leftovers.Facts)
     """What is held for what is gone."""
     tenancy: tenancy.Facts = dataclasses.field(default_factory=tenancy.Facts)
@@ -161,7 +163,8 @@ def collect(call: invocation.Invocation) -> Seen:
             kept, refused, demanded = _count_secrets(client), _refused(client, status), _demanding(client)
     except (errors.Unavailable, errors.ProtocolError) as error:
         below = asyncio.run(_collect_below(config, errors.sentence(error)))
-        return dataclasses.replace(below, sandbox=_sandboxes(config, below.gpus))
+        door = sshdoor.collect(config, is_served=False)
+        return dataclasses.replace(below, sandbox=_sandboxes(config, below.gpus), ssh=door)
     seen = asyncio.run(_collect_service(call, config, status, listing, kept))
     found = _sandboxes(config, listing, demanded)
     return dataclasses.replace(seen, config_problem=refused, sandbox=found)
@@ -256,6 +259,7 @@ async def _collect_service(
             is_off=bool(listing.gpus) and not any(view.lease for view in listing.gpus),
         ),
         secret=secret.collect(folder, kept),
+        ssh=sshdoor.collect(config, is_served=True),
         tenancy=await tenancy.collect(config),
         leftovers=await leftovers.collect(_of(config, folder, Path(status.socket).parent), is_served=True),
         configured=await _configured(folder),

@@ -44,6 +44,7 @@ from fairlead.plan.lease import neighbour
 from fairlead.plan.pod import machine as placing
 from fairlead.plan.pod import mountable, podstate
 from fairlead.serve import probes, server
+from fairlead.serve.admission import sessiontemplate
 from fairlead.serve.backend import local, neighbours, port
 from fairlead.serve.backend.containers import enginepods, lifecycle
 from fairlead.serve.console import app as consoledoor
@@ -306,6 +307,9 @@ class Stopped(Exception):
 @contextlib.asynccontextmanager
 async def _public_door(config: settings.Settings) -> AsyncIterator[TLSListener | None]:
     """Give the door on TLS; None: it is off, and nothing of it is loaded. Raises: as `tlslistener.opened`."""
+    if config.ssh.listen and not config.api.listen:
+        message = "ssh.listen is set, and api.listen is not: the SSH door is for accounts, which the API on TLS keeps"
+        raise errors.Invalid(message, reason="SSHWithoutAccounts", hint="for example `--listen 127.0.0.1:8443`")
     if not config.api.listen:
         yield None
         return
@@ -360,6 +364,8 @@ def _service_info(
         cdi_folder=cdi_folder,
         profile=config.silicon.simulate,
         door=public.describe if public else lambda: ("", ""),
+        ssh_door=public.describe_ssh if public else lambda: None,
+        templates=sessiontemplate.read(config.session.templates),
     )
 
 

@@ -327,6 +327,12 @@ class FakeEngine(networks.FakeNetworks):
         except (errors.Conflict, errors.NotFound):
             return None
 
+    async def sftp(self, name: str) -> fake_access.FakeCopy:
+        """See `access.Access.sftp`: a container of this engine has no folders that could be listed."""
+        self._process(name)
+        message = f'container "{name}" is simulated and has no files that SFTP could serve'
+        raise errors.Unavailable(message, reason="SFTPNotServed", hint="`fairlead cp` copies into it and out of it")
+
     async def pack(self, name: str, path: str) -> fake_access.FakeCopy:
         """See `access.Access.pack`; a folder that a tar was unpacked in gives the tar back."""
         files = self._known(name).files

@@ -13,6 +13,7 @@ from fairlead.serve.accounts.audit import Audit
 from fairlead.serve.accounts.oidc.port import Logins
 from fairlead.serve.accounts.roles import Membership, Principal, Role, Scope
 from fairlead.serve.accounts.sessions import Sessions
+from fairlead.serve.accounts.sshkeys import SSHKeys
 from fairlead.serve.metering.budgets import Budgets
 from fairlead.serve.webhooks.port import Webhooks
 
@@ -145,6 +146,7 @@ class Accounts:
 
     people: People
     keys: Keys
+    ssh_keys: SSHKeys
     sessions: Sessions
     audit: Audit
     webhooks: Webhooks

@@ -85,6 +85,7 @@ class StoredPeople:
         async with engine.transaction(self.database) as connection:
             await find_account(connection, name)
             await connection.execute(sa.delete(schema.API_KEY).where(_KEY.account == name))
+            await connection.execute(sa.delete(schema.SSH_KEY).where(schema.SSH_KEY.c.account == name))
             await connection.execute(sa.delete(schema.MEMBERSHIP).where(_MEMBER.account == name))
             await connection.execute(sa.delete(schema.ACCOUNT).where(_ACCOUNT.name == name))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sqlalchemy.ext import asyncio as sqla
 
-from fairlead.serve.accounts import auditstore, port, sessionstore, store
+from fairlead.serve.accounts import auditstore, port, sessionstore, sshkeystore, store
 from fairlead.serve.accounts.oidc.identitystore import StoredIdentities
 from fairlead.serve.accounts.oidc.port import Identities, Logins
 from fairlead.serve.accounts.sessions import Lifetime
@@ -35,6 +35,7 @@ def open_accounts(
     return port.Accounts(
         people=store.StoredPeople(database=database, now=now),
         keys=store.StoredKeys(database=database, now=now, known=Unchanged(commits)),
+        ssh_keys=sshkeystore.StoredSSHKeys(database=database, now=now),
         sessions=sessionstore.StoredSessions(
             database=database, now=now, lifetime=lifetime or Lifetime(), known=Unchanged(commits)
         ),

@@ -269,6 +269,13 @@ class PodAccess(Protocol):
         """Return what the container uses. Raises: as `signal`."""
         ...
 
+    async def sftp(self, pod: core.Pod, container: str) -> subresource.Session:
+        """Serve SFTP over the container's files on the session's streams.
+
+        Raises: as `signal`; Unavailable (`SFTPNotServed`).
+        """
+        ...
+
     async def pack(self, pod: core.Pod, container: str, path: str) -> subresource.Session:
         """Read a path as a tar, the session's output. Raises: Conflict: it has not started."""
         ...

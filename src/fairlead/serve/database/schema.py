@@ -51,6 +51,19 @@ SESSION: Final = sa.Table(
     sa.Column("address", sa.String(64), nullable=False),
 )
 """Of browsers. `key`: the API key that it stands for; NULL: an identity provider vouched for the account."""
+SSH_KEY: Final = sa.Table(
+    "ssh_key",
+    METADATA,
+    sa.Column("id", sa.String(16), primary_key=True),
+    sa.Column("account", sa.String(63), sa.ForeignKey("account.name", ondelete="CASCADE"), nullable=False, index=True),
+    sa.Column("fingerprint", sa.String(64), nullable=False, unique=True),
+    sa.Column("public_key", sa.Text, nullable=False),
+    sa.Column("note", sa.String(200), nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("expires_at", sa.Float),
+    sa.Column("last_used_at", sa.Float),
+)
+"""Public keys for the SSH door. A key is one account's."""
 IDENTITY: Final = sa.Table(
     "identity",
     METADATA,

@@ -9,7 +9,7 @@ from litestar import types
 
 from fairlead.serve.api import app
 from fairlead.serve.v1 import dependencies, permissions
-from fairlead.serve.v1.accounts import audit, members, oidc, session, users
+from fairlead.serve.v1.accounts import audit, members, oidc, session, sshkeys, users
 from fairlead.serve.v1.accounts import keys as account_keys
 from fairlead.serve.v1.budgets import routes as budgets
 from fairlead.serve.v1.claims import routes as claims
@@ -30,6 +30,7 @@ from fairlead.serve.v1.quotas import routes as quotas
 from fairlead.serve.v1.reservations import routes as reservations
 from fairlead.serve.v1.secrets import routes as secrets
 from fairlead.serve.v1.status import routes as status
+from fairlead.serve.v1.templates import routes as templates
 from fairlead.serve.v1.tenancies import routes as tenancies
 from fairlead.serve.v1.usage import routes as usage
 from fairlead.serve.v1.volumes import routes as volume_routes
@@ -59,6 +60,8 @@ ROUTES: Final = (
     *users.ROUTES,
     *members.ROUTES,
     *account_keys.ROUTES,
+    *sshkeys.ROUTES,
+    *templates.ROUTES,
     *audit.ROUTES,
     *session.ROUTES,
     *oidc.ROUTES,

@@ -25,6 +25,7 @@ from fairlead.serve.accounts import roles
 from fairlead.serve.accounts.audit import Place
 from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.accounts.recording import Recording
+from fairlead.serve.admission import sessiontemplate
 from fairlead.serve.admission.context import Context
 from fairlead.serve.api.resultcache import ResultCache
 from fairlead.serve.backend.place import Part
@@ -58,6 +59,10 @@ class ServiceInfo:
     """Profile of simulated silicon; empty on real hardware."""
     door: Callable[[], tuple[str, str]] = lambda: ("", "")
     """Returns address and fingerprint of the API on TLS; empty: it is off."""
+    ssh_door: Callable[[], tuple[str, int, str] | None] = lambda: None
+    """Returns name, port and public key of the SSH door; None: it is off."""
+    templates: tuple[sessiontemplate.Template, ...] = sessiontemplate.BUILT_IN
+    """Of sessions."""
 
 
 _NOBODY: Final = 65534

@@ -43,6 +43,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "list_images": Action.SERVICE_READ,
     "show_topology": Action.MACHINE_READ,
     "list_nodes": Action.MACHINE_READ,
+    "list_templates": Action.SERVICE_READ,
     "create_container": Action.CONTAINER_RUN,
     "create_pods": Action.CONTAINER_RUN,
     "list_containers": Action.CONTAINER_READ,
@@ -61,6 +62,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "exec_in_container": Action.CONTAINER_ENTER,
     "attach_to_container": Action.CONTAINER_ENTER,
     "copy_files": Action.CONTAINER_ENTER,
+    "carry_sftp": Action.CONTAINER_ENTER,
     "forward_port": Action.CONTAINER_ENTER,
     "attach_device": Action.MACHINE_WRITE,
     "detach_device": Action.MACHINE_WRITE,
@@ -140,6 +142,11 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "show_key": Action.KEY_OWN,
     "revoke_key": Action.KEY_OWN,
     "rotate_key": Action.KEY_OWN,
+    "add_ssh_key": Action.KEY_OWN,
+    "list_ssh_keys": Action.KEY_OWN,
+    "show_ssh_key": Action.KEY_OWN,
+    "remove_ssh_key": Action.KEY_OWN,
+    "show_ssh_door": Action.SERVICE_READ,
     "list_leases": Action.MACHINE_READ,
     "quarantine_gpu": Action.MACHINE_WRITE,
     "release_gpu": Action.MACHINE_WRITE,
@@ -178,7 +185,7 @@ def is_open(scope: Any) -> bool:
     return scope["type"] == "http" and (scope["method"], scope["path"]) in OPEN
 
 
-MINTS: Final = frozenset({"create_key", "rotate_key", "create_user"})
+MINTS: Final = frozenset({"create_key", "rotate_key", "create_user", "add_ssh_key"})
 """Routes that make what outlives a session: none is served to a session alone."""
 KEEPS_KEYS: Final = frozenset({"create_container", "create_pods"})
 """Routes that carry out a request once for its Idempotency-Key."""

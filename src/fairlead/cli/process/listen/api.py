@@ -101,6 +101,7 @@ async def _serve(
         socket=config.api_socket,
         state_folder=config.state.folder,
         door=public.describe,
+        ssh_door=public.describe_ssh,
     )
     services = dataclasses.replace(plain, callers=dependencies.Callers(), info=info, accounts=public.accounts)
     made = app.create_app(services)

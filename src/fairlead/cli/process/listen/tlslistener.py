@@ -15,7 +15,7 @@ import time
 import urllib.parse
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fairlead import errors, settings, telemetry
 from fairlead.cli.process.listen import logins
@@ -34,6 +34,9 @@ from fairlead.serve.webhooks.delivery import Sender
 from fairlead.serve.webhooks.store import StoredWebhooks
 from fairlead.serve.webhooks.watcher import Watcher
 from fairlead.store.port import Store
+
+if TYPE_CHECKING:
+    from fairlead.cli.process.listen.sshlistener import SSHListener
 
 _DOCUMENTATION: Final = (("198.51.100.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
 """Addresses that the default route leads to; nothing is sent there.  Source: RFC 5737, RFC 3849."""
@@ -63,10 +66,16 @@ class TLSListener:
     """Host of the identity provider; empty: there is none."""
     sender: Sender
     """Of what happens to webhooks."""
+    ssh: SSHListener | None = None
+    """None: it is off."""
 
     def describe(self) -> tuple[str, str]:
         """Return address and fingerprint, as they are now."""
         return self.address, certificate.fingerprint(self.files)
+
+    def describe_ssh(self) -> tuple[str, int, str] | None:
+        """Return name, port and public key of the SSH door; None: it is off."""
+        return None if self.ssh is None else self.ssh.describe(urllib.parse.urlsplit(self.address).hostname or "")
 
     async def serve(
         self, app: Any, store: Store, backend: Backend, *, meter: telemetry.Meter = telemetry.UNMETERED
@@ -91,6 +100,9 @@ class TLSListener:
             tasks.create_task(refusals.keep(), name="refusals")
             gate = Gate(self.policy, under_way=functools.partial(meter.set, telemetry.UNDER_WAY))
             guarded = authentication.create_app(app, self.accounts, gate=gate, refusals=refusals)
+            if self.ssh is not None:
+                entered = authentication.create_ssh_app(app, self.accounts, gate=gate, refusals=refusals)
+                tasks.create_task(self.ssh.serve(entered, self.accounts.ssh_keys, gate), name="SSH")
             seen = guarded
             if self.has_console:
                 seen = console.create_app(guarded, has_login=True, provider=self.provider)
@@ -132,7 +144,7 @@ async def opened(config: settings.Settings) -> AsyncIterator[TLSListener]:
             database does not answer; ProtocolError: a file of ours is damaged.
     """
     limits = policy(config.api)
-    with contextlib.closing(sockets.listen_at(config.api.listen)) as listener:
+    with contextlib.closing(sockets.listen_at(config.api.listen)) as listener, _ssh(config) as ssh:
         made, allowed = logins.of_settings(config), address.read_networks(config.webhooks.allow)
         found = certificate.operators(config.api.certificate, config.api.key)
         more = tuple(name for one in config.api.names.split(",") if (name := one.strip()))
@@ -155,7 +167,24 @@ async def opened(config: settings.Settings) -> AsyncIterator[TLSListener]:
                 limits=_connections(config.api),
                 has_console=config.console.enabled,
                 provider=urllib.parse.urlsplit(config.oidc.issuer).netloc,
+                ssh=ssh,
             )
+
+
+@contextlib.contextmanager
+def _ssh(config: settings.Settings) -> Iterator[SSHListener | None]:
+    """Give the SSH door, listening; None: it is off, and nothing of it is loaded. Raises: as `sshlistener.opened`."""
+    if not config.ssh.listen:
+        yield None
+        return
+    try:
+        from fairlead.cli.process.listen import sshlistener
+    except ModuleNotFoundError as error:
+        message = f"ssh.listen needs an SSH library, and this installation is without {error.name}"
+        hint = "`make install` and the Debian package bring it; a wheel has it with its extra, fairlead[server,ssh]"
+        raise errors.Invalid(message, reason="SSHNotInstalled", hint=hint) from error
+    with sshlistener.opened(config) as found:
+        yield found
 
 
 def _lifetime(config: settings.Settings) -> Lifetime:

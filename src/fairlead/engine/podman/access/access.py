@@ -13,11 +13,11 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fairlead import errors
+from fairlead import command, errors
 from fairlead.engine import access, checks, port
 from fairlead.engine.podman import args, cli, startrecord
 from fairlead.engine.podman import exec as podman_exec
-from fairlead.engine.podman.access import attach, logfile, usage
+from fairlead.engine.podman.access import attach, logfile, sftp, usage
 from fairlead.model.output import LogQuery
 from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 
@@ -150,6 +150,12 @@ class PodmanAccess:
             return usage.read(state.pid, container=state.id)
         except OSError:
             return None
+
+    async def sftp(self, name: str) -> podman_exec.PodmanExec:
+        """See `access.Access.sftp`: by a program that goes into the container's namespaces and cannot leave them."""
+        found = await self._running(name, "sftp")
+        argv = await asyncio.to_thread(sftp.argv, found.bundle, found.pid, found.id)
+        return await podman_exec.open_session(argv, env=command.base_env(), tty=False, stdin=True, mark="", pid=None)
 
     async def pack(self, name: str, path: str) -> podman_exec.PodmanExec:
         """See `access.Access.pack`."""

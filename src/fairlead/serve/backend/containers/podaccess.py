@@ -18,6 +18,11 @@ from fairlead.store import subresource
 from fairlead.wire.kubernetes import core
 
 _LARGEST_ANSWER = 1 << 20
+_SFTP_SERVER = (
+    "for one in /usr/lib/openssh /usr/libexec/openssh /usr/libexec /usr/lib/ssh; do"
+    ' [ -x "$one/sftp-server" ] && exec "$one/sftp-server"; done;'
+    " echo 'the image has no sftp-server' >&2; exit 127"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +46,14 @@ class EngineAccess:
     async def usage(self, pod: core.Pod, container: str) -> Usage:
         """See `port.PodAccess.usage`."""
         return await self.access.usage(await self._name(pod, container))
+
+    async def sftp(self, pod: core.Pod, container: str) -> subresource.Session:
+        """See `port.PodAccess.sftp`; a sandbox with a kernel of its own has its files where nothing can go in."""
+        if pod.spec.runtime_class_name:
+            message = f'container "{pod.metadata.name}" runs on {pod.spec.runtime_class_name}, which SFTP cannot enter'
+            hint = "copy with `fairlead cp`, or by a program of the container: `ssh NAME tar …`"
+            raise errors.Unavailable(message, reason="SFTPNotServed", hint=hint)
+        return await self.access.sftp(await self._name(pod, container))
 
     async def pack(self, pod: core.Pod, container: str, path: str) -> subresource.Session:
         """See `port.PodAccess.pack`; a container that has ended is read as well."""
@@ -75,6 +88,10 @@ class ExecAccess:
     async def usage(self, pod: core.Pod, container: str) -> Usage:
         """See `port.PodAccess.usage`: `cat`, in the container, of its cgroup and its network's counters."""
         return containeruse.parse(await self._run(pod, container, containeruse.COMMAND))
+
+    async def sftp(self, pod: core.Pod, container: str) -> subresource.Session:
+        """See `port.PodAccess.sftp`: the image's own `sftp-server`."""
+        return await self.streams.exec(pod, container, ("sh", "-c", _SFTP_SERVER), tty=False, stdin=True)
 
     async def pack(self, pod: core.Pod, container: str, path: str) -> subresource.Session:
         """See `port.PodAccess.pack`: `tar`, in the container."""

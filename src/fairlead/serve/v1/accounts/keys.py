@@ -23,9 +23,9 @@ Id = Annotated[str, params.PathParameter(description="id of the key, the twelve 
 async def create_key(services: Dependencies, data: params.JSONBody[KeyRequest]) -> NewKey:
     """Make a key; this answer is the only one that holds it. It ends no later than the key that makes it."""
     kept = require(services.accounts).keys
-    account = _account(services, data.account)
+    account = account_of(services, data.account)
     scopes = parse_scopes(data.scopes, within=_scopes(services))
-    spec = KeySpec(account=account, scopes=scopes, lifetime_s=data.lifetime_s, note=data.note, until=_end(services))
+    spec = KeySpec(account=account, scopes=scopes, lifetime_s=data.lifetime_s, note=data.note, until=end_of(services))
     return await kept.create(spec)
 
 
@@ -39,7 +39,7 @@ async def list_keys(
 ) -> KeyList:
     """Return keys without their secrets, in the order of their making."""
     kept = require(services.accounts).keys
-    found = await kept.list(_own(services) or account or None)
+    found = await kept.list(own_of(services) or account or None)
     items, following = page.cut(found, lambda one: (one.created_at, one.id))
     return KeyList(items=items, next=following)
 
@@ -47,7 +47,7 @@ async def list_keys(
 @litestar.get("/v1/keys/{name:str}", summary="Show an API key", responses=documented(403, 404, 503), tags=["account"])
 async def show_key(services: Dependencies, name: Id) -> KeyView:
     """Return a key without its secret."""
-    for one in await require(services.accounts).keys.list(_own(services)):
+    for one in await require(services.accounts).keys.list(own_of(services)):
         if one.id == name:
             return one
     message = f'there is no key "{errors.readable(name)}"'
@@ -63,7 +63,7 @@ async def show_key(services: Dependencies, name: Id) -> KeyView:
 )
 async def revoke_key(services: Dependencies, name: Id) -> KeyView:
     """End a key; no later request is accepted with it, streams that are open go on. Idempotent."""
-    return await require(services.accounts).keys.revoke(name, _own(services))
+    return await require(services.accounts).keys.revoke(name, own_of(services))
 
 
 @litestar.post(
@@ -77,20 +77,20 @@ async def rotate_key(services: Dependencies, name: Id, data: params.JSONBody[Rot
 
     The new one ends no later than the key that asks.
     """
-    kept, until = require(services.accounts).keys, _end(services)
-    return await kept.rotate(name, _own(services), overlap_s=data.overlap_s, within=_scopes(services), until=until)
+    kept, until = require(services.accounts).keys, end_of(services)
+    return await kept.rotate(name, own_of(services), overlap_s=data.overlap_s, within=_scopes(services), until=until)
 
 
 ROUTES: Final = (create_key, list_keys, show_key, revoke_key, rotate_key)
 
 
-def _own(services: Services) -> str | None:
+def own_of(services: Services) -> str | None:
     """Return whose keys alone may be touched; None: of every account."""
     one = services.principal
     return None if one is None or one.is_administrator else one.account
 
 
-def _end(services: Services) -> float | None:
+def end_of(services: Services) -> float | None:
     """Return the end of what asks, which nothing that it makes outlives; None: it has none."""
     return None if services.principal is None else services.principal.ends_at
 
@@ -99,9 +99,9 @@ def _scopes(services: Services) -> frozenset[Scope]:
     return frozenset(Scope) if services.principal is None else services.principal.scopes
 
 
-def _account(services: Services, named: str) -> str:
+def account_of(services: Services, named: str) -> str:
     """Return whose key is to be made. Raises: Invalid: root has no account; Denied: another's."""
-    own, asker = _own(services), services.principal
+    own, asker = own_of(services), services.principal
     if own is not None and named not in {"", own}:
         message = f'"{own}" makes keys for itself alone'
         raise errors.Denied(message, reason="RoleForbids", hint="the machine's administrators make keys for others")

@@ -1,4 +1,4 @@
-"""Routes into containers: one more process (exec), the first one (attach), files in and out (copy).
+"""Routes into containers: one more process (exec), the first one (attach), files in and out (copy, sftp).
 
 All are WebSockets whose frames `carry` describes.
 """
@@ -152,4 +152,21 @@ async def copy_files(
     await carry(socket, opened, is_split=True)
 
 
-ROUTES = (exec_in_container, attach_to_container, copy_files)
+@litestar.websocket("/v1/containers/{name:str}/sftp")
+async def carry_sftp(
+    socket: Socket,
+    services: Dependencies,
+    name: params.FromPath[str],
+    namespace: params.FromQuery[str] = "default",
+    container: params.FromQuery[str] = "",
+) -> None:
+    """Carry the SFTP protocol to and from a container's files, as its user."""
+
+    async def opened() -> Session:
+        pod = await pods.find_pod(services.store, name, namespace)
+        return await services.backend.access.sftp(pod, pods.container_name(pod, container))
+
+    await carry(socket, opened, is_split=True)
+
+
+ROUTES = (exec_in_container, attach_to_container, copy_files, carry_sftp)
