@@ -53,11 +53,12 @@ def holds(expression: str, document: Any) -> bool:
 
 def refusals(parameters: Any, shape: str = "claim") -> list[str]:
     config = [{"opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}]
-    document: dict[str, Any] = {
+    documents: dict[str, Any] = {
         "claim": {"spec": {"devices": {"config": config}}},
         "template": {"spec": {"spec": {"devices": {"config": config}}}},
         "class": {"spec": {"config": config}},
-    }[shape]
+    }
+    document = documents[shape]
     said = []
     for one in _POLICY["validations"]:
         try:
@@ -79,7 +80,7 @@ def mps(**parts: Any) -> dict[str, Any]:
     return sharing(strategy="MPS", mpsConfig=parts)
 
 
-RIGHT: Final = (
+RIGHT: Final[tuple[dict[str, Any], ...]] = (
     {**API, "kind": "GpuConfig"},
     {**API, "kind": "GpuConfig", "sharing": None},
     sharing(strategy="TimeSlicing"),
@@ -90,7 +91,7 @@ RIGHT: Final = (
     mps(defaultPerDevicePinnedMemoryLimit={"0": "10Gi", GPU: "1Mi"}),
     {**API, "kind": "VfioDeviceConfig", "iommu": {"backendPolicy": "PreferIommuFD", "enableAPIDevice": False}},
 )
-WRONG: Final = (
+WRONG: Final[tuple[dict[str, Any], ...]] = (
     {},
     {"apiVersion": "resource.nvidia.com/v1", "kind": "GpuConfig"},
     {**API, "kind": "GPUConfig"},
