@@ -29,7 +29,9 @@ from fairlead import errors, files, telemetry
 
 _DAYS: Final = 365
 _RENEW: Final = dt.timedelta(days=30)
-_LOOK_S: Final = 3600.0
+_LOOK_S: Final = 10.0
+"""Between two looks at the files, of which only times and numbers are read."""
+_RENEWAL_S: Final = 3600.0
 _ALLOWED_SKEW: Final = dt.timedelta(hours=1)
 _MOST_BYTES: Final = 1 << 20
 
@@ -210,18 +212,26 @@ async def keep(context: ssl.SSLContext, where: Files, names: Callable[[], Sequen
 
     Args: names: of our own; None: it is the operator's, which is only read.
     """
-    seen = _stamp(where)
+    seen, refused, judged = _stamp(where), _stamp(where), now()
     while True:
         await asyncio.sleep(_LOOK_S)
         try:
-            if names is not None:
-                ensure_own(where, names(), now())
-            if (fresh := _stamp(where)) != seen:
+            if names is not None and (now() - judged).total_seconds() >= _RENEWAL_S:
+                judged = now()
+                ensure_own(where, names(), judged)
+            # A pair that is half replaced, or wrong, is said once and tried again when it changes.
+            if (fresh := _stamp(where)) not in {seen, refused}:
+                refused = fresh
                 load(context, where)
                 seen = fresh
                 telemetry.log.info("certificate taken up", path=str(where.certificate))
         except errors.FairleadError as error:
             telemetry.log.error("certificate not renewed", reason=error.reason, error=errors.sentence(error))
+
+
+def ends_at(where: Files) -> dt.datetime:
+    """Return when a certificate ends. Raises: Invalid (`CertificateInvalid`)."""
+    return _read(where.certificate).not_valid_after_utc
 
 
 def _stamp(where: Files) -> tuple[int, ...]:

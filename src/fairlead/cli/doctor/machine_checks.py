@@ -5,10 +5,11 @@ What keeps a container from its GPUs is a failure; what leaves fewer of them, or
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from typing import Final
 
-from fairlead.cli.doctor import gpu_checks, sandbox, secret, specs, tenancy
+from fairlead.cli.doctor import certificate, gpu_checks, sandbox, secret, specs, tenancy
 from fairlead.cli.doctor.finding import Finding
 from fairlead.cli.doctor.held import claims, lease, leftovers
 from fairlead.cli.doctor.machine_facts import Seen
@@ -31,6 +32,7 @@ def check(seen: Seen) -> Iterator[Finding]:
     yield from lease.check(seen.lease)
     yield from claims.check(seen.claims)
     yield from secret.check(seen.secret)
+    yield from certificate.check(seen.certificate, dt.datetime.now(dt.UTC))
     yield from tenancy.check(seen.tenancy)
     yield from tenancy.check_user_ids(seen.tenancy)
     yield from tenancy.check_mounts(seen.tenancy)

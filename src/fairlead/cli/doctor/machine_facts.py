@@ -20,7 +20,7 @@ import msgspec
 from fairlead import errors, files
 from fairlead.cli.core import connection, invocation
 from fairlead.cli.core.client import Client
-from fairlead.cli.doctor import sandbox, secret, specs, tenancy
+from fairlead.cli.doctor import certificate, sandbox, secret, specs, tenancy
 from fairlead.cli.doctor.held import claims, lease, leftovers
 from fairlead.cli.doctor.sharing import mps, passthrough
 from fairlead.engine.port import Advice
@@ -137,6 +137,8 @@ class Seen:
     """What ResourceClaims have."""
     secret: secret.Facts = dataclasses.field(default_factory=secret.Facts)
     """The key of its Secrets."""
+    certificate: certificate.Facts = dataclasses.field(default_factory=certificate.Facts)
+    """When the API's ends."""
     leftovers: leftovers.Facts = dataclasses.field(default_factory=leftovers.Facts)
     """What is held for what is gone."""
     tenancy: tenancy.Facts = dataclasses.field(default_factory=tenancy.Facts)
@@ -256,6 +258,7 @@ async def _collect_service(
             is_off=bool(listing.gpus) and not any(view.lease for view in listing.gpus),
         ),
         secret=secret.collect(folder, kept),
+        certificate=certificate.collect(config, folder) if status.address else certificate.Facts(),
         tenancy=await tenancy.collect(config),
         leftovers=await leftovers.collect(_of(config, folder, Path(status.socket).parent), is_served=True),
         configured=await _configured(folder),
