@@ -107,7 +107,7 @@ class Insufficient(FairleadError):
     """Nothing fits now: wait for capacity to change."""
 
 
-class NeverFits(Insufficient):
+class NeverFits(FairleadError):
     """Nothing of what is there will ever fit: ask for less."""
 
 
