@@ -24,6 +24,7 @@ for itself, after which no later test of the worker could read a line.
 from __future__ import annotations
 
 import ctypes
+import logging
 import shlex
 import signal
 import subprocess
@@ -35,7 +36,6 @@ from typing import Final
 import execnet
 import hypothesis
 import pytest
-import structlog
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
@@ -131,7 +131,7 @@ def pytest_runtest_teardown() -> Generator[None]:
     try:
         yield
     finally:
-        structlog.reset_defaults()
+        loglines.configure_default(logging.NOTSET)
         vars(loglines.log).pop("bind", None)  # where structlog keeps the first logger it made of a configuration
 
 

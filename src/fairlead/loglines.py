@@ -67,6 +67,33 @@ _SUPPRESSED: Final = "log lines left out"
 _MOST_WINDOWS: Final = 4096
 
 
+def _standard_error(*_names: object) -> structlog.WriteLogger:
+    """Make a logger on the standard error of now, which a test or a caller may have replaced."""
+    return structlog.WriteLogger(sys.stderr)
+
+
+def configure_default(level: int = logging.WARNING) -> None:
+    """Log as a process does that never calls `configure`, such as a user of the library: warnings, standard error.
+
+    structlog's own default writes every level to standard output, in the middle of what `-o json` prints.
+    """
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=_standard_error,
+        cache_logger_on_first_use=False,
+    )
+
+
+if not structlog.is_configured():
+    configure_default()
+
+
 def configure(level: str, form: str) -> None:
     """Send events to standard error: console form on a terminal (or as asked), else one JSON object a line."""
     console = form in {"console", "plain"} or (form == "auto" and sys.stderr.isatty())

@@ -775,7 +775,7 @@ async def test_what_is_no_file_is_neither_waited_for_nor_read_without_end(
         assert caught.value.reason == "ImageSourceInvalid"
     for file in (None, Path("/dev/zero"), Path("/etc/a\0b")):
         with pytest.raises(errors.Invalid) as caught:
-            _ = [line async for line in world.engine.build(tmp_path, image_name, containerfile=file)]
+            _ = [line async for line in world.engine.build(tmp_path, image_name, port.Recipe(containerfile=file))]
         assert caught.value.reason == "ImageSourceInvalid"
 
 
@@ -843,6 +843,45 @@ async def test_an_image_says_what_it_sets_and_its_containers_have_it(
     assert b"NVIDIA_REQUIRE_CUDA=cuda>=12.4 brand=tesla,driver>=535\n" in await world.output(name)
 
 
+async def test_a_build_takes_values_and_one_of_its_stages(world: World, image_name: str, tmp_path: Path) -> None:
+    lines = (
+        f"FROM {world.image} AS base",
+        "ARG VERSION=1",
+        "ENV VERSION=${VERSION}",
+        f"FROM {world.image} AS last",
+        "ENV VERSION=none",
+    )
+    (tmp_path / "Containerfile").write_text("\n".join(lines))
+    for args, version in (({}, "1"), ({"VERSION": "two words; --x"}, "two words; --x")):
+        recipe = port.Recipe(args=args, target="base")
+        assert [line async for line in world.engine.build(tmp_path, image_name, recipe)]
+        assert (await world.engine.environment(image_name))["VERSION"] == version
+    assert [line async for line in world.engine.build(tmp_path, image_name)]
+    assert (await world.engine.environment(image_name))["VERSION"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "reason"),
+    [
+        (port.Recipe(target="nothing"), "BuildFailed"),
+        (port.Recipe(target="--privileged"), "BuildArgInvalid"),
+        (port.Recipe(target="a\0"), "BuildArgInvalid"),
+        (port.Recipe(args={"--privileged": ""}), "BuildArgInvalid"),
+        (port.Recipe(args={"A=B": "1"}), "BuildArgInvalid"),
+        (port.Recipe(args={"A": "\0"}), "BuildArgInvalid"),
+        (port.Recipe(args={"A": "x" * 5000}), "BuildArgInvalid"),
+        (port.Recipe(args={f"A{number}": "" for number in range(300)}), "BuildArgInvalid"),
+    ],
+)
+async def test_what_no_containerfile_has_is_refused_before_a_build(
+    world: World, image_name: str, tmp_path: Path, recipe: port.Recipe, reason: str
+) -> None:
+    (tmp_path / "Containerfile").write_text(f"FROM {world.image}\n")
+    with pytest.raises(errors.Invalid) as caught:
+        _ = [line async for line in world.engine.build(tmp_path, image_name, recipe)]
+    assert caught.value.reason == reason
+
+
 async def test_of_an_image_that_is_not_here_nothing_is_said(world: World) -> None:
     with pytest.raises(errors.NotFound) as caught:
         await world.engine.environment(f"localhost/fairlead-test/{world.tag}/none:1")
@@ -853,7 +892,7 @@ async def test_a_build_that_fails_says_so(world: World, image_name: str, tmp_pat
     file = tmp_path / "Other"
     file.write_text("FROM localhost/fairlead-test/nothing:1\n")
     with pytest.raises(errors.Invalid) as caught:
-        async for _ in world.engine.build(tmp_path, image_name, containerfile=file):
+        async for _ in world.engine.build(tmp_path, image_name, port.Recipe(containerfile=file)):
             pass
     assert caught.value.reason == "BuildFailed"
     assert "fairlead-test/nothing" in caught.value.message

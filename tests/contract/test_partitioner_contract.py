@@ -141,6 +141,20 @@ async def test_a_mode_under_a_process_stays_pending(subject: Subject) -> None:
     assert (await subject.look()).is_enabled
 
 
+async def test_one_gpu_is_read_as_among_all(subject: Subject) -> None:
+    gpu = await subject.look()
+    if not await subject.partitioner.set_mode(gpu.gpu, is_enabled=True):  # it counts without a reset
+        smallest = gpu.profiles[0]
+        slot = Slot(profile=smallest.name, start=smallest.starts[0])
+        instance = await subject.partitioner.create_instance(gpu.gpu, slot)
+        await subject.partitioner.create_compute(gpu.gpu, instance, smallest.slices)
+    for one in (await subject.partitioner.list_partitions())[:2]:
+        assert await subject.partitioner.read_partition(one.gpu) == one
+    subject.silicon.inject("lost", gpu=2, value=None)
+    with pytest.raises(errors.DeviceFault):
+        await subject.partitioner.read_partition(subject.silicon.machine.gpus[2].board.uuid)  # type: ignore[arg-type]
+
+
 async def test_a_lost_gpu_is_told_and_hides_no_other(subject: Subject) -> None:
     subject.silicon.inject("lost", gpu=2, value=None)
     found = await subject.partitioner.list_partitions()

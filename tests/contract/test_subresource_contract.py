@@ -1,7 +1,7 @@
 """What every implementation of pods' subresources promises: over the fake engine, over podman, over an API server.
 
 The API server is the one of a cluster with a kubelet, where `FAIRLEAD_TEST_KUBECONFIG` names it. Its node needs the
-image `docker.io/local/busybox:1`; `tests/cluster/test_subresources_on_cluster.py` runs the suite there.
+image `docker.io/local/busybox:1`; `tests/cluster/test_contracts_hold.py` runs the suite there.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Nothing here knows which controllers run: a world gives a store, and plays the kubelet's part for the pods in it. Ours
 run over the embedded store. Where `FAIRLEAD_TEST_KUBECONFIG` names a cluster, its kube-controller-manager is held to
-the same tests (`tests/cluster/test_workloads_agree.py`).
+the same tests (`tests/cluster/test_contracts_hold.py`).
 """
 
 from __future__ import annotations

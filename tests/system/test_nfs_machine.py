@@ -66,7 +66,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             "etc/containers/containers.conf": ENGINE,
         },
         tree=TREE,
-        packages=("cryptography",),
+        packages=("cryptography", "google"),
     )
     initramfs = machine.pack(folder / "initramfs", contents)
     try:

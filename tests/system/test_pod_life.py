@@ -79,6 +79,75 @@ spec:
 """
 
 
+_NAMES = """
+apiVersion: v1
+kind: Pod
+metadata: {name: names}
+spec:
+  terminationGracePeriodSeconds: 60
+  hostnameOverride: worker.lab.local
+  dnsPolicy: None
+  dnsConfig: {nameservers: [10.0.0.53], searches: [lab.local], options: [{name: ndots, value: "2"}, {name: rotate}]}
+  shareProcessNamespace: true
+  securityContext: {supplementalGroups: [4321]}
+  containers:
+  - name: main
+    image: IMAGE
+    env: [{name: DAY, value: monday}]
+    lifecycle: {stopSignal: SIGUSR1}
+    command:
+    - sh
+    - -c
+    - |
+      trap 'echo told by a signal of its own; exit 0' USR1
+      sh -c 'sleep 0 & exec true'  # leaves a child to process 1
+      echo $DAY > /v/word
+      while :; do sleep 0.1; done
+    volumeMounts: [{name: v, mountPath: /v, subPathExpr: "days/$(DAY)"}]
+  - {name: beside, image: IMAGE, command: [sleep, "1000"], volumeMounts: [{name: v, mountPath: /all}]}
+  volumes: [{name: v, emptyDir: {}}]
+"""
+
+
+def test_a_pod_shares_names_processes_and_volumes_as_it_is_written(service: Home) -> None:
+    assert _run(service, _NAMES).code == 0
+    service.until_state("names", "running", timeout_s=60)
+
+    def beside(*command: str) -> str:
+        return service.ok("exec", "-c", "beside", "names", "--", *command).out
+
+    service.until(lambda: "monday" in beside("ls", "/all/days"), what="the program has started", timeout_s=60)
+    assert beside("cat", "/all/days/monday/word") == "monday\n"
+    assert beside("hostname") == "worker.lab.local\n"
+    resolver = [line.split() for line in beside("cat", "/etc/resolv.conf").splitlines() if line.strip()]
+    assert ["nameserver", "10.0.0.53"] in resolver
+    assert ["search", "lab.local"] in resolver
+    assert {"ndots:2", "rotate"} <= {word for line in resolver if line[0] == "options" for word in line}
+    assert "4321" in beside("id", "-G").split()
+    first, *rest = (line.split(None, 3)[-1] for line in beside("ps").splitlines()[1:])
+    assert first == "/pause"
+    assert any("told by a signal" in line for line in rest)  # of the other container
+    assert not any("Z" in line.split()[2:3] for line in beside("ps", "-o", "pid,ppid,stat").splitlines())
+
+    started = time.monotonic()
+    service.ok("stop", "names")
+    service.until_state("names", "stopped", "succeeded", "failed", timeout_s=60)
+    assert time.monotonic() - started < 50  # SIGTERM would be waited for: 60 s
+    assert "told by a signal of its own" in service.ok("logs", "-c", "main", "names").out
+    service.rm("names")
+
+
+def test_an_init_reaps_for_one_container_as_dockers_does(service: Home) -> None:
+    command = ("sh", "-c", "sh -c 'sleep 0 & exec true'; sleep 1000")
+    service.ok("run", "-d", "--name", "reaped", "--init", "--group-add", "4321", service.image, "--", *command)
+    service.until_state("reaped", "running", timeout_s=60)
+    lines = service.ok("exec", "reaped", "--", "ps", "-o", "pid,stat,args").out.splitlines()[1:]
+    assert lines[0].split() == ["1", "S", "/pause"]
+    assert not any(line.split()[1].startswith("Z") for line in lines), lines
+    assert "4321" in service.ok("exec", "reaped", "--", "id", "-G").out.split()
+    service.rm("reaped")
+
+
 def _run(service: Home, text: str, *options: str) -> Any:
     return service("run", "-d", "-f", "-", *options, stdin=text.replace("IMAGE", service.image))
 

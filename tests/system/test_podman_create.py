@@ -113,6 +113,10 @@ CASES: Final[dict[str, dict[str, Any]]] = {
     "a user namespace": {"first_user_id": 100_000},
     "another's network": {"network_of": OWNER, "hostname": "pod-7"},
     "another's network and users": {"network_of": OWNER, "first_user_id": 100_000},
+    "groups": {"groups": ("44", "1234"), "user": "1000:1000"},
+    "a stop signal": {"stop_signal": "SIGUSR1"},
+    "a stop signal of its own number": {"stop_signal": "SIGRTMIN+3"},
+    "another's processes": {"network_of": OWNER, "processes_of": OWNER},
     "no such image": {"image": "localhost/fairlead-test/nothing:1"},
     "no such network": {"network_name": "fairlead-test-nothing", "hostname": "pod-7"},
 }
@@ -126,6 +130,12 @@ BRIDGES: Final[dict[str, dict[str, Any]]] = {
     },
     "a network by its name": {"network_name": NETWORK, "hostname": "pod-7"},
     "name servers": {"network_name": NETWORK, "hostname": "pod-7", "dns": ("10.0.0.53", "fd00::53")},
+    "a resolver": {
+        "network_name": NETWORK,
+        "dns": ("10.0.0.53",),
+        "dns_searches": ("lab.local", "lab."),
+        "dns_options": ("ndots:2", "rotate"),
+    },
 }
 REFUSED: Final = frozenset(
     {
@@ -216,7 +226,7 @@ class Ways:
     async def both(self, case: dict[str, Any], *, network: str = "none") -> tuple[Made, Made]:
         """Return what the command makes of a spec, and what the service does."""
         if case.get("network_of") == OWNER:
-            case = case | {"network_of": self._owner}
+            case = case | {field: self._owner for field, value in case.items() if value == OWNER}
             own = {key: value for key, value in case.items() if key == "first_user_id"}
             arguments = args.create(self._spec(self._owner, own), self._host, network="none", log_max_mib=0)
             assert (await self._podman.run(*arguments)).code == 0

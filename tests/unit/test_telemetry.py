@@ -22,6 +22,19 @@ except ZeroDivisionError:
     telemetry.log.error("claim lost", exc_info=True)
 """
 
+_UNCONFIGURED = """
+from fairlead import telemetry
+telemetry.log.debug("claim looked at", pod="a")
+telemetry.log.warning("claim waits", pod="a")
+"""
+
+_CONFIGURED_BY_THE_CALLER = """
+import structlog
+structlog.configure(processors=[lambda logger, method, event: "mine: " + event["event"]])
+from fairlead import telemetry
+telemetry.log.debug("claim looked at", pod="a")
+"""
+
 _CRASHES = """
 from fairlead import telemetry
 telemetry.arm_crash_point({armed!r})
@@ -43,6 +56,18 @@ def test_logs_are_one_json_object_a_line_on_standard_error_where_no_terminal_is(
     assert (prepared["event"], prepared["level"], prepared["pod"]) == ("claim prepared", "info", "a")
     assert prepared["timestamp"].endswith("Z")
     assert lost["exception"][0]["exc_type"] == "ZeroDivisionError"
+
+
+def test_a_process_that_configures_no_log_says_warnings_alone_and_on_standard_error() -> None:
+    """Its standard output is its own: `-o json`, a notebook's cell."""
+    done = _run(_UNCONFIGURED)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert [line.split()[1:] for line in done.stderr.splitlines()] == [["[warning", "]", "claim", "waits", "pod=a"]]
+
+
+def test_a_program_that_configured_structlog_keeps_its_own_log() -> None:
+    done = _run(_CONFIGURED_BY_THE_CALLER)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "mine: claim looked at\n", "")
 
 
 @pytest.mark.parametrize(("level", "count"), [("debug", 3), ("info", 2), ("warning", 1), ("error", 1)])

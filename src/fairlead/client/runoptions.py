@@ -130,6 +130,12 @@ class RunOptions(TypedDict, total=False):
     stdin: bool
     user: str
     """`uid`, `uid:gid`, or the image's names; empty: its own."""
+    groups: Sequence[str]
+    """More groups of its processes, by number or the image's names."""
+    init: bool
+    """An init is process 1, which reaps children; the program is not."""
+    stop_signal: str
+    """What a stop sends first, `SIGINT`; empty: the image's own, else SIGTERM."""
     workdir: str
     read_only: bool
     """Its root file system is only read."""
@@ -145,6 +151,10 @@ class RunOptions(TypedDict, total=False):
     """More lines of /etc/hosts."""
     dns: Sequence[str]
     """Addresses of name servers, in place of the engine's."""
+    dns_searches: Sequence[str]
+    """Domains that short names are looked up in; beside `dns` alone."""
+    dns_options: Sequence[str]
+    """Options of its resolver, beside the engine's: `ndots:2`."""
     health: HealthRequest | None
     """How it is looked whether it is well; null: nobody looks."""
     pull: str

@@ -82,7 +82,7 @@ class ContainerSpec:
     """CPUs, 0.5 is half of one."""
     memory_limit_bytes: int | None = None
     network_of: str | None = None
-    """Name of the container whose network namespace is joined; None: a namespace of its own."""
+    """Name of the container whose network namespace and host name are joined; None: its own."""
     hostname: str | None = None
     ports: tuple[Port, ...] = ()
     """Only of a container that owns its network namespace."""
@@ -101,6 +101,16 @@ class ContainerSpec:
     """(address, name): more lines of /etc/hosts; nothing where `network_of` is given."""
     dns: tuple[str, ...] = ()
     """Addresses of name servers; none: the engine's own. Nothing where `network_of` is given."""
+    dns_searches: tuple[str, ...] = ()
+    """Domains that short names are looked up in; none: the engine's own. Nothing where `network_of` is given."""
+    dns_options: tuple[str, ...] = ()
+    """Options of the resolver, `ndots:2`, beside the engine's own. Nothing where `network_of` is given."""
+    processes_of: str | None = None
+    """Name of the container whose process namespace is joined; None: a namespace of its own."""
+    groups: tuple[str, ...] = ()
+    """More groups of its processes, by number or by name in the image."""
+    stop_signal: str = ""
+    """What `stop` sends first, `SIGUSR1`; empty: the image's own, else SIGTERM."""
     runtime: str = ""
     """Name of the OCI runtime, as the engine is configured; empty: the engine's own."""
     first_user_id: int | None = None
@@ -217,7 +227,7 @@ class Engine(Protocol):
         ...
 
     async def stop(self, name: str, *, grace_s: float) -> None:
-        """SIGTERM, then SIGKILL after `grace_s`; returns when it is down. Unknown or ended names are not errors."""
+        """Its stop signal, then SIGKILL after `grace_s`; returns when it is down. Unknown names are not errors."""
         ...
 
     async def remove(self, name: str) -> None:
@@ -247,6 +257,21 @@ class Engine(Protocol):
         Raises: NotFound, Conflict (`ContainerNotRunning`).
         """
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How an image is built of a folder."""
+
+    containerfile: Path | None = None
+    """None: the one in the folder."""
+    args: Mapping[str, str] = field(default_factory=dict)
+    """Values of the Containerfile's `ARG`s; other accounts of the machine see them among its processes."""
+    target: str = ""
+    """Stage that is the image; empty: the last one."""
+
+
+PLAIN: Final = Recipe()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,8 +355,8 @@ class Images(Protocol):
         """
         ...
 
-    def build(self, context: Path, name: str, *, containerfile: Path | None = None) -> AsyncGenerator[bytes, None]:
-        """Build from a Containerfile, yielding its output. Raises: Invalid (`BuildFailed`)."""
+    def build(self, context: Path, name: str, recipe: Recipe = PLAIN) -> AsyncGenerator[bytes, None]:
+        """Build from a Containerfile, yielding its output. Raises: Invalid (`BuildFailed`, `BuildArgInvalid`)."""
         ...
 
     async def remove_image(self, name: str) -> None:

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Final
 
 from fairlead import errors
+from fairlead.engine import port
 
+_ARG_INVALID: Final = "BuildArgInvalid"
+_ARG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_STAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_MOST_ARGS: Final = 256
+_LONGEST_ARG: Final = 4096
 _HEAD_BYTES: Final = 512
 _TAR_MAGIC: Final = (257, b"ustar")  # POSIX.1-2001 ustar header, field magic
 _PACKED_MAGICS: Final = (b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")  # gzip, xz, zstd
@@ -48,6 +55,23 @@ def check_containerfile(context: Path, file: Path | None) -> None:
             continue  # podman says so, in its own words
         except (OSError, ValueError) as error:
             raise _unreadable(path, error, hint="give the path of a Containerfile") from error
+
+
+def check_recipe(recipe: port.Recipe) -> None:
+    """Refuse values and stages that no Containerfile can have. Raises: Invalid (`BuildArgInvalid`), with no value."""
+    if len(recipe.args) > _MOST_ARGS:
+        message = f"{len(recipe.args)} build arguments are given, and at most {_MOST_ARGS} are taken"
+        raise errors.Invalid(message, reason=_ARG_INVALID, hint="copy a file of them into the image")
+    for name, value in recipe.args.items():
+        if not _ARG.fullmatch(name):
+            message = f'build argument "{errors.readable(name[:80])}" is not a name'
+            raise errors.Invalid(message, reason=_ARG_INVALID, hint="letters, digits and _, as VERSION=1.2")
+        if "\0" in value or len(value) > _LONGEST_ARG:
+            message = f'build argument "{name}" holds NUL, or more than {_LONGEST_ARG} characters'
+            raise errors.Invalid(message, reason=_ARG_INVALID, hint="copy a file into the image instead")
+    if recipe.target and not _STAGE.fullmatch(recipe.target):
+        message = f'stage "{errors.readable(recipe.target[:80])}" is not the name of one'
+        raise errors.Invalid(message, reason=_ARG_INVALID, hint="the word behind AS in a FROM, or its number")
 
 
 def _head(path: Path) -> bytes:

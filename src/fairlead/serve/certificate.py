@@ -3,7 +3,7 @@
 Our own is signed by its own key (ECDSA, P-256: every TLS library takes it), names the machine's names and addresses,
 and lies in the state folder, 0600. It is renewed a month before its end, and when the machine has another name or
 address. The key stays the same: a client that pinned its fingerprint, which is made of the public key alone, need not
-do so again. An operator's certificate that is replaced on disk is taken up within the hour.
+do so again. An operator's certificate that is replaced on disk is taken up within some ten seconds.
 Source: RFC 5280 (profile); RFC 7469 section 2.4 (SHA-256 of the SubjectPublicKeyInfo, base64), as curl writes it.
 """
 
@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import datetime as dt
 import hashlib
 import ipaddress
+import os
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -190,17 +192,34 @@ def open_context(where: Files) -> ssl.SSLContext:
 
 
 def load(context: ssl.SSLContext, where: Files) -> None:
-    """Have connections from now on shown the certificate. Raises: Invalid (`CertificateInvalid`)."""
+    """Have connections from now on shown the certificate; where it is unfit, they go on with the one before.
+
+    The pair is read once and tried apart from the context: OpenSSL takes a certificate before it looks at the key, and
+    drops the old key where the two do not fit, so that nobody could connect any more.
+    Raises: Invalid (`CertificateInvalid`).
+    """
     _read(where.certificate)
     try:
-        where.key.open("rb").close()
-        context.load_cert_chain(where.certificate, where.key, password=_refuse_password)
+        key = files.read_bounded(where.key, limit_bytes=_MOST_BYTES)
+        certificate = files.read_bounded(where.certificate, limit_bytes=_MOST_BYTES)
+        with _in_memory("certificate", certificate) as one, _in_memory("key", key) as two:
+            for each in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):
+                each.load_cert_chain(one, two, password=_refuse_password)
     except ssl.SSLError as error:
         message = f"{where.key} is not the key of {where.certificate}, or not a key in PEM without a password"
         raise errors.Invalid(message, reason="CertificateInvalid", hint="check api.certificate and api.key") from error
     except OSError as error:
-        message = f"cannot read key {where.key}: {error.strerror}"
+        message = f"cannot read {error.filename or where.key}: {error.strerror}"
         raise errors.Invalid(message, reason="CertificateInvalid", hint="check api.key") from error
+
+
+@contextlib.contextmanager
+def _in_memory(name: str, data: bytes) -> Iterator[str]:
+    """Give a path under which this process reads what a file held. Raises: OSError."""
+    with os.fdopen(os.memfd_create(name, os.MFD_CLOEXEC), "wb") as file:
+        file.write(data)
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"
 
 
 def _refuse_password() -> str:

@@ -134,6 +134,11 @@ class NodeSettings:
     claim_shares: str = row(
         "", text="let several claims have one device: unlimited, memory (by the memory that they ask for), or a number"
     )
+    claim_shares_by: str = row(
+        "nothing",
+        text="what holds programs to the memory of their claim's share of a GPU: nothing, or a control daemon of MPS",
+        choices=("nothing", "mps"),
+    )
     kubelet_folder: Path | None = row(
         None, text="folder of kubelet.sock; default: device-plugins in the run folder, for `agent` the kubelet's"
     )

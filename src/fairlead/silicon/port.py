@@ -83,6 +83,10 @@ class Partitioner(Protocol):
         """
         ...
 
+    async def read_partition(self, gpu: GPUUUID) -> Partition:
+        """Read one GPU alone. Raises: Unavailable, DeviceFault: it does not answer."""
+        ...
+
     async def set_mode(self, gpu: GPUUUID, *, is_enabled: bool) -> bool:
         """Switch MIG; returns whether the GPU must be reset before the mode counts."""
         ...

@@ -88,6 +88,10 @@ _PROBE: Final = {
 }
 _WHOLE: Final = {
     "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["db.local"]}],
+    "dnsPolicy": "None",
+    "dnsConfig": {"nameservers": ["10.0.0.1"], "searches": ["lab"], "options": [{"name": "ndots", "value": "1"}]},
+    "hostnameOverride": "a.lab",
+    "shareProcessNamespace": True,
     "initContainers": [
         {
             "name": "side",

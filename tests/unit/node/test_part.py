@@ -118,7 +118,7 @@ def test_what_a_part_is_told_raises_nothing() -> None:
 
 def test_a_log_line_says_where_a_bug_is_and_no_value_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
     guarded(bug, fine)
-    said = capsys.readouterr().out
+    said = capsys.readouterr().err
     assert "part failed" in said
     assert "KeyError: 'gone' (test_part.py:" in said
 

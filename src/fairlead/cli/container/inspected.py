@@ -8,6 +8,7 @@ Source: moby api/types/container (Config, HostConfig); podman docs, podman-inspe
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -28,7 +29,7 @@ _READ: Final = frozenset(
     {
         "Binds", "PortBindings", "RestartPolicy", "Memory", "NanoCpus", "CpuQuota", "CpuPeriod", "ShmSize", "Ulimits",
         "CapDrop", "NetworkMode", "IpcMode", "ReadonlyRootfs", "Tmpfs", "DeviceRequests", "Devices", "AutoRemove",
-        "Mounts", "ExtraHosts", "MemoryReservation",
+        "Mounts", "ExtraHosts", "MemoryReservation", "Dns", "DnsSearch", "DnsOptions", "GroupAdd",
         # What the engine notes of its own, or that is so here by itself.
         "ContainerIDFile", "LogConfig", "ConsoleSize", "MaskedPaths", "ReadonlyPaths", "CgroupnsMode", "Cgroup",
         "CgroupMode", "CgroupManager", "CgroupConf", "Runtime", "OciRuntime", "OomKillDisable", "Annotations",
@@ -80,6 +81,8 @@ def _line_of(found: Mapping[str, Any], image: Mapping[str, Any]) -> Line:
     line.options += _limits(config, host, line.left_out)
     line.options += _rights(config, host, line.left_out)
     line.options += _network(host, line.left_out)
+    line.options += _names(host, line.left_out)
+    line.options += _health(config, made, line.left_out)
     entrypoint, standard = _words(config.get("Entrypoint")), _words(made.get("Entrypoint"))
     command = _words(config.get("Cmd"))
     if entrypoint != standard and entrypoint:
@@ -128,6 +131,9 @@ def _own(config: Mapping[str, Any], made: Mapping[str, Any], id_: str) -> Iterat
     if hostname and not id_.startswith(hostname):
         yield from ("--hostname", hostname)
     yield from ("-t",) if config.get("Tty") else ()
+    signal = config.get("StopSignal")
+    if signal not in _UNSET and signal != made.get("StopSignal") and ("StopSignal", str(signal)) not in _TERM:
+        yield from ("--stop-signal", str(signal))
     stop = config.get("StopTimeout")
     if isinstance(stop, int) and stop != 10:
         yield from ("--stop-timeout", str(stop))
@@ -211,6 +217,9 @@ def _limits(config: Mapping[str, Any], host: Mapping[str, Any], left_out: list[s
 
 def _rights(config: Mapping[str, Any], host: Mapping[str, Any], left_out: list[str]) -> Iterator[str]:
     yield from ("--read-only",) if host.get("ReadonlyRootfs") else ()
+    yield from ("--init",) if host.get("Init") is True else ()
+    for group in _list(host.get("GroupAdd")):
+        yield from ("--group-add", str(group))
     dropped = [str(one).upper().removeprefix("CAP_") for one in _list(host.get("CapDrop"))]
     is_podmans = bool(config.get("CreateCommand"))  # podman notes as dropped what docker has and it has not
     for name in dropped:
@@ -234,22 +243,56 @@ def _network(host: Mapping[str, Any], left_out: list[str]) -> Iterator[str]:
         number, _, protocol = inside.partition("/")
         for one in _list(bindings):
             address, port = str(one.get("HostIp") or ""), str(one.get("HostPort") or "")
-            if port in {"", "0"}:
-                left_out.append(f"HostConfig.PortBindings[{inside}]: any free port: choose one, -p PORT:{number}")
-                continue
+            free = port in {"", "0"}  # which the engine chose when the container started
             where = f"[{address}]:" if ":" in address else f"{address}:" if address not in {"", "0.0.0.0"} else ""  # noqa: S104
-            yield from ("-p", f"{where}{port}:{number}{'' if protocol in {'', 'tcp'} else f'/{protocol}'}")
-    left_out += [
-        f"HostConfig.ExtraHosts: {text}: spec.hostAliases of a manifest has it"
-        for text in _list(host.get("ExtraHosts"))
-    ]
+            ending = "" if protocol in {"", "tcp"} else f"/{protocol}"
+            yield from ("-p", f"{where}{'' if free else port}:{number}{ending}")
+
+
+def _names(host: Mapping[str, Any], left_out: list[str]) -> Iterator[str]:
+    """Yield options of /etc/hosts and of the resolver."""
+    for text in map(str, _list(host.get("ExtraHosts"))):
+        if text.endswith("host-gateway"):
+            left_out.append(f"HostConfig.ExtraHosts: {text}: name the machine's address, --add-host NAME:ADDRESS")
+        else:
+            yield from ("--add-host", text)
+    servers, searches = _list(host.get("Dns")), _list(host.get("DnsSearch"))
+    for option, values in (("--dns", servers), ("--dns-option", _list(host.get("DnsOptions")))):
+        for one in values:
+            yield from (option, str(one))
+    if servers:
+        for one in searches:
+            yield from ("--dns-search", str(one))
+    elif searches:
+        left_out.append(f"HostConfig.DnsSearch: {_short(searches)}: taken beside name servers alone, --dns")
+
+
+def _health(config: Mapping[str, Any], made: Mapping[str, Any], left_out: list[str]) -> Iterator[str]:
+    """Yield the options of a check that was given to the container, and that its image may have."""
+    check = _table(config, "Healthcheck")
+    words = _words(check.get("Test"))
+    if not words or words == ["NONE"]:
+        return
+    kind, rest = words[0], words[1:]
+    if kind not in {"CMD", "CMD-SHELL"} or not rest:
+        left_out.append(f"Config.Healthcheck: {_short(words)}: not carried out")
+        return
+    if check == _table(made, "Healthcheck"):
+        left_out.append("Config.Healthcheck: of the image: it is carried out by the options that are written here")
+    yield from ("--health-cmd", rest[0] if kind == "CMD-SHELL" else shlex.join(rest))
+    for name, option in (("Interval", "interval"), ("Timeout", "timeout"), ("StartPeriod", "start-period")):
+        seconds = round((check.get(name) or 0) / 1e9)
+        if seconds:
+            yield from (f"--health-{option}", f"{seconds}s")
+    if check.get("Retries"):
+        yield from ("--health-retries", str(check["Retries"]))
 
 
 def _rest(config: Mapping[str, Any], made: Mapping[str, Any], host: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is set and has no option here."""
-    for name in ("Healthcheck", "StopSignal", "Domainname", "MacAddress", "OpenStdin"):
+    for name in ("Domainname", "MacAddress", "OpenStdin"):
         value = config.get(name)
-        if value not in _UNSET and value != made.get(name) and (name, str(value)) not in _TERM:
+        if value not in _UNSET and value != made.get(name):
             yield f"Config.{name}: {_short(value)}: not carried out"
     for name, value in sorted(host.items()):
         if name not in _READ and name != "Privileged" and not _is_unset(value):

@@ -129,6 +129,8 @@ class _Run(sections.SectionedCommand):
 )
 @click.option("--add-host", multiple=True, metavar="NAME:ADDRESS", help="one more line of its /etc/hosts")
 @click.option("--dns", multiple=True, metavar="ADDRESS", help="name server in place of the engine's")
+@click.option("--dns-search", multiple=True, metavar="DOMAIN", help="where short names are looked up; beside --dns")
+@click.option("--dns-option", "--dns-opt", multiple=True, metavar="NAME[:VALUE]", help="of its resolver, ndots:2")
 @click.option("--health-cmd", metavar="COMMAND", help="says whether it is well, by its exit code; shown by `ps`")
 @click.option("--health-interval", type=options.Duration(least_s=1), help="between two checks  [default: 30s]")
 @click.option("--health-timeout", type=options.Duration(least_s=1), help="longest that one may take  [default: 30s]")
@@ -146,6 +148,9 @@ class _Run(sections.SectionedCommand):
 )
 @click.option("-w", "--workdir", default="", help="working folder in the container")
 @click.option("-u", "--user", default="", metavar="USER[:GROUP]", help="by number, or by name in the image")
+@click.option("--group-add", multiple=True, metavar="GROUP", help="one more group, by number or name in the image")
+@click.option("--init", is_flag=True, help="an init is process 1, which reaps children; the program is not")
+@click.option("--stop-signal", default="", metavar="SIGNAL", help="sent first by a stop  [default: image's, SIGTERM]")
 @click.option("--read-only", is_flag=True, help="its root file system is only read")
 @click.option("--cap-drop", multiple=True, metavar="NAME", help="capability to take away; ALL: every one")
 @click.option("--network", "--net", "network", default="", metavar="none|bridge|host", help="what it sees of networks")
@@ -289,6 +294,11 @@ def _request(client: Client, image: str, given: dict[str, Any], own: Mapping[str
         hostname=given["hostname"],
         hosts=runflags.hosts(given["add_host"]),
         dns=given["dns"],
+        dns_searches=given["dns_search"],
+        dns_options=given["dns_option"],
+        groups=given["group_add"],
+        init=given["init"],
+        stop_signal=given["stop_signal"],
         health=runflags.health(given),
         pull=runflags.pull(given["pull"] or ""),
         time_limit_s=given["timeout"],

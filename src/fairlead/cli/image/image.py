@@ -102,11 +102,16 @@ def demo_image(client: Client, *, name: str, busybox: Path | None) -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="the Containerfile  [default: the one in CONTEXT]",
 )
+@click.option("--build-arg", multiple=True, metavar="NAME=VALUE", help="value of an ARG; no secrets: `ps` shows them")
+@click.option("--target", default="", metavar="STAGE", help="stage that is the image  [default: the last one]")
 @options.pass_client
-def build_image(client: Client, *, context: Path, name: str, containerfile: Path | None) -> None:
+def build_image(
+    client: Client, *, context: Path, name: str, containerfile: Path | None, build_arg: tuple[str, ...], target: str
+) -> None:
     """Build an image from a Containerfile."""
     file = str(containerfile.resolve()) if containerfile else ""
-    request = BuildRequest(context=str(context.resolve()), name=name, containerfile=file)
+    given = options.pairs(build_arg, "--build-arg")
+    request = BuildRequest(context=str(context.resolve()), name=name, containerfile=file, args=given, target=target)
     made = ""
     for line in client.lines("POST", "/v1/images:build", body=request):
         plaintext.echo(line.get("output", ""), nl=False, err=True)

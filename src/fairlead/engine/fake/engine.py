@@ -29,6 +29,7 @@ from fairlead import errors, files
 from fairlead.engine import access, checks, port
 from fairlead.engine import source as image_source
 from fairlead.engine.fake import access as fake_access
+from fairlead.engine.fake import build as fake_build
 from fairlead.engine.fake import exec as fake_exec
 from fairlead.engine.fake import networks, shell
 from fairlead.model.output import ErrorOutput, LogQuery
@@ -399,32 +400,39 @@ class FakeEngine(networks.FakeNetworks):
         size_bytes = await asyncio.to_thread(fake_exec.source_size, source)
         return self.add_image(name, command=command, size_bytes=size_bytes)
 
-    async def build(
-        self, context: Path, name: str, *, containerfile: Path | None = None
-    ) -> AsyncGenerator[bytes, None]:
-        """See `port.Images.build`; knows FROM, ENV and CMD, passes over the rest."""
+    async def build(self, context: Path, name: str, recipe: port.Recipe = port.PLAIN) -> AsyncGenerator[bytes, None]:
+        """See `port.Images.build`; knows FROM, ARG, ENV and CMD, passes over the rest."""
         checks.check_image(name)
-        file = containerfile or context / "Containerfile"
+        image_source.check_recipe(recipe)
+        file = recipe.containerfile or context / "Containerfile"
         await asyncio.to_thread(image_source.check_containerfile, context, file)
         try:
             text = (await asyncio.to_thread(files.read_bounded, file)).decode(errors="replace")
         except OSError as error:
             message = f'cannot build image "{name}" from {context}: {file}: {error.strerror}'
             raise errors.Invalid(message, reason="BuildFailed", hint="is the path right?") from error
+        lines, known = fake_build.stage(text, recipe.target), dict[str, str]()
+        if lines is None:
+            message = f'cannot build image "{name}" from {context}: the target "{recipe.target}" is not there'
+            raise errors.Invalid(message, reason="BuildFailed", hint="the output says at which step")
         command: tuple[str, ...] = ()
         env: dict[str, str] = {}
-        for line in text.splitlines():
+        for line in lines:
             yield f"STEP: {line}\n".encode()
             instruction, _, rest = line.partition(" ")
             if instruction == "FROM":
-                base = self._find(rest.strip())
+                source = rest.split()[0]
+                base = self._find(source)
                 if base is None:
-                    message = f'cannot build image "{name}" from {context}: {rest.strip()}: image not known'
+                    message = f'cannot build image "{name}" from {context}: {source}: image not known'
                     raise errors.Invalid(message, reason="BuildFailed", hint="the output says at which step")
                 command, env = base.command, dict(base.env)
+            elif instruction == "ARG":
+                key, _, value = rest.strip().partition("=")
+                known[key] = recipe.args.get(key, value)
             elif instruction == "ENV":
                 key, _, value = rest.strip().partition("=")
-                env[key] = value.strip('"')
+                env[key] = fake_build.expanded(value.strip('"'), known)
             elif instruction == "CMD":
                 command = tuple(msgspec.json.decode(rest, type=list[str]))
         self.add_image(name, command=command, env=env)

@@ -118,11 +118,16 @@ def binds(spec: port.ContainerSpec) -> list[port.Bind]:
 
 
 def _network(spec: port.ContainerSpec, network: str) -> list[str]:
-    # Who joins a network namespace shares its host name and /etc/hosts too; podman refuses other ones.
+    # Who joins a network namespace shares its /etc/hosts; podman refuses another host name.
     if spec.network_of is not None:
         checks.check_name(spec.network_of)
-        return [f"--network=container:{spec.network_of}"]
-    hosts = [*(f"--add-host={line}" for line in host_lines(spec)), *(f"--dns={one}" for one in spec.dns)]
+        return [f"--network=container:{spec.network_of}", f"--uts=container:{spec.network_of}"]
+    hosts = [
+        *(f"--add-host={line}" for line in host_lines(spec)),
+        *(f"--dns={one}" for one in spec.dns),
+        *(f"--dns-search={one}" for one in spec.dns_searches),
+        *(f"--dns-option={one}" for one in spec.dns_options),
+    ]
     if spec.network is port.NetworkMode.HOST:
         return ["--network=host", *hosts]
     hostname = [f"--hostname={spec.hostname}"] if spec.hostname else []
@@ -254,6 +259,12 @@ def _process(spec: port.ContainerSpec) -> list[str]:
         found.append(f"--workdir={spec.working_dir}")
     if spec.user:
         found.append(f"--user={spec.user}")
+    found += [f"--group-add={group}" for group in spec.groups]
+    if spec.stop_signal:
+        found.append(f"--stop-signal={spec.stop_signal}")
+    if spec.processes_of is not None:
+        checks.check_name(spec.processes_of)
+        found.append(f"--pid=container:{spec.processes_of}")
     return [*found, *(flag for flag, wanted in (("--tty", spec.tty), ("--interactive", spec.stdin)) if wanted)]
 
 

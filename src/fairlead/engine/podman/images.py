@@ -103,12 +103,12 @@ class PodmanImages:
             raise errors.Invalid(message, reason="ImageSourceInvalid", hint="are all its files readable?")
         return result
 
-    async def build(
-        self, context: Path, name: str, *, containerfile: Path | None = None
-    ) -> AsyncGenerator[bytes, None]:
+    async def build(self, context: Path, name: str, recipe: port.Recipe = port.PLAIN) -> AsyncGenerator[bytes, None]:
         """See `port.Images.build`."""
         checks.check_image(name)
-        await asyncio.to_thread(image_source.check_containerfile, context, containerfile)
+        image_source.check_recipe(recipe)
+        file = recipe.containerfile
+        await asyncio.to_thread(image_source.check_containerfile, context, file)
         host = await self._podman.host()
         argv = self._podman.argv(
             *host.globals,
@@ -116,7 +116,11 @@ class PodmanImages:
             "--pull=never",
             *(f"--ulimit={limit}" for limit in host.ulimits),
             f"--tag={name}",
-            *([f"--file={await asyncio.to_thread(containerfile.absolute)}"] if containerfile else []),
+            *([f"--file={await asyncio.to_thread(file.absolute)}"] if file else []),
+            # podman 4.3 takes a step of its cache that was made with other values.
+            *(["--no-cache"] if recipe.args else []),
+            *(f"--build-arg={key}={value}" for key, value in recipe.args.items()),
+            *([f"--target={recipe.target}"] if recipe.target else []),
             "--",
             str(await asyncio.to_thread(context.absolute)),
         )

@@ -85,18 +85,33 @@ class ClaimFiles:
         except OSError as error:
             raise self._refused(error) from error
 
+    async def remove_foreign(self, uid: str) -> None:
+        """Remove the file that NVIDIA's driver made for a claim: it has the same kind and the same device names.
+
+        Raises: Unavailable: the folder refuses.
+        """
+        try:
+            await asyncio.to_thread(self._foreign(uid).unlink, missing_ok=True)
+        except OSError as error:
+            raise self._refused(error) from error
+
     async def sweep(self, kept: Collection[str]) -> tuple[Path, ...]:
         """Remove the files of claims that are not among these UIDs; returns what was removed."""
         return await asyncio.to_thread(self._sweep, {self.path(uid).name for uid in kept})
 
+    def _foreign(self, uid: str) -> Path:
+        return self.path(uid).with_suffix(".yaml")
+
     def _remove(self, uid: str, preparation: Preparation | None) -> None:
         with contextlib.suppress(NotADirectoryError):  # no file can be there
             specfile.remove(self.path(uid))
+            self._foreign(uid).unlink(missing_ok=True)
         if preparation is None:
             return
         for request, _ in metadata.requests(preparation):
             path = self._metadata(preparation, request)
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(NotADirectoryError):  # no file can be there
+                path.unlink(missing_ok=True)
             for folder in (path.parent, path.parent.parent):
                 with contextlib.suppress(OSError):  # not there, or not empty
                     folder.rmdir()

@@ -10,6 +10,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from fairlead import errors, telemetry
@@ -30,6 +31,20 @@ _UID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """A UID names a file. Kubernetes makes UUIDs."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceState:
+    """How a device is."""
+
+    why: str = ""
+    """Why it is not well; empty: it is."""
+    source: str = ""
+    """Who says so: the UUID of its GPU."""
+
+
+States = Mapping[tuple[str, str], DeviceState]
+"""By pool and name."""
+
+
 class Preparer(Protocol):
     """What prepares claims (`node.dra.preparer`)."""
 
@@ -48,12 +63,12 @@ class Driver:
     def __init__(
         self,
         preparer: Preparer,
-        health: latest.Latest[Mapping[tuple[str, str], str]],
+        health: latest.Latest[States],
         *,
         meter: telemetry.Meter = telemetry.UNMETERED,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Take who prepares. Args: health: why a device is not well, by pool and name; empty: it is."""
+        """Take who prepares, and how the devices are."""
         self._preparer, self._health, self._meter, self._clock = preparer, health, meter, clock
 
     async def prepare(self, claims: tuple[draplugin.Claim, ...]) -> Mapping[str, draplugin.Prepared]:
@@ -79,21 +94,26 @@ class Driver:
         return {claim.uid: answer for claim, answer in zip(claims, answers, strict=True)}
 
     async def watch(self) -> AsyncIterator[tuple[DeviceHealth, ...]]:
-        """Yield how every device is: at once, when that changes, and again before a kubelet forgets it."""
+        """Yield how every device is, a report for each source: at once, when it changes, and before a kubelet forgets.
+
+        What a report leaves out stays as it was said, so one source that falls silent becomes stale alone.
+        """
+        clock = asyncio.get_running_loop().time
+        told = dict[str, list[tuple[tuple[str, str], str]]]()
+        due_s = clock()
         while True:
-            seen, now = self._health.version, int(self._clock())
-            yield tuple(
-                DeviceHealth(
-                    pool=pool,
-                    device=name,
-                    health=drahealth.Health.UNHEALTHY if why else drahealth.Health.HEALTHY,
-                    updated_at=now,
-                    message=why.encode()[: drahealth.MOST_MESSAGE].decode(errors="ignore"),
-                )
-                for (pool, name), why in sorted(self._health.value.items())
-            )
+            seen, now, is_due = self._health.version, int(self._clock()), clock() >= due_s
+            by_source = dict[str, list[tuple[tuple[str, str], str]]]()
+            for key, state in sorted(self._health.value.items()):
+                by_source.setdefault(state.source, []).append((key, state.why))
+            for source, devices in by_source.items():
+                if is_due or told.get(source) != devices:
+                    yield tuple(_report(key, why, now) for key, why in devices)
+            told = by_source
+            if is_due:
+                due_s = clock() + HEALTH_S
             try:
-                async with asyncio.timeout(HEALTH_S):
+                async with asyncio.timeout_at(due_s):
                     await self._health.wait(seen)
             except TimeoutError:
                 continue
@@ -120,6 +140,16 @@ class Driver:
             return f"claim {_words(claim)} was not {verb}d: {outcome}, a defect of fairlead; its log has more"
         finally:
             self._meter.observe(telemetry.CLAIM_SECONDS, time.monotonic() - began, verb, outcome)
+
+
+def _report(key: tuple[str, str], why: str, now: int) -> DeviceHealth:
+    return DeviceHealth(
+        pool=key[0],
+        device=key[1],
+        health=drahealth.Health.UNHEALTHY if why else drahealth.Health.HEALTHY,
+        updated_at=now,
+        message=why.encode()[: drahealth.MOST_MESSAGE].decode(errors="ignore"),
+    )
 
 
 def _words(claim: draplugin.Claim) -> str:

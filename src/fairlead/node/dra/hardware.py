@@ -7,7 +7,7 @@ done again. Whatever stands at a place that the journal does not own is left alo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -55,14 +55,15 @@ class Hardware:
     def __init__(self, parts: Parts) -> None:
         """Take the parts; nothing is changed yet."""
         self._parts = parts
-        self._daemons: dict[GPUUUID, mps.Daemon] = {}
+        self._daemons: dict[str, tuple[mps.Daemon, ...]] = {}
+        """By the claim's UID: those that claims share are one daemon."""
         self._foreign: set[tuple[str, Slot]] = set()
         """Places at which something stood that no claim made."""
 
     def keep(self, prepared: tuple[Preparation, ...]) -> None:
         """Have the daemons kept that these claims need: called once the journal is read."""
-        self._daemons = {daemon.gpu: daemon for one in prepared for daemon in _daemons(one)}
-        self._parts.set_daemons(self._daemons)
+        self._daemons = {one.uid: daemons for one in prepared if (daemons := _daemons(one))}
+        self._parts.set_daemons(_joined(self._daemons.values()))
 
     async def check(self, wanted: Preparation) -> Mapping[str, Partition]:
         """Refuse a claim whose places are taken, before anything is noted of it; returns what was read, by GPU.
@@ -72,9 +73,11 @@ class Hardware:
         parts = [one for one in wanted.devices if one.kind is Kind.PARTITION and not one.is_admin]
         if not parts:
             return {}
-        standing = {str(one.gpu): one for one in await self._needs_partitioner(parts[0]).list_partitions()}
+        partitioner, standing = self._needs_partitioner(parts[0]), dict[str, Partition]()
         for device in parts:
-            self._assert_free(_answering(standing.get(device.gpu), device), _slot(device))
+            if device.gpu not in standing:
+                standing[device.gpu] = await self._read(partitioner, device)
+            self._assert_free(standing[device.gpu], _slot(device))
         return standing
 
     async def make(self, wanted: Preparation, read: Mapping[str, Partition] | None = None) -> Mapping[str, str]:
@@ -99,11 +102,10 @@ class Hardware:
 
     async def undo(self, preparation: Preparation) -> None:
         """Take back what `make` did, the last first; what is not there is done. Raises: FairleadError: some is left."""
-        if ours := [daemon.gpu for daemon in _daemons(preparation) if daemon.gpu in self._daemons]:
-            for gpu in ours:
-                del self._daemons[gpu]
-            self._parts.set_daemons(self._daemons)
-            await self._until_ended(ours)
+        if ours := self._daemons.pop(preparation.uid, ()):
+            left = _joined(self._daemons.values())
+            self._parts.set_daemons(left)
+            await self._until_ended([daemon.gpu for daemon in ours if daemon.gpu not in left])
         for device in reversed(preparation.devices):
             if device.is_admin:
                 continue
@@ -188,8 +190,8 @@ class Hardware:
         if states is None:
             message = f"claim {wanted.words} asks for MPS, and no GPU of this node can be shared by it"
             raise errors.Unavailable(message, reason="SharingUnsupported", hint="leave sharing out of the claim")
-        self._daemons.update({daemon.gpu: daemon for daemon in daemons})
-        self._parts.set_daemons(self._daemons)
+        self._daemons[wanted.uid] = daemons
+        self._parts.set_daemons(_joined(self._daemons.values()))
         gpus = [daemon.gpu for daemon in daemons]
 
         def is_ready() -> bool:
@@ -208,7 +210,7 @@ class Hardware:
     async def _until_ended(self, gpus: list[GPUUUID]) -> None:
         """Wait for control daemons to end and to give their GPU its compute mode back."""
         states = self._parts.daemon_states
-        if states is None:
+        if states is None or not gpus:
             return
         try:
             async with asyncio.timeout(DAEMON_S):
@@ -225,8 +227,12 @@ class Hardware:
         return self._parts.partitioner
 
     async def _read(self, partitioner: Partitioner, device: PreparedDevice) -> Partition:
-        found = next((one for one in await partitioner.list_partitions() if str(one.gpu) == device.gpu), None)
-        return _answering(found, device)
+        """Read MIG of a device's GPU alone. Raises: DeviceFault (`GPUSilent`), Unavailable."""
+        found = await partitioner.read_partition(GPUUUID(device.gpu))
+        if found.problem:
+            message = f"GPU {device.gpu} does not answer: {found.problem}"
+            raise errors.DeviceFault(message, reason="GPUSilent", hint="`fairlead doctor` looks at it")
+        return found
 
     async def _await_device(self, device: PreparedDevice, slot: Slot) -> MIGDevice:
         """Wait for a MIG device that was made to be in the inventory, with its nodes."""
@@ -260,13 +266,6 @@ def _whole(snapshot: Snapshot, gpu: str) -> GPU | None:
     return next((one for one in snapshot.inventory.gpus if str(one.uuid) == gpu and not one.mig_enabled), None)
 
 
-def _answering(found: Partition | None, device: PreparedDevice) -> Partition:
-    if found is None or found.problem:
-        message = f"GPU {device.gpu} does not answer{f': {found.problem}' if found is not None else ''}"
-        raise errors.DeviceFault(message, reason="GPUSilent", hint="`fairlead doctor` looks at it")
-    return found
-
-
 def _slot(device: PreparedDevice) -> Slot:
     return Slot(profile=device.profile, start=device.start or 0)
 
@@ -281,3 +280,21 @@ def _daemons(preparation: Preparation) -> tuple[mps.Daemon, ...]:
         for one in preparation.devices
         if one.share.is_mps and not one.is_admin
     )
+
+
+def _joined(wanted: Iterable[tuple[mps.Daemon, ...]]) -> dict[GPUUUID, mps.Daemon]:
+    """Return one daemon for each GPU; of several claims' limits the largest, as each container has its own besides."""
+    found = dict[GPUUUID, mps.Daemon]()
+    for daemon in (one for daemons in wanted for one in daemons):
+        other = found.get(daemon.gpu, daemon)
+        found[daemon.gpu] = mps.Daemon(
+            gpu=daemon.gpu,
+            memory_mib=_largest(daemon.memory_mib, other.memory_mib),
+            percent=_largest(daemon.percent, other.percent),
+        )
+    return found
+
+
+def _largest(one: int | None, two: int | None) -> int | None:
+    """Return the larger of two limits; None, no limit, is the largest."""
+    return None if one is None or two is None else max(one, two)

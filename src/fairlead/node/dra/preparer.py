@@ -65,6 +65,10 @@ class Possession(journal.Notes, Protocol):
         """Give devices to a claim, with a note; all or nothing."""
         ...
 
+    async def adopt_claim(self, uid: str, note: str, asks: Sequence[change.Ask]) -> None:
+        """Note a claim that another driver prepared, with its devices; all or nothing."""
+        ...
+
     async def note_claim(self, uid: str, note: str) -> None:
         """Replace the note of a claim."""
         ...

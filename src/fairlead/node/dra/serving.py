@@ -16,7 +16,7 @@ from fairlead import errors, telemetry
 from fairlead.model.ids import GPUUUID
 from fairlead.model.mig import Partition
 from fairlead.node.cdi import specfile
-from fairlead.node.dra import claimfile, driver, hardware, journal, preparer, publisher, sockets
+from fairlead.node.dra import adopter, claimfile, driver, hardware, journal, preparer, publisher, sockets
 from fairlead.node.dra.around import Around
 from fairlead.node.inventory import latest, monitor
 from fairlead.plan.dra import offered, preparation, share, taints
@@ -64,7 +64,7 @@ class Claims:
         self._hardware_read: object = None
         self._offered_of: object = None
         self._offered: latest.Latest[Mapping[str, OfferedDevice]] = latest.Latest({})
-        self._health: latest.Latest[Mapping[tuple[str, str], str]] = latest.Latest({})
+        self._health: latest.Latest[driver.States] = latest.Latest({})
         self._published: latest.Latest[tuple[OfferedDevice, ...] | None] = latest.Latest(None)
         self._effects = taints.choose_effects(settings.health.device_taint)
         self._tainted: latest.Latest[Mapping[str, tuple[DeviceTaint, ...]]] = latest.Latest({})
@@ -82,14 +82,23 @@ class Claims:
             plugin_folder=self._sockets.folder,
         )
         self._journal = journal.Journal(around.gate, Path(settings.lease_folder))
+        made = claimfile.ClaimFiles(place, around.watch.snapshots, self._daemon_folders)
+        self._adopter = adopter.Adopter(
+            adopter.Parts(
+                store=around.store,
+                possession=around.gate,
+                journal=self._journal,
+                files=made,
+                folder=self._sockets.folder,
+                node=self._node,
+                said=around.said,
+            )
+        )
         self._preparer = preparer.Preparer(
             around.store,
             around.gate,
             self._journal,
-            (
-                claimfile.ClaimFiles(place, around.watch.snapshots, self._daemon_folders),
-                hardware.Hardware(self._hardware()),
-            ),
+            (made, hardware.Hardware(self._hardware())),
             preparer.Surroundings(node=self._node, pods=around.pods.all, said=around.said),
         )
 
@@ -100,6 +109,7 @@ class Claims:
         if self._partitioner is not None:
             self._partitions = await self._partitioner.list_partitions()
         self._offer()
+        is_left = await self._adopter.adopt()  # before the sweep, and before a kubelet can ask
         await self._preparer.start()
         served = driver.Driver(self._preparer, self._health, meter=meter)
         async with asyncio.TaskGroup() as tasks:
@@ -108,7 +118,7 @@ class Claims:
             tasks.create_task(self._sockets.run(served, served), name="dra: sockets")
             tasks.create_task(self._publish(meter), name="dra: slices")
             tasks.create_task(self._around.gate.rows.follow(lambda _: self._judge()), name="dra: ledger")
-            tasks.create_task(self._reap(), name="dra: reaper")
+            tasks.create_task(self._reap(is_left=is_left), name="dra: reaper")
             tasks.create_task(self._watch_leaving(), name="dra: leaving")
 
     async def _read_partitions(self) -> None:
@@ -124,7 +134,9 @@ class Claims:
             self._offer()
 
     def _choice(self, snapshot: Snapshot, claimed: frozenset[GPUUUID]) -> offered.Choice:
-        shares = share.parse_shares(self._settings.node.claim_shares)
+        is_served = self._settings.node.claim_shares_by == "mps" and self._around.daemons is not None
+        enforced_by = share.Enforcement.MPS if is_served else share.Enforcement.NOTHING
+        shares = share.parse_shares(self._settings.node.claim_shares, enforced_by)
         return offered.Choice(
             gpus=claimed,
             partitioned=claimed if self._settings.node.claim_partitions else frozenset(),
@@ -147,7 +159,7 @@ class Claims:
         leaving = self._around.supply.value.doors.leaving
         self._published.set(tuple(one for one in found if one.gpu not in leaving))
         self._judge()
-        self._health.set({(self._around.node, one.name): self._problem(snapshot, one) for one in found})
+        self._tell_health(snapshot, found)
 
     async def _publish(self, meter: telemetry.Meter) -> None:
         """Publish once the kubelet has the driver: one that does not know it makes a pod wait for up to 90 s."""
@@ -172,10 +184,21 @@ class Claims:
         )
         self._tainted.set(taints.plan_taints(self._offered.value.values(), against, self._effects))
 
-    def _problem(self, snapshot: Snapshot, device: OfferedDevice) -> str:
-        """Return why a device is not well; "": it is."""
-        verdict = snapshot.verdicts.get(device.gpu)
-        return verdict.message if verdict is not None and not verdict.is_healthy else ""
+    def _tell_health(self, snapshot: Snapshot, found: tuple[OfferedDevice, ...]) -> None:
+        """Tell kubelets how the devices are; one that was made for a claim by its own verdict, too."""
+        against = taints.Against(
+            verdicts=snapshot.verdicts,
+            device_verdicts=snapshot.device_verdicts,
+            standing=taints.find_standing(snapshot.known.values()),
+        )
+        self._health.set(
+            {
+                (self._around.node, one.name): driver.DeviceState(
+                    why=taints.find_illness(one, against), source=str(one.gpu)
+                )
+                for one in found
+            }
+        )
 
     def _node(self) -> Node:
         return Node(driver=DRIVER, pool=self._around.node, devices=self._offered.value, boot_id=self._around.boot_id)
@@ -194,11 +217,13 @@ class Claims:
     def _daemon_folders(self) -> Mapping[str, tuple[str, str]]:
         return self._around.daemon_folders(self._around.watch.snapshots.value.known)
 
-    async def _reap(self) -> None:
+    async def _reap(self, *, is_left: bool) -> None:
+        """Unprepare claims that are gone, and try again to take over what another driver left, for ever."""
         wait_s = FIRST_REAP_S
         while True:
             await asyncio.sleep(wait_s)
-            wait_s = REAP_S
+            is_left = is_left and await self._adopter.adopt()
+            wait_s = FIRST_REAP_S if is_left else REAP_S
             for claim in await self._preparer.reap():
                 self._around.said(claim, "ClaimReaped", "it was prepared and is gone; its GPUs were taken back")
 

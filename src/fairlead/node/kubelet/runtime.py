@@ -260,6 +260,8 @@ class Runtime:
         ids = await self._user_ids(pod, item, tenancy)
         network_of, ids = await self._ensure_sandbox(pod, tenancy, ids)
         facts = await self._facts(pod, network_of)
+        values = spec.values(pod, item, maps, facts)
+        item = spec.with_sub_paths(item, pod, taken, values)
         in_files = secrets.plan_files(pod, taken, maps, facts)
         claims = await self._claims(pod)
         is_exported = bool(claims) and tenancy is not None and await self._exports.check(tenancy)
@@ -279,7 +281,6 @@ class Runtime:
             network_of=network_of,
             cdi_devices=cdi_devices,
         )
-        values = spec.values(pod, item, maps, facts)
         wanted = spec.with_secrets(wanted, pod, item, grants=grants, held=taken, values=values)
         wanted = await self._with_last_word(wanted, pod, item, attempt)
         wanted = spec.in_tenancy(wanted, tenancy)
@@ -547,11 +548,13 @@ class Runtime:
     ) -> tuple[str | None, int | None]:
         """Return the engine name of the pod's sandbox, made and running, and the first of its user ids.
 
-        Pods of one container have no sandbox, unless it is to know the pod's address before it starts.
+        Pods of one container have no sandbox, unless it is to know the pod's address before it starts, or the sandbox
+        is to be process 1.
         One that runs already keeps the ids it was made with.
         """
         count = len(pod.spec.containers) + len(pod.spec.init_containers)
-        if count == 1 and not (downward.needs_address(pod.spec) and not pod.spec.host_network):
+        needs_address = downward.needs_address(pod.spec) and not pod.spec.host_network
+        if count == 1 and not needs_address and not pod.spec.share_process_namespace:
             return None, ids
         name = spec.engine_name(pod, sandbox.CONTAINER, 0)
         found = await self._engine.list_containers({names.POD_UID: pod.metadata.uid})
@@ -574,9 +577,8 @@ class Runtime:
             name=name,
             image=image,
             labels=labels,
-            hostname=spec.hostname(pod),
             ports=listens,
-            hosts=spec.hosts(pod),
+            **spec.known_names(pod),
             network=spec.network(pod),
             first_user_id=ids,
         )

@@ -1,9 +1,11 @@
-"""Runs the pod sandbox: one tiny process that holds the network namespace of a pod's containers.
+"""Runs the pod sandbox: one tiny process that holds the namespaces that a pod's containers share.
 
-Only pods of more than one container get one; a single container owns its namespace. The process is a static program of
-under 200 bytes that sleeps until it is killed, written here instruction by instruction, so that no image from any
-registry and nothing of the host is needed.
-Source: System V ABI, ELF-64 object file format; Linux system call tables (x86-64: pause 34; aarch64: ppoll 73).
+Pods of more than one container get one for their network; a single container owns its namespace. Where containers see
+each other's processes too, the sandbox is process 1 of all: it ignores SIGCHLD, so that the kernel reaps what it
+inherits. The process is a static program of under 250 bytes that sleeps until it is killed, written here instruction by
+instruction, so that no image from any registry and nothing of the host is needed.
+Source: System V ABI, ELF-64 object file format; Linux system call tables (x86-64: rt_sigaction 13, pause 34; aarch64:
+rt_sigaction 134, ppoll 73); sigaction(2), "NOTES" (SIGCHLD ignored: no zombies).
 """
 
 from __future__ import annotations
@@ -14,18 +16,27 @@ from typing import Final
 from fairlead import errors, temporary
 from fairlead.engine.port import Images
 
-IMAGE: Final = "localhost/fairlead/pause:1"
+IMAGE: Final = "localhost/fairlead/pause:2"
 CONTAINER: Final = "sandbox"
 """The sandbox's container name in labels; a pod's own container of this name carries an attempt as well."""
 
 _LOAD: Final = 0x400000
-# mov eax, 34; syscall; jmp back
-_X86_64: Final = bytes.fromhex("b8220000000f05ebf7")
+_IGNORED: Final = struct.pack("<4Q", 1, 0, 0, 0)
+"""The kernel's struct sigaction: handler SIG_IGN, no flags, no restorer, no mask."""
+# mov eax, 13; mov edi, 17; lea rsi, [_IGNORED]; xor edx, edx; mov r10d, 8; syscall
+# mov eax, 34; syscall; jmp back; 4 bytes up to the structure
+_X86_64: Final = bytes.fromhex("b80d000000 bf11000000 488d3517000000 31d2 41ba08000000 0f05")
+_X86_64_PAUSE: Final = bytes.fromhex("b822000000 0f05 ebf7 00000000")
+# mov x8, 134; mov x0, 17; adr x1, _IGNORED; mov x2, 0; mov x3, 8; svc 0
+_AARCH64: Final = struct.pack("<6I", 0xD28010C8, 0xD2800220, 0x10000181, 0xD2800002, 0xD2800103, 0xD4000001)
 # mov x8, 73; mov x0..x4, 0; svc 0; b back
-_AARCH64: Final = struct.pack(
+_AARCH64_PAUSE: Final = struct.pack(
     "<8I", 0xD2800928, 0xD2800000, 0xD2800001, 0xD2800002, 0xD2800003, 0xD2800004, 0xD4000001, 0x17FFFFF9
 )
-_MACHINES: Final = {"x86_64": (62, _X86_64), "aarch64": (183, _AARCH64)}
+_MACHINES: Final = {
+    "x86_64": (62, _X86_64 + _X86_64_PAUSE + _IGNORED),
+    "aarch64": (183, _AARCH64 + _AARCH64_PAUSE + _IGNORED),
+}
 
 
 def pause_program(machine: str) -> bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypedDict
 
+import msgspec
 from google.protobuf import message
 
 from fairlead import errors
@@ -19,6 +20,7 @@ from fairlead.model.gpu import Vendor
 from fairlead.node.kubelet.checkpoint import Grant
 from fairlead.plan.cdi import capability, generate
 from fairlead.plan.pod import environment, mountable, podsync, secret
+from fairlead.plan.pod.network import resolver
 from fairlead.plan.pod.values import downward, valuevolume
 from fairlead.plan.shim import foreignanswer
 from fairlead.wire.fairlead import tenancy as kind
@@ -160,10 +162,11 @@ def container_spec(
         cpu_limit=float(quantity.parse_quantity(limits["cpu"])) if "cpu" in limits else None,
         memory_limit_bytes=quantity.parse_whole(limits["memory"]) if "memory" in limits else None,
         network_of=network_of,
-        hostname=None if network_of else hostname(pod),
         ports=() if network_of else ports((item,)),
-        hosts=() if network_of else hosts(pod),
-        dns=() if network_of else machine(pod).dns,
+        **(_NO_NAMES if network_of else known_names(pod)),
+        processes_of=network_of if pod.spec.share_process_namespace else None,
+        groups=_groups(pod),
+        stop_signal=item.lifecycle.stop_signal if item.lifecycle is not None else "",
         shm_bytes=_shared_memory(limits, has_devices=bool(grants or cdi_devices)),
         tty=item.tty,
         stdin=item.stdin,
@@ -246,12 +249,66 @@ def in_tenancy(wanted: ContainerSpec, tenancy: Tenancy | None) -> ContainerSpec:
 
 def hostname(pod: core.Pod) -> str:
     """Return the name a pod sees as its own: the one it asks for, else the pod's, cut to a valid host name."""
-    return pod.spec.hostname or pod.metadata.name[:63].rstrip("-.")
+    return pod.spec.hostname_override or pod.spec.hostname or pod.metadata.name[:63].rstrip("-.")
 
 
-def hosts(pod: core.Pod) -> tuple[tuple[str, str], ...]:
-    """Return the lines that the pod asks for in its /etc/hosts: address and name."""
-    return tuple((one.ip, name) for one in pod.spec.host_aliases for name in one.hostnames)
+class KnownNames(TypedDict, total=False):
+    """The fields of a spec that say which names its container knows; of the one that owns the pod's network."""
+
+    hostname: str
+    hosts: tuple[tuple[str, str], ...]
+    dns: tuple[str, ...]
+    dns_searches: tuple[str, ...]
+    dns_options: tuple[str, ...]
+
+
+_NO_NAMES: Final = KnownNames()
+"""Of a container that joins another's network, whose names it has."""
+
+
+def known_names(pod: core.Pod) -> KnownNames:
+    """Return the pod's host name, the lines that it asks for in /etc/hosts, and its resolver."""
+    resolver_of = pod.spec.dns_config or core.PodDNSConfig()
+    return {
+        "hostname": hostname(pod),
+        "hosts": tuple((one.ip, name) for one in pod.spec.host_aliases for name in one.hostnames),
+        "dns": resolver_of.nameservers,
+        "dns_searches": resolver_of.searches,
+        "dns_options": resolver.options(resolver_of),
+    }
+
+
+def with_sub_paths(
+    item: core.Container, pod: core.Pod, held: Mapping[str, secret.Values], values: secret.Given
+) -> core.Container:
+    """Return a container whose mounts name the parts of volumes that `subPathExpr` stands for.
+
+    Args:    as `with_secrets`.
+    Raises:  Invalid (`CreateContainerConfigError`): a variable is not there, or leads out of the volume; and as
+             `plan.pod.secret.environment`.
+    """
+    if not any(one.sub_path_expr for one in item.volume_mounts):
+        return item
+    plain, taken = secret.environment(item, held, pod.metadata.namespace, values)
+    mounts = tuple(_with_sub_path(item, one, {**plain, **taken}) for one in item.volume_mounts)
+    return msgspec.structs.replace(item, volume_mounts=mounts)
+
+
+def _with_sub_path(item: core.Container, mount: core.VolumeMount, env: Mapping[str, str]) -> core.VolumeMount:
+    if not mount.sub_path_expr:
+        return mount
+    path = environment.expand(mount.sub_path_expr, env)
+    problem = ""
+    if unknown := environment.missing(mount.sub_path_expr, env):
+        problem = f'the container has no variable "{errors.readable(unknown[0][:80])}"'
+    elif not path or path.startswith("/") or ".." in path.split("/") or "\0" in path:
+        problem = f'it stands for "{errors.readable(path[:80])}", which is no path within the volume'
+    if problem:
+        message = f'container "{item.name}": subPathExpr "{errors.readable(mount.sub_path_expr[:80])}": {problem}'
+        raise errors.Invalid(
+            message, reason="CreateContainerConfigError", hint="give the variable in the container's env"
+        )
+    return msgspec.structs.replace(mount, sub_path=path, sub_path_expr="")
 
 
 def ports(containers: Sequence[core.Container]) -> tuple[Port, ...]:
@@ -291,6 +348,11 @@ def _user(pod: core.Pod, item: core.Container) -> str | None:
     if user is None:
         return None
     return str(user) if group is None else f"{user}:{group}"
+
+
+def _groups(pod: core.Pod) -> tuple[str, ...]:
+    context = pod.spec.security_context or core.SecurityContext()
+    return (*map(str, context.supplemental_groups), *machine(pod).groups)
 
 
 class _Rights(TypedDict):

@@ -206,6 +206,20 @@ class Gate:
                 async with self._settling:
                     await self._act(decide, {uid: note})
 
+    async def adopt_claim(self, uid: str, note: str, asks: Sequence[change.Ask]) -> None:
+        """Note a ResourceClaim that another driver prepared, and that its devices are its own; nothing is waited for.
+
+        Raises: Conflict (`GPUHeld`), Unavailable, DeviceFault (`GPUKeptBack`): neither is done.
+        """
+
+        def decide(rows: Mapping[str, Row]) -> tuple[Change, ...]:
+            own = {one.device for row in rows.values() for one in row.claims if one.holder == uid}
+            facts = Facts(at=self._clock(), boot_id=self._boot_id, is_listed=True)  # the kubelet has it as prepared
+            return change.plan_adoption(rows, asks, facts=facts, listed=own)
+
+        async with self._deciding(), self._settling:
+            await self._act(decide, {uid: note})
+
     async def note_claim(self, uid: str, note: str) -> None:
         """Note how a ResourceClaim is prepared, in place of what was noted. Raises: Unavailable."""
         async with self._deciding():

@@ -12,11 +12,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from fairlead.model import stopsignal
 from fairlead.plan.compose import fields, gpu, health, value
 from fairlead.plan.compose.fields import Remarks
 from fairlead.plan.compose.mount import Mounts
 from fairlead.plan.compose.project import Project, object_name
 from fairlead.plan.pod import environment
+from fairlead.plan.pod import machine as podmachine
+from fairlead.plan.pod.network import resolver
 from fairlead.wire.kubernetes import names
 
 _RESTART: Final = {
@@ -92,6 +95,12 @@ def spec(project: Project, name: str, machine: gpu.Machine, remarks: Remarks) ->
     _rights(service, path, container, machine_options, remarks)
     _network(service, path, found, machine_options, remarks)
     _ipc(service, path, found, remarks)
+    _resolver(service, path, found, remarks)
+    _groups(service, path, found, machine_options)
+    if value.boolean(service.get("init", False), f"{path}.init"):
+        found["shareProcessNamespace"] = True
+    if word := _stop_signal(service, path):
+        container["lifecycle"] = {**container.get("lifecycle", {}), "stopSignal": word}
     if machine_options:
         found["machine"] = machine_options
     if wanted.uuids or (wanted.count and machine.by_claims):
@@ -337,6 +346,42 @@ def _ipc(service: Mapping[str, Any], path: str, found: dict[str, Any], remarks: 
             found["hostIPC"] = True
         case other:
             remarks.refuse(f"{path}.ipc", f'"{value.shown(other)}": host or private')
+
+
+def _resolver(service: Mapping[str, Any], path: str, found: dict[str, Any], remarks: Remarks) -> None:
+    servers = [_address(one, f"{path}.dns") for one in service.get("dns") or ()]
+    searches = list(service.get("dns_search") or ())
+    options = [one.partition(":") for one in service.get("dns_opt") or ()]
+    if searches and not servers:
+        remarks.refuse(f"{path}.dns_search", "domains are taken beside name servers alone: write dns, too")
+    config = {
+        "nameservers": servers,
+        "searches": searches,
+        "options": [{"name": name, **({"value": rest} if colon else {})} for name, colon, rest in options],
+    }
+    if given := {key: one for key, one in config.items() if one}:
+        found["dnsConfig"] = given
+    if servers:
+        found["dnsPolicy"] = resolver.NONE
+
+
+def _groups(service: Mapping[str, Any], path: str, found: dict[str, Any], machine: dict[str, Any]) -> None:
+    given = list(service.get("group_add") or ())
+    for index, word in enumerate(given):
+        if not podmachine.is_group(word):
+            raise value.invalid(f"{path}.group_add[{index}]", f'"{value.shown(word)}" is not a group')
+    numbers = [int(word) for word in given if word.isdecimal()]
+    if numbers:
+        found["securityContext"] = {"supplementalGroups": numbers}
+    if named := [word for word in given if not word.isdecimal()]:
+        machine["groups"] = named
+
+
+def _stop_signal(service: Mapping[str, Any], path: str) -> str:
+    word = str(service.get("stop_signal") or "")
+    if word and stopsignal.number(word) is None:
+        raise value.invalid(f"{path}.stop_signal", f'"{value.shown(word)}" is not a signal', "SIGINT or 2")
+    return word
 
 
 def aliases(name: str, service: Mapping[str, Any], more: Sequence[str] = ()) -> list[str]:

@@ -42,7 +42,9 @@ def _long(key: str, given: Any, path: str) -> Any:
 
 
 def _build(given: Any, path: str) -> dict[str, Any]:
-    return value.mapping(given, path) if isinstance(given, dict) else {"context": text(given, path)}
+    if not isinstance(given, dict):
+        return {"context": text(given, path)}
+    return {**given, **({"args": value.pairs(given["args"], f"{path}.args")} if "args" in given else {})}
 
 
 def _depends_on(given: Any, path: str) -> dict[str, Any]:

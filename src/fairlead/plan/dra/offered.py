@@ -11,6 +11,7 @@ Source: kubernetes-sigs/dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin (deviceinf
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -22,7 +23,7 @@ from fairlead.model.gpu import GPU, Driver, MIGDevice, Vendor
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.model.mig import MIGProfile, Partition
 from fairlead.plan.dra import attribute, partition
-from fairlead.plan.dra.share import Shares, shared
+from fairlead.plan.dra.share import Enforcement, Shares, shared
 from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.wire.kubernetes.resource.device import CounterSet, Device
 
@@ -76,6 +77,10 @@ class OfferedDevice:
     """None for a whole GPU."""
     counters: CounterSet | None = None
     """The counters of its GPU, where the device consumes some; devices of one GPU have the same."""
+    shares: Shares | None = None
+    """How claims share it, where something holds them to their share; None: nothing does, or it is for one claim."""
+    memory_bytes: int = 0
+    """Of a GPU as a whole."""
     device: Device = Device()
     """As it is published, without taints."""
 
@@ -266,11 +271,14 @@ def _whole(scene: _Scene, division: partition.Division | None = None) -> Offered
         capacity=attribute.amounts(of_profiles | attribute.capacities(memory_bytes=gpu.memory_bytes)),
         consumes_counters=division.consumed_whole() if division is not None else (),
     )
+    shares = scene.choice.shares.get(gpu.uuid) if not device.consumes_counters else None
     return OfferedDevice(
         name=name,
         kind=Kind.GPU,
         gpu=gpu.uuid,
         minor=gpu.minor,
+        shares=shares if shares is not None and shares.enforced_by is not Enforcement.NOTHING else None,
+        memory_bytes=gpu.memory_bytes,
         counters=division.counters if division is not None else None,
         device=_shared(scene, device),
     )
@@ -283,4 +291,8 @@ def _shared(scene: _Scene, device: Device) -> Device:
     1.37.
     """
     shares = scene.choice.shares.get(scene.gpu.uuid)
-    return device if shares is None or device.consumes_counters else shared(device, shares)
+    if shares is None or device.consumes_counters:
+        return device
+    if "profile" in device.attributes:  # a control daemon serves a whole GPU
+        shares = dataclasses.replace(shares, enforced_by=Enforcement.NOTHING)
+    return shared(device, shares)

@@ -21,6 +21,7 @@ from typing import Final
 from fairlead import errors
 from fairlead.model.gpu import GPU
 from fairlead.model.ids import MIGUUID
+from fairlead.plan.dra import share
 from fairlead.plan.dra.offered import Kind, OfferedDevice
 from fairlead.plan.lease import change, row
 from fairlead.wire.kubernetes import names
@@ -298,7 +299,9 @@ def _device(
         hint = "it was when the claim was allocated: `fairlead dra slices` lists what is here now"
         raise errors.NotFound(message, reason="DeviceUnknown", hint=hint)
     config = _config_for(result.request, offered, entries, used, words)
-    share = _share(config, offered, words) if config is not None else Share()
+    shared = _share(config, offered, words) if config is not None else Share()
+    if offered.shares is not None and not result.admin_access:
+        shared = _held_to(shared, result, offered, words)
     start = offered.placement.start if offered.placement is not None else None
     return PreparedDevice(
         request=result.request.partition("/")[0],
@@ -312,7 +315,7 @@ def _device(
         start=start,
         instance=str(offered.instance or ""),
         is_admin=bool(result.admin_access),
-        share=share,
+        share=shared,
     )
 
 
@@ -377,6 +380,24 @@ def _share(config: GPUConfig | MIGConfig, offered: OfferedDevice, words: str) ->
         is_mps=True,
         thread_percentage=config.sharing.thread_percentage,
         memory_mib=_memory_mib(config.sharing, offered),
+    )
+
+
+def _held_to(own: Share, result: DeviceRequestAllocationResult, offered: OfferedDevice, words: str) -> Share:
+    """Return the share of a GPU that MPS holds claims to: the least of what was allocated and what the claim says.
+
+    Raises: Invalid (`SharingUnsupported`): the claim asks for another way of sharing.
+    """
+    if own.time_slice is not None or offered.shares is None:
+        message = f"claim {words} asks for time slices on {offered.name}, which claims share by MPS on this node"
+        hint = "leave timeSlicingConfig out of the claim, or ask the node's operator for node.claim_shares_by=nothing"
+        raise errors.Invalid(message, reason="SharingUnsupported", hint=hint)
+    limits = share.limits_of(result.consumed_capacity, offered.shares, memory_bytes=offered.memory_bytes)
+    percentages = [one for one in (own.thread_percentage, limits.percentage) if one]
+    return Share(
+        is_mps=True,
+        thread_percentage=min(percentages, default=None),
+        memory_mib=min(limits.memory_mib, own.memory_mib or limits.memory_mib),
     )
 
 

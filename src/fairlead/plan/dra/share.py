@@ -10,6 +10,7 @@ Source: KEP-5075; kubernetes-sigs/dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin/
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -23,6 +24,7 @@ from fairlead.wire.kubernetes.resource.device import (
     CapacityRequestPolicyRange,
     Device,
     DeviceCapacity,
+    Quantity,
 )
 
 SHARES: Final = "shares"
@@ -36,6 +38,7 @@ class Enforcement(enum.Enum):
 
     NOTHING = "nothing"
     MPS = "MPS"
+    """The default limits of the GPU's control daemon, and the container's environment."""
 
 
 @frozen
@@ -63,6 +66,35 @@ def parse_shares(text: str, enforced_by: Enforcement = Enforcement.NOTHING) -> S
         return Shares(count=int(word), enforced_by=enforced_by)
     message = f'"{text[:64]}" is not a way to share devices'
     raise errors.Invalid(message, reason="SharesInvalid", hint=f"unlimited, memory, or a number from 1 to {MOST}")
+
+
+@frozen
+class Limits:
+    """What a claim's programs may have of a GPU that it shares."""
+
+    memory_mib: int
+    percentage: int | None = None
+    """Of the multiprocessors; None: all."""
+
+
+def limits_of(consumed: Mapping[str, Quantity], shares: Shares, *, memory_bytes: int) -> Limits:
+    """Return what a claim's share is worth.
+
+    Args:    consumed: capacity of the allocation, by name.   memory_bytes: of the GPU.
+    Raises:  Invalid: an amount is none.
+    """
+    whole = memory_bytes // attribute.MIB
+    named = _amount(consumed, attribute.MEMORY) // attribute.MIB
+    if shares.count is None:
+        return Limits(memory_mib=named or whole)
+    count = min(max(_amount(consumed, SHARES), 1), shares.count)
+    part = max(whole * count // shares.count, 1)
+    return Limits(memory_mib=named or part, percentage=max(100 * count // shares.count, 1))
+
+
+def _amount(consumed: Mapping[str, Quantity], name: str) -> int:
+    found = consumed.get(name, consumed.get(f"{attribute.DRIVER}/{name}", "0"))
+    return quantity.parse_whole(found)
 
 
 def shared(device: Device, shares: Shares) -> Device:

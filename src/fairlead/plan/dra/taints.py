@@ -114,6 +114,12 @@ def _verdicts(device: OfferedDevice, against: Against) -> Iterator[health.Verdic
         yield against.device_verdicts[instance]
 
 
+def find_illness(device: OfferedDevice, against: Against) -> str:
+    """Return what is held against a device's health, its own before its GPU's; empty: it is well."""
+    found = [verdict.message or verdict.reason for verdict in _verdicts(device, against) if not verdict.is_healthy]
+    return found[-1] if found else ""
+
+
 def find_standing(gpus: Iterable[GPU]) -> dict[tuple[GPUUUID, str, int], MIGUUID]:
     """Return the MIG devices that stand, by the place that partitions are known by."""
     return {

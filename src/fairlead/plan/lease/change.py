@@ -105,6 +105,30 @@ def plan_hold(
     return tuple(changes)
 
 
+def plan_adoption(
+    rows: Mapping[str, Row],
+    asks: Iterable[Ask],
+    *,
+    facts: Facts,
+    listed: Collection[str] = (),
+    rules: Rules = table.SHIPPED,
+) -> tuple[Change, ...]:
+    """Return what taking over devices changes that somebody had before there was a ledger: all of them, or nothing.
+
+    A GPU that was never looked at is held as it is, whatever has it open; any other as by `plan_hold`.
+    Raises: as `plan_hold`.
+    """
+    changes: list[Change] = []
+    for ask in asks:
+        row = rows.get(ask.key, Row(key=ask.key))
+        seen = dataclasses.replace(facts, claims=ask.claims, epoch=row.epoch)
+        if not find_refusal(row, Event.ADOPTED, seen, rules):
+            changes.append(transition(row, Event.ADOPTED, seen, rules))
+        else:
+            changes += plan_hold(rows, (ask,), facts=facts, listed=listed, rules=rules)
+    return tuple(changes)
+
+
 def refusal(row: Row) -> errors.FairleadError:
     """Return the error that names what keeps a GPU from being given away."""
     context = {"gpu": row.key, "state": row.state.value}

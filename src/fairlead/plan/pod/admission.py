@@ -18,8 +18,9 @@ import msgspec
 
 from fairlead import errors
 from fairlead.model import isolation
-from fairlead.plan.pod import affinity, machine, port, resourceclaim, secret, volume
+from fairlead.plan.pod import affinity, machine, resourceclaim, secret, volume
 from fairlead.plan.pod.life import judge
+from fairlead.plan.pod.network import port, resolver
 from fairlead.plan.pod.values import downward
 from fairlead.wire.kubernetes import core, meta, names, quantity
 from fairlead.wire.oci import imageref
@@ -164,13 +165,20 @@ def _spec(spec: core.PodSpec) -> Iterator[str]:
         is_init = path.startswith("spec.initContainers")
         yield from judge.problems(path, item, is_init=is_init, grace_s=spec.termination_grace_period_seconds)
         yield from _facts(path, item, spec)
-    yield from judge.alias_problems(spec)
+    yield from resolver.problems(spec)
     yield from port.problems(containers_by_path(spec))
     yield from resourceclaim.problems(spec, containers_by_path(spec))
     yield from affinity.problems(spec)
 
 
 def _user(path: str, context: core.SecurityContext | None) -> Iterator[str]:
+    groups = context.supplemental_groups if context else ()
+    if groups and path != "spec":
+        yield f"{path}.securityContext.supplementalGroups: Forbidden: it is a field of the pod's securityContext"
+    for index, group in enumerate(groups):
+        if not 0 <= group <= _INT32:
+            where = f"{path}.securityContext.supplementalGroups[{index}]"
+            yield f"{where}: Invalid value: {group}: must be between 0 and {_INT32}, inclusive"
     given = {"runAsUser": context.run_as_user, "runAsGroup": context.run_as_group} if context else {}
     for name, number in given.items():
         if number is not None and not 0 <= number <= _INT32:

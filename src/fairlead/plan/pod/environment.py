@@ -39,6 +39,11 @@ def references(text: str, names: Collection[str]) -> bool:
     return any(found[1] in names for found in _SYNTAX.finditer(text) if found[1] is not None)
 
 
+def missing(text: str, values: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the references in a text that no variable stands for."""
+    return tuple(found[1] for found in _SYNTAX.finditer(text) if found[1] is not None and found[1] not in values)
+
+
 def literal(text: str) -> str:
     """Return how a pod writes a text that no reference is to be read in: `run IMAGE -- sh -c 'echo $$'` has none."""
     return _READ_AS_SYNTAX.sub("$$", text) if "$" in text else text

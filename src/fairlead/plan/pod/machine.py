@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,8 +22,6 @@ _USER: Final = re.compile(r"[A-Za-z_0-9][A-Za-z0-9_.-]{0,31}\$?(:[A-Za-z_0-9][A-
 _LARGEST: Final = 2**63 - 1
 _CLUSTERS_OWN: Final = "default-scheduler"
 """What an API server writes where a manifest names no scheduler.  Source: k8s.io/api/core/v1, DefaultSchedulerName."""
-_MOST_SERVERS: Final = 3
-"""Source: resolv.conf(5), MAXNS."""
 _WEEK_S: Final = 7 * 86400
 
 
@@ -71,6 +68,11 @@ def is_user(text: str) -> bool:
     return _USER.fullmatch(text) is not None
 
 
+def is_group(text: str) -> bool:
+    """Return whether a text names a group, by number or name."""
+    return ":" not in text and is_user(text)
+
+
 def problems(spec: core.PodSpec) -> Iterator[str]:
     """Yield what is wrong with a pod's `machine`, and with its sharing of the node's namespaces."""
     if spec.host_network and any(port.host_port for item in spec.containers for port in item.ports):
@@ -86,7 +88,7 @@ def problems(spec: core.PodSpec) -> Iterator[str]:
         yield "spec.machine.noNetwork: Forbidden: may not be given beside hostNetwork"
     if wanted.no_network and any(port.host_port for item in spec.containers for port in item.ports):
         yield "spec.machine.noNetwork: Forbidden: a port of the node leads into no container without a network"
-    yield from _dns(spec, wanted)
+    yield from _groups(wanted)
     ttl = wanted.ttl_seconds_after_finished
     if ttl is not None and not 0 <= ttl <= _WEEK_S:
         yield f"spec.machine.ttlSecondsAfterFinished: Invalid value: {ttl}: must be from 0 to {_WEEK_S}"
@@ -94,23 +96,10 @@ def problems(spec: core.PodSpec) -> Iterator[str]:
         yield from _limit(f"spec.machine.limits[{index}]", one)
 
 
-def _dns(spec: core.PodSpec, wanted: core.MachineOptions) -> Iterator[str]:
-    if wanted.dns and (wanted.no_network or spec.host_network):
-        yield "spec.machine.dns: Forbidden: name servers are for a container with a network of its own"
-    if len(wanted.dns) > _MOST_SERVERS:
-        yield f"spec.machine.dns: Too many: {len(wanted.dns)}: must have at most {_MOST_SERVERS} items"
-    for index, text in enumerate(wanted.dns):
-        if not _is_address(text):
-            shown = errors.readable(text)
-            yield f'spec.machine.dns[{index}]: Invalid value: "{shown}": must be an IPv4 or IPv6 address'
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return "%" not in text
+def _groups(wanted: core.MachineOptions) -> Iterator[str]:
+    for index, group in enumerate(wanted.groups):
+        if not is_group(group):
+            yield f'spec.machine.groups[{index}]: Invalid value: "{errors.readable(group[:80])}": must be a group'
 
 
 def _limit(path: str, one: core.Limit) -> Iterator[str]:

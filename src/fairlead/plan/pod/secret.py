@@ -70,6 +70,11 @@ def problems(path: str, item: core.Container) -> Iterator[str]:
         if source.prefix and not KEY.fullmatch(source.prefix):
             yield f'{where}.prefix: Invalid value: "{source.prefix}": {KEY_RULE}'
     for index, mount in enumerate(item.volume_mounts):
+        if mount.sub_path and mount.sub_path_expr:
+            where = f"{path}.volumeMounts[{index}].subPathExpr"
+            yield f"{where}: Invalid value: subPathExpr and subPath are mutually exclusive"
+        if not _is_inside(mount.sub_path_expr or "."):
+            yield f'{path}.volumeMounts[{index}].subPathExpr: Invalid value: "{mount.sub_path_expr}": {_PATH_RULE}'
         if not _is_inside(mount.sub_path or "."):
             yield f'{path}.volumeMounts[{index}].subPath: Invalid value: "{mount.sub_path}": {_PATH_RULE}'
 

@@ -118,6 +118,8 @@ def _problem(spec: core.PodSpec) -> tuple[str, str] | None:
             "a pod of several containers cannot share its network under podman",
             "run one container, or use a cluster",
         )
+    if spec.share_process_namespace:
+        return ("a process namespace cannot be shared under podman", "leave --init and shareProcessNamespace out")
     if spec.host_network:
         return ("the host's network cannot be shared", "leave --network host out, and publish ports with -p")
     if spec.host_ipc:

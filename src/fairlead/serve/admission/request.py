@@ -15,11 +15,12 @@ import msgspec
 from fairlead import errors
 from fairlead.model import isolation
 from fairlead.plan.pod import environment
+from fairlead.plan.pod.network import resolver
 from fairlead.plan.sandbox import choice
 from fairlead.plan.schedule.fairshare import ledger
 from fairlead.plan.schedule.group import membership
 from fairlead.wire.kubernetes import core, meta
-from fairlead.wire.kubernetes.pod.probe import ExecAction, Probe
+from fairlead.wire.kubernetes.pod.probe import ExecAction, Lifecycle, Probe
 from fairlead.wire.kubernetes.pod.source import KeySelector, KeyToPath
 from fairlead.wire.kubernetes.pod.volume import SecretVolume
 
@@ -159,6 +160,15 @@ class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     tty: bool = False
     stdin: bool = False
     user: Annotated[str, msgspec.Meta(description="`uid`, `uid:gid`, or the image's names; empty: its own")] = ""
+    groups: Annotated[
+        tuple[str, ...], msgspec.Meta(description="more groups of its processes, by number or the image's names")
+    ] = ()
+    init: Annotated[
+        bool, msgspec.Meta(description="an init is process 1, which reaps children; the program is not")
+    ] = False
+    stop_signal: Annotated[
+        str, msgspec.Meta(description="what a stop sends first, `SIGINT`; empty: the image's own, else SIGTERM")
+    ] = ""
     workdir: str = ""
     read_only: Annotated[bool, msgspec.Meta(description="its root file system is only read")] = False
     cap_drop: Annotated[tuple[str, ...], msgspec.Meta(description="capabilities taken away; `ALL`: every one")] = ()
@@ -170,6 +180,12 @@ class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     hosts: Annotated[tuple[HostRequest, ...], msgspec.Meta(description="more lines of /etc/hosts")] = ()
     dns: Annotated[
         tuple[str, ...], msgspec.Meta(description="addresses of name servers, in place of the engine's")
+    ] = ()
+    dns_searches: Annotated[
+        tuple[str, ...], msgspec.Meta(description="domains that short names are looked up in; beside `dns` alone")
+    ] = ()
+    dns_options: Annotated[
+        tuple[str, ...], msgspec.Meta(description="options of its resolver, beside the engine's: `ndots:2`")
     ] = ()
     health: Annotated[
         HealthRequest | None, msgspec.Meta(description="how it is looked whether it is well; null: nobody looks")
@@ -222,6 +238,11 @@ def pod_of(request: ContainerRequest, *, resource: str, scheduler_name: str) -> 
             scheduler_name=scheduler_name,
             hostname=request.hostname,
             host_aliases=tuple(core.HostAlias(ip=one.address, hostnames=(one.name,)) for one in request.hosts),
+            dns_policy=resolver.NONE if request.dns or request.dns_searches else "",
+            dns_config=_resolver(request),
+            security_context=_pod_security(request),
+            # The pod's sandbox is process 1 then: it reaps, and the program gets every signal as elsewhere.
+            share_process_namespace=request.init or None,
             termination_grace_period_seconds=request.grace_s,
             active_deadline_seconds=request.time_limit_s,
             priority=request.priority if isinstance(request.priority, int) and request.priority else None,
@@ -294,6 +315,7 @@ def _container(request: ContainerRequest, base: str, image: str, resource: str) 
         image_pull_policy=request.pull,
         readiness_probe=_health(request.health),
         security_context=_security(request),
+        lifecycle=Lifecycle(stop_signal=request.stop_signal) if request.stop_signal else None,
         stdin=request.stdin,
         tty=request.tty,
     )
@@ -390,6 +412,24 @@ def _security(request: ContainerRequest) -> core.SecurityContext | None:
     return None if wanted == core.SecurityContext() else wanted
 
 
+def _pod_security(request: ContainerRequest) -> core.SecurityContext | None:
+    numbers = tuple(int(group) for group in request.groups if _is_id(group))
+    return core.SecurityContext(supplemental_groups=numbers) if numbers else None
+
+
+def _resolver(request: ContainerRequest) -> core.PodDNSConfig | None:
+    """Return what its resolver is to be; None: the engine's own."""
+    pairs = (text.partition(":") for text in request.dns_options)
+    wanted = core.PodDNSConfig(
+        nameservers=request.dns,
+        searches=request.dns_searches,
+        options=tuple(
+            core.PodDNSConfigOption(name=name, value=value if colon else None) for name, colon, value in pairs
+        ),
+    )
+    return None if wanted == core.PodDNSConfig() else wanted
+
+
 def _is_numeric(user: str) -> bool:
     uid, colon, gid = user.partition(":")
     return _is_id(uid) and (not colon or _is_id(gid))
@@ -400,7 +440,7 @@ def _machine(request: ContainerRequest) -> core.MachineOptions | None:
     wanted = core.MachineOptions(
         user="" if _is_numeric(request.user) else request.user,
         no_network=request.network == "none",
-        dns=request.dns,
+        groups=tuple(group for group in request.groups if not _is_id(group)),
         limits=tuple(core.Limit(name=one.name, soft=one.soft, hard=one.hard) for one in request.ulimits),
         ttl_seconds_after_finished=request.remove_after_s,
         has_no_sandbox=request.isolation == isolation.NONE,

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from fairlead import errors, files
 from fairlead.engine.access import Access
-from fairlead.engine.port import ContainerState, Engine, Image, Images, ImageStore
+from fairlead.engine.port import ContainerState, Engine, Image, Images, ImageStore, Recipe
 from fairlead.kernel import netns
 from fairlead.model import replica
 from fairlead.model.device import gpus_by_device
@@ -153,9 +153,9 @@ class LocalImages:
         """See `port.ImageBuilding.import_root`."""
         return _image_view(await self.engine.import_root(source, name, command=command))
 
-    def build(self, context: Path, name: str, *, containerfile: Path | None = None) -> AsyncGenerator[bytes, None]:
+    def build(self, context: Path, name: str, recipe: Recipe) -> AsyncGenerator[bytes, None]:
         """See `port.ImageBuilding.build`."""
-        return self.engine.build(context, name, containerfile=containerfile)
+        return self.engine.build(context, name, recipe)
 
     async def remove_image(self, name: str) -> None:
         """See `port.ImageBuilding.remove_image`."""

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from fairlead import errors
 from fairlead.engine.access import Usage
-from fairlead.engine.port import ImageStore
+from fairlead.engine.port import ImageStore, Recipe
 from fairlead.plan.lease.baseline import Decided, Learned
 from fairlead.plan.lease.row import Row
 from fairlead.plan.reservation.calendar import Window
@@ -155,8 +155,8 @@ class ImageBuilding(Protocol):
         """Make an image of a root file system. Raises: Invalid: `source` is none."""
         ...
 
-    def build(self, context: Path, name: str, *, containerfile: Path | None = None) -> AsyncGenerator[bytes, None]:
-        """Build from a Containerfile, yielding its output. Raises: Invalid (`BuildFailed`)."""
+    def build(self, context: Path, name: str, recipe: Recipe) -> AsyncGenerator[bytes, None]:
+        """Build from a Containerfile, yielding its output. Raises: Invalid (`BuildFailed`, `BuildArgInvalid`)."""
         ...
 
     async def remove_image(self, name: str) -> None:

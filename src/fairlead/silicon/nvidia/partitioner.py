@@ -71,6 +71,10 @@ class NVMLPartitioner:
             answers = await self._threads.run_all(calls, timeout_s=self._timeout_s)
         return tuple(_partition(index, answer, nvml) for index, answer in enumerate(answers.values()))
 
+    async def read_partition(self, gpu: GPUUUID) -> Partition:
+        """Read one GPU; see the port."""
+        return await self._call(gpu, "read MIG", _read)
+
     async def set_mode(self, gpu: GPUUUID, *, is_enabled: bool) -> bool:
         """Switch MIG; see the port."""
 
@@ -171,8 +175,11 @@ def _partition(index: int, answer: Partition | Exception, nvml: binding.Binding)
 
 def read_partition(nvml: binding.Binding, index: int) -> Partition:
     """Read one GPU; blocking. Raises: NVMLError: it does not answer."""
+    return _read(nvml, nvml.nvml.nvmlDeviceGetHandleByIndex(index))
+
+
+def _read(nvml: binding.Binding, handle: Any) -> Partition:
     api = nvml.nvml
-    handle = api.nvmlDeviceGetHandleByIndex(index)
     address = api.nvmlDeviceGetPciInfo(handle)
     mode = nvml.reading("nvmlDeviceGetMigMode", handle)
     profiles = tuple(list_profiles(nvml, handle)) if mode else ()
@@ -186,7 +193,7 @@ def read_partition(nvml: binding.Binding, index: int) -> Partition:
     device, subsystem = int(address.pciDeviceId), int(address.pciSubSystemId)
     return Partition(
         gpu=GPUUUID(api.nvmlDeviceGetUUID(handle)),
-        index=index,
+        index=int(api.nvmlDeviceGetIndex(handle)),
         name=api.nvmlDeviceGetName(handle),
         pci_bus_id=pci.normalise(address.busId),
         device_filter=f"0x{device:08X}" + (f":0x{subsystem:08X}" if subsystem else ""),

@@ -77,6 +77,8 @@ class VolumeMount(Wire, frozen=True):
     read_only: bool = False
     sub_path: str = ""
     """File or folder of the volume that is mounted in its place; empty: the volume itself."""
+    sub_path_expr: str = ""
+    """The same, with `$(NAME)` for the container's variables."""
 
 
 class HostPathVolume(Wire, frozen=True):
@@ -137,6 +139,8 @@ class SecurityContext(Wire, frozen=True):
     run_as_user: int | None = None
     run_as_group: int | None = None
     run_as_non_root: bool | None = None
+    supplemental_groups: tuple[int, ...] = ()
+    """More groups of the processes; of a pod's context alone."""
     read_only_root_filesystem: bool | None = None
     allow_privilege_escalation: bool | None = None
     capabilities: Capabilities = Capabilities()
@@ -323,6 +327,21 @@ class HostAlias(Wire, frozen=True):
     hostnames: tuple[str, ...] = ()
 
 
+class PodDNSConfigOption(Wire, frozen=True):
+    """One option of a pod's resolver."""
+
+    name: str = ""
+    value: str | None = None
+
+
+class PodDNSConfig(Wire, frozen=True):
+    """What a pod's /etc/resolv.conf is to have."""
+
+    nameservers: tuple[str, ...] = ()
+    searches: tuple[str, ...] = ()
+    options: tuple[PodDNSConfigOption, ...] = ()
+
+
 class MachineOptions(Wire, frozen=True):
     """What one machine's engine can do and Kubernetes has no field for; an API server would drop it."""
 
@@ -330,8 +349,8 @@ class MachineOptions(Wire, frozen=True):
     """`NAME[:GROUP]`, looked up in the image; numbers are `runAsUser` and `runAsGroup`."""
     no_network: bool = False
     """Nothing but a loopback of its own."""
-    dns: tuple[str, ...] = ()
-    """Addresses of its name servers; none: the engine's."""
+    groups: tuple[str, ...] = ()
+    """More groups of its processes, looked up in the image; numbers are `supplementalGroups`."""
     limits: tuple[Limit, ...] = ()
     ttl_seconds_after_finished: int | None = None
     """The pod is removed so long after its end, as a Job is by the field of this name; None: it stays."""
@@ -358,7 +377,14 @@ class PodSpec(Wire, frozen=True):
     volumes: tuple[Volume, ...] = ()
     hostname: str = ""
     """Name the pod sees as its own; empty: the pod's."""
+    hostname_override: str | None = None
+    """What it sees as its name in place of all others, dots included; None: nothing."""
     host_aliases: tuple[HostAlias, ...] = ()
+    dns_policy: str = ""
+    """`None`: only what `dns_config` says; anything else is the engine's own."""
+    dns_config: PodDNSConfig | None = None
+    share_process_namespace: bool | None = None
+    """Its containers see each other's processes, and the sandbox is process 1."""
     service_account_name: str = ""
     security_context: SecurityContext | None = None
     priority: int | None = None

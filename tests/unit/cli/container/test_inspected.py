@@ -24,7 +24,8 @@ DOCKER: dict[str, Any] = {
         "WorkingDir": "/app",
         "Hostname": "0123456789ab",
         "Labels": {"team": "nlp"},
-        "Healthcheck": {"Test": ["CMD", "true"]},
+        "Healthcheck": {"Test": ["CMD", "test", "-e", "a b"], "Interval": 5_000_000_000, "Retries": 4},
+        "StopSignal": "SIGINT",
     },
     "HostConfig": {
         "DeviceRequests": [{"Driver": "", "Count": 2, "DeviceIDs": None, "Capabilities": [["gpu"]], "Options": {}}],
@@ -38,6 +39,11 @@ DOCKER: dict[str, Any] = {
         "CapAdd": ["SYS_PTRACE"],
         "Privileged": False,
         "Dns": ["10.0.0.2"],
+        "DnsSearch": ["lab"],
+        "DnsOptions": ["ndots:1"],
+        "ExtraHosts": ["db:10.0.0.7", "host.docker.internal:host-gateway"],
+        "GroupAdd": ["video"],
+        "Init": True,
         "PidsLimit": None,
     },
     "Mounts": [
@@ -50,8 +56,10 @@ DOCKER: dict[str, Any] = {
 def test_dockers_container_is_a_line_and_the_rest_is_named() -> None:
     line = inspected.line_of(DOCKER, IMAGE)
     assert " ".join(line.argv) == (
-        "fairlead run -d --name trainer-1 -g 2 -e HF_TOKEN=a b -l team=nlp -v /data:/data:ro -v cache:/root/.cache "
-        "-m 1073741824 --cpus 1.5 --shm-size 17179869184 --restart on-failure -p 8000:8000 "
+        "fairlead run -d --name trainer-1 -g 2 -e HF_TOKEN=a b -l team=nlp --stop-signal SIGINT -v /data:/data:ro "
+        "-v cache:/root/.cache -m 1073741824 --cpus 1.5 --shm-size 17179869184 --restart on-failure --init "
+        "--group-add video -p 8000:8000 -p :53/udp --add-host db:10.0.0.7 --dns 10.0.0.2 --dns-option ndots:1 "
+        "--dns-search lab --health-cmd test -e 'a b' --health-interval 5s --health-retries 4 "
         "vllm/vllm-openai:v0.9 -- --model x"
     )
     named = [one.partition(":")[0] for one in line.left_out]
@@ -59,10 +67,8 @@ def test_dockers_container_is_a_line_and_the_rest_is_named() -> None:
         "Mounts[1]",
         "HostConfig.RestartPolicy.MaximumRetryCount",
         "HostConfig.NetworkMode",
-        "HostConfig.PortBindings[53/udp]",
-        "Config.Healthcheck",
+        "HostConfig.ExtraHosts",
         "HostConfig.CapAdd",
-        "HostConfig.Dns",
     ]
 
 

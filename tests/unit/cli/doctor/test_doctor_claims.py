@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import tempfile
 from pathlib import Path
@@ -12,6 +11,8 @@ from fairlead.node.dra import journal
 from fairlead.node.lease import ledgerfile
 from fairlead.plan.dra.offered import DRIVER, Kind
 from fairlead.plan.dra.preparation import Preparation, PreparedDevice, Stage
+
+RECORDED = Path(__file__).parents[3] / "data" / "claim" / "checkpoint"
 
 
 def prepared(name: str, stage: Stage) -> Preparation:
@@ -68,12 +69,26 @@ def test_another_driver_of_the_name_is_named_with_its_claims(tmp_path: Path) -> 
     folder = tmp_path / "kubelet" / "plugins" / DRIVER
     folder.mkdir(parents=True)
     path = folder / "checkpoint.json"
-    path.write_text(json.dumps({"checksum": 1, "v2": {"preparedClaims": {"u1": {"namespace": "a", "name": "b"}}}}))
+    path.write_bytes((RECORDED / "v2.json").read_bytes())
     assert said(collect(tmp_path)) == []  # claims get nothing here: it is that driver's node
     (found,) = [what for level, what in said(collect(tmp_path, is_wanted=True)) if level == "warn"]
-    assert found == f"another driver {DRIVER} has been here: {path} has claims prepared: a/b"
-    path.write_text('{"v1": {"preparedClaims": {"u2": {}}}}')
-    assert "has claims prepared: u2" in said(collect(tmp_path, is_wanted=True))[1][1]
+    names = "team/begun, team/mps, team/part, team/slices, team/whole"
+    assert found == f"another driver {DRIVER} has been here: {path} has claims prepared: {names}"
+    path.write_bytes((RECORDED / "v1.json").read_bytes())
+    assert "has claims prepared: uid-of-mps" in said(collect(tmp_path, is_wanted=True))[1][1]
+    path.write_bytes((RECORDED / "v2-empty.json").read_bytes())
+    assert "has no claims prepared" in said(collect(tmp_path, is_wanted=True))[1][1]
     for damaged in ("{", "[]", '{"v2": 3}', '{"v2": {"preparedClaims": [1]}}', "\0"):
         path.write_text(damaged)
-        assert "has no claims prepared" in said(collect(tmp_path, is_wanted=True))[1][1]
+        assert "cannot be read (the checkpoint of" in said(collect(tmp_path, is_wanted=True))[1][1]
+
+
+def test_a_checkpoint_that_was_set_aside_is_named_until_somebody_removes_it(tmp_path: Path) -> None:
+    folder = tmp_path / "kubelet" / "plugins" / DRIVER
+    folder.mkdir(parents=True)
+    for word in ("adopted", "damaged", "newer"):
+        (folder / f"checkpoint.json.{word}-1").write_text("{")
+    assert [what.rpartition(" as ")[2] for _, what in said(collect(tmp_path))] == [
+        str(folder / "checkpoint.json.damaged-1"),
+        str(folder / "checkpoint.json.newer-1"),
+    ]

@@ -17,12 +17,12 @@ from fairlead.kernel import openfiles
 from fairlead.model.ids import GPUUUID
 from fairlead.model.mig import Partition
 from fairlead.node.cdi import specfile, specfiles
-from fairlead.node.dra import claimfile, hardware, journal, preparer
+from fairlead.node.dra import adopter, claimfile, hardware, journal, preparer
 from fairlead.node.dra.preparer import ClaimRef
 from fairlead.node.inventory import latest, monitor
 from fairlead.node.lease import gate as gates
 from fairlead.node.lease import gpuholders
-from fairlead.plan.dra import offered, preparation
+from fairlead.plan.dra import offered, preparation, share
 from fairlead.plan.dra.preparation import Node
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.lease.row import Row
@@ -30,6 +30,7 @@ from fairlead.plan.sharing import mps
 from fairlead.settings import NodeSettings
 from fairlead.silicon.sim import silicon as simulation
 from fairlead.store.embedded.memory import MemoryStore
+from fairlead.store.port import EVERYTHING, Listing, Selector
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import ObjectMeta
 from fairlead.wire.kubernetes.resource.request import OpaqueDeviceConfiguration
@@ -86,6 +87,13 @@ class ClaimStore(MemoryStore):
         self.claims[made.metadata.name] = made
         return ClaimRef(namespace="team", name=made.metadata.name, uid=made.metadata.uid)
 
+    async def list(self, kind: type[Any], selector: Selector = EVERYTHING) -> Any:
+        if kind is not ResourceClaim:
+            return await super().list(kind, selector)
+        if self.is_away:
+            raise errors.Unavailable("no API server", reason="StoreUnavailable")
+        return Listing(items=tuple(self.claims.values()), resource_version="1")
+
     async def get(self, kind: type[Any], name: str, namespace: str = "") -> Any:
         if kind is not ResourceClaim:
             return await super().get(kind, name, namespace)
@@ -105,6 +113,8 @@ class ClaimNode:
     profile: str = "h100x8"
     boot: str = "boot-1"
     patience_s: float = 0.0
+    shares: share.Shares | None = None
+    """How claims share whole GPUs; None: they do not, and each GPU can be divided."""
     openers: list[openfiles.Opener] = field(default_factory=list)
     pods: list[core.Pod] = field(default_factory=list)
     said: list[tuple[str, str, str]] = field(default_factory=list)
@@ -167,6 +177,21 @@ class ClaimNode:
             patience_s=self.patience_s,
         )
         self.preparer = preparer.Preparer(self.store, self.gate, self.journal, (self.files, self._hardware), around)
+        self.adopter = self.make_adopter(self.folder / "plugin")
+
+    def make_adopter(self, folder: Path) -> adopter.Adopter:
+        """Make what takes over the claims of a checkpoint in a folder."""
+        return adopter.Adopter(
+            adopter.Parts(
+                store=self.store,
+                possession=self.gate,
+                journal=self.journal,
+                files=self.files,
+                folder=folder,
+                node=lambda: Node(driver=DRIVER, pool=POOL, devices=self.offered(), boot_id=self.boot),
+                said=lambda *said: self.said.append(said),
+            )
+        )
 
     async def close(self) -> None:
         await self.silicon.close()
@@ -201,7 +226,10 @@ class ClaimNode:
         snapshot = self.watch.snapshots.value
         gpus = snapshot.inventory.gpus
         made = preparation.find_made(self.journal.all(), gpus)
-        choice = offered.Choice(partitioned=frozenset(gpu.uuid for gpu in gpus), made=made)
+        every = frozenset(gpu.uuid for gpu in gpus)
+        choice = offered.Choice(partitioned=every, made=made)
+        if self.shares is not None:
+            choice = offered.Choice(shares=dict.fromkeys(every, self.shares))
         return {one.name: one for one in offered.plan_devices(snapshot, self.partitions, choice)}
 
     async def _list_holdings(self) -> tuple[Holding, ...]:

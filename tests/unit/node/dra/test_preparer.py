@@ -17,12 +17,14 @@ from fairlead import errors
 from fairlead.model.ids import GPUUUID
 from fairlead.model.mig import Slot
 from fairlead.node.dra.preparer import ClaimRef
+from fairlead.plan.dra import share
 from fairlead.plan.dra.preparation import Stage
 from fairlead.plan.lease.row import State
 from fairlead.silicon import port
 from fairlead.silicon.sim import silicon as simulation
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import ObjectMeta
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaimStatus
 from tests.unit.node.dra.claimnode import ClaimNode, claim, config, result
 
 ONE_G = "gpu-0-mig-1g10gb-19-0"
@@ -204,6 +206,14 @@ async def test_a_claim_that_is_not_what_the_kubelet_believes_is_refused(
     assert node.journal.uids() == frozenset()
 
 
+async def test_a_claim_without_an_allocation_is_refused(node: ClaimNode) -> None:
+    made = msgspec.structs.replace(claim("early"), status=ResourceClaimStatus())
+    with pytest.raises(errors.Conflict, match="is not allocated") as refused:
+        await node.prepare(made)
+    assert refused.value.reason == "ClaimNotAllocated"
+    assert node.journal.uids() == frozenset()
+
+
 async def test_a_claim_that_is_gone_is_refused_and_unprepared(node: ClaimNode) -> None:
     made = claim("brief", result("gpu-0"))
     await node.prepare(made)
@@ -326,6 +336,47 @@ async def test_two_ways_of_sharing_one_gpu_are_refused(node: ClaimNode) -> None:
     assert len(node.row(0).claims) == 2
 
 
+async def test_claims_that_share_a_gpu_by_mps_have_one_daemon_and_each_its_own_limit(node: ClaimNode) -> None:
+    node.shares = share.Shares(takes_all=True, enforced_by=share.Enforcement.MPS)
+    small = claim("small", result("gpu-0", share_id="s1", consumed_capacity={"memory": "10Gi"}))
+    large = claim("large", result("gpu-0", share_id="s2", consumed_capacity={"gpu.nvidia.com/memory": "20Gi"}))
+    await node.prepare(small)
+    await node.prepare(large)
+    (daemon,) = node.daemons.values()
+    assert (daemon.memory_mib, daemon.percent) == (20 << 10, None)  # no program can ask for more than the largest share
+    spec = node.spec(small)
+    assert spec is not None
+    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=10240M" in spec.devices[0].edits.env
+    await node.unprepare(large)
+    assert [one.memory_mib for one in node.daemons.values()] == [10 << 10]
+    await node.unprepare(small)
+    assert node.daemons == {}
+
+
+async def test_a_claim_with_another_way_of_sharing_than_its_gpus_is_refused_by_name(node: ClaimNode) -> None:
+    node.shares = share.Shares(count=4, enforced_by=share.Enforcement.MPS)
+    slices = config("GpuConfig", sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}})
+    with pytest.raises(errors.Invalid, match="time slices on gpu-0, which claims share by MPS"):
+        await node.prepare(claim("slices", result("gpu-0", share_id="s1"), configs=[slices]))
+    assert node.journal.uids() == frozenset()
+    await node.prepare(claim("one", result("gpu-0", share_id="s2", consumed_capacity={"shares": "1"})))
+    (daemon,) = node.daemons.values()
+    assert daemon.percent == 25
+    node.shares = None  # the operator changed the setting meanwhile: the GPU keeps its way of sharing until it is back
+    with pytest.raises(errors.Conflict, match=r"team/plain and team/one share GPU .* different sharing: none and MPS"):
+        await node.prepare(claim("plain", result("gpu-0", share_id="s3")))
+
+
+async def test_a_claims_own_limits_narrow_its_share(node: ClaimNode) -> None:
+    node.shares = share.Shares(count=2, enforced_by=share.Enforcement.MPS)
+    limits = {"defaultActiveThreadPercentage": 30, "defaultPinnedDeviceMemoryLimit": "70Gi"}
+    own = config("GpuConfig", sharing={"strategy": "MPS", "mpsConfig": limits})
+    await node.prepare(claim("one", result("gpu-0", share_id="s1", consumed_capacity={"shares": "1"}), configs=[own]))
+    (daemon,) = node.daemons.values()
+    whole = node.watch.snapshots.value.inventory.gpus[0].memory_bytes >> 20
+    assert (daemon.percent, daemon.memory_mib) == (30, whole // 2)
+
+
 async def test_admin_access_sees_a_gpu_and_possesses_nothing(node: ClaimNode) -> None:
     await node.prepare(claim("tenant", result("gpu-0")))
     watcher = claim("watcher", result("gpu-0", admin_access=True))
@@ -351,6 +402,17 @@ async def test_a_full_cdi_folder_leaves_nothing_behind(node: ClaimNode) -> None:
     assert (await node.partition(0)).instances == ()
     folder.unlink()
     await node.prepare(claim("one", result(ONE_G)))
+
+
+async def test_a_full_folder_of_metadata_leaves_nothing_behind(node: ClaimNode) -> None:
+    folder = node.folder / "plugin"
+    folder.write_text("not a folder")
+    with pytest.raises(errors.Unavailable, match="metadata of claim team/one"):
+        await node.prepare(claim("one", result("gpu-0")))
+    assert node.journal.uids() == frozenset()
+    assert node.spec(claim("one")) is None
+    folder.unlink()
+    await node.prepare(claim("one", result("gpu-0")))
 
 
 async def test_after_a_reboot_what_kubelets_take_for_prepared_is_there_again(tmp_path: Path) -> None:

@@ -159,4 +159,4 @@ async def test_a_folder_that_refuses_ends_the_keeping_and_not_the_agent(
     (systemd / "dev" / "char").write_text("a file")
     async with asyncio.timeout(60):
         await charlinks.serve(systemd)
-    assert "CharLinkRefused" in capsys.readouterr().out
+    assert "CharLinkRefused" in capsys.readouterr().err

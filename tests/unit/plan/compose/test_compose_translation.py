@@ -136,12 +136,47 @@ def test_what_a_program_would_miss_is_refused_by_its_path(service: dict[str, Any
     assert refused.value.message.startswith(f"{path}: ")
 
 
+def test_resolver_groups_init_and_signal_are_the_pods() -> None:
+    service = {
+        "image": "x",
+        "dns": "10.0.0.53",
+        "dns_search": ["lab"],
+        "dns_opt": ["ndots:1", "rotate"],
+        "group_add": ["44", "video"],
+        "init": True,
+        "stop_signal": "SIGINT",
+        "post_start": [{"command": "true"}],
+    }
+    spec = _objects(web=service).units["web"].pods[0]["spec"]
+    assert spec["dnsPolicy"] == "None"
+    options = [{"name": "ndots", "value": "1"}, {"name": "rotate"}]
+    assert spec["dnsConfig"] == {"nameservers": ["10.0.0.53"], "searches": ["lab"], "options": options}
+    assert (spec["securityContext"], spec["machine"]) == ({"supplementalGroups": [44]}, {"groups": ["video"]})
+    assert spec["shareProcessNamespace"] is True
+    assert spec["containers"][0]["lifecycle"].keys() == {"postStart", "stopSignal"}
+
+
+@pytest.mark.parametrize(
+    ("service", "path"),
+    [
+        ({"dns_search": ["lab"]}, "dns_search"),
+        ({"dns": ["dns.lab"]}, "dns"),
+        ({"group_add": ["--privileged"]}, "group_add[0]"),
+        ({"stop_signal": "SIGNOTHING"}, "stop_signal"),
+    ],
+)
+def test_what_no_resolver_group_or_signal_is_is_refused(service: dict[str, Any], path: str) -> None:
+    with pytest.raises(errors.Invalid) as refused:
+        _objects(web={"image": "x", **service})
+    assert refused.value.message.startswith(f"services.web.{path}: ")
+
+
 def test_what_it_does_not_see_is_said() -> None:
     remarks = Remarks()
-    _objects(remarks, web={"image": "x", "logging": {"driver": "none"}, "init": True})
+    _objects(remarks, web={"image": "x", "logging": {"driver": "none"}, "uts": "host"})
     assert [line.partition(": not carried out: ")[0] for line in remarks.left_out] == [
         "services.web.logging",
-        "services.web.init",
+        "services.web.uts",
     ]
 
 

@@ -307,6 +307,36 @@ def test_a_shared_device_says_what_holds_containers_to_their_amount(enforced_by:
     assert _shared("memory", enforced_by).attributes[share.ENFORCED_BY].string == enforced_by.value
 
 
+def test_a_mig_device_says_that_no_daemon_holds_containers_to_their_share() -> None:
+    gpu = draworld.h100(mig_enabled=True, mig_devices=(draworld.mig(),))
+    choice = Choice(shares={gpu.uuid: share.Shares(count=2, enforced_by=share.Enforcement.MPS)})
+    (found,) = plan_devices(draworld.snapshot_of(gpu), [draworld.partition_of(gpu)], choice)
+    assert found.device.attributes[share.ENFORCED_BY].string == "nothing"
+    assert found.shares is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "consumed", "memory_mib", "percentage"),
+    [
+        ("unlimited", {"memory": "0"}, 80 << 10, None),
+        ("memory", {"gpu.nvidia.com/memory": "10Gi"}, 10 << 10, None),
+        ("4", {"shares": "1", "memory": "0"}, 20 << 10, 25),
+        ("4", {"gpu.nvidia.com/shares": "3"}, 60 << 10, 75),
+        ("4", {"shares": "9"}, 80 << 10, 100),
+        ("4", {}, 20 << 10, 25),
+        ("4", {"shares": "2", "memory": "1Gi"}, 1 << 10, 50),
+        ("1000", {"shares": "1"}, 81, 1),
+    ],
+)
+def test_a_share_is_worth_what_was_consumed(
+    setting: str, consumed: dict[str, str], memory_mib: int, percentage: int | None
+) -> None:
+    shares = share.parse_shares(setting, share.Enforcement.MPS)
+    assert shares is not None
+    found = share.limits_of(consumed, shares, memory_bytes=80 << 30)
+    assert (found.memory_mib, found.percentage) == (memory_mib, percentage)
+
+
 @pytest.mark.parametrize("setting", ["0", "-1", "1.5", "lots", "99999", "٣", "1" * 5000])
 def test_a_wrong_number_of_shares_is_refused_with_the_words_that_are_right(setting: str) -> None:
     with pytest.raises(errors.Invalid) as caught:

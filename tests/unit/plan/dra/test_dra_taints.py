@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from fairlead import errors
@@ -84,6 +86,21 @@ def test_a_partition_that_is_made_is_tainted_for_what_its_mig_device_has() -> No
         standing=taints.find_standing([gpu]),
     )
     assert set(taints.plan_taints(devices, against)) == {"gpu-0-mig-1g10gb-19-4"}
+
+
+def test_the_health_of_a_mig_device_that_was_made_is_told_before_its_gpus() -> None:
+    part = dataclasses.replace(
+        _device("part"), kind=offered.Kind.PARTITION, profile="1g.10gb", placement=offered.Placement(start=2, size=1)
+    )
+    against = Against(
+        device_verdicts={MIGUUID("MIG-a"): dataclasses.replace(_ill("XID94"), message="its own")},
+        standing={(_GPU, "1g.10gb", 2): MIGUUID("MIG-a")},
+    )
+    assert taints.find_illness(part, against) == "its own"
+    assert taints.find_illness(_device(), against) == ""
+    both = dataclasses.replace(against, verdicts={_GPU: _ill("Lost")})
+    assert taints.find_illness(part, both) == "its own"
+    assert taints.find_illness(_device(), both) == "Lost"
 
 
 def test_a_hostile_reason_is_a_label_value() -> None:

@@ -364,10 +364,10 @@ spec:
 """
     made = await api.post("/v1/pods", content=manifest.replace("NAME", "whole"))
     assert (made.status_code, made.json()["warnings"]) == (201, []), made.text
-    more = manifest.replace("NAME", "more") + "  serviceAccountName: other\n  dnsPolicy: None\n"
+    more = manifest.replace("NAME", "more") + "  serviceAccountName: other\n  subdomain: x\n"
     refused = await api.post("/v1/pods", content=more)
     assert (refused.status_code, refused.json()["reason"]) == (400, "FieldsUnread"), refused.text
-    assert "dnsPolicy" in refused.json()["detail"]
+    assert "subdomain" in refused.json()["detail"]
     assert [one.metadata.name for one in (await store.list(core.Pod)).items] == ["whole"]
 
 

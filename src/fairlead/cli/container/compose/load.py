@@ -110,6 +110,9 @@ def _complete(reader: _Reader, name: str, service: Mapping[str, Any], own: Mappi
     labels = dict[str, str]()
     for at, one in enumerate(value.texts(service.get("label_file"), f"{path}.label_file")):
         labels.update(envfile.parse(reader.text(Path(one), f"{path}.label_file[{at}]"), one, own))
+    if isinstance(build := service.get("build"), dict) and build.get("args"):
+        given = {key: own.get(key) if text is None else text for key, text in build["args"].items()}
+        found["build"] = {**build, "args": {key: text for key, text in given.items() if text is not None}}
     if labels:
         found["labels"] = {**labels, **(service.get("labels") or {})}
     return found

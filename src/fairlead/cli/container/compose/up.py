@@ -178,7 +178,13 @@ def build_image(client: Client, name: str, build: Mapping[str, Any], image: str)
     file = str(context / str(build["dockerfile"])) if build.get("dockerfile") else ""
     say("Image", image, "Building")
     made = ""
-    request = BuildRequest(context=str(context), name=image, containerfile=file)
+    request = BuildRequest(
+        context=str(context),
+        name=image,
+        containerfile=file,
+        args=build.get("args") or {},
+        target=str(build.get("target") or ""),
+    )
     for line in client.lines("POST", "/v1/images:build", body=request):
         plaintext.echo(line.get("output", ""), nl=False, err=True)
         made = line.get("image", made)

@@ -22,6 +22,7 @@ from fairlead.plan.dra import claimspec
 from fairlead.plan.dra.offered import DRIVER
 from fairlead.plan.dra.preparation import Preparation, Stage
 from fairlead.wire.kubelet import pluginregistration as registration
+from fairlead.wire.nvidia import claimcheckpoint
 from fairlead.wire.text import typedjson
 
 _LARGEST: Final = 16 << 20
@@ -48,6 +49,10 @@ class Facts:
     """Claims that another driver of the name has prepared, by name, as its checkpoint says."""
     foreign_path: str = ""
     """That checkpoint; empty: there is none."""
+    foreign_problem: str = ""
+    """Why it cannot be read; empty: it can."""
+    set_aside: tuple[Path, ...] = ()
+    """Checkpoints of that driver that were not understood."""
 
 
 def collect(ledger_folder: Path, kubelet_root: Path, cdi_folder: Path, *, is_wanted: bool) -> Facts:
@@ -66,7 +71,8 @@ def collect(ledger_folder: Path, kubelet_root: Path, cdi_folder: Path, *, is_wan
             unreadable.append(uid)
     registry = kubelet_root / registration.FOLDER
     named = sorted(registry.glob(f"{DRIVER}*.sock")) if registry.is_dir() else []
-    checkpoint = kubelet_root / registration.PLUGINS / DRIVER / "checkpoint.json"
+    checkpoint = kubelet_root / registration.PLUGINS / DRIVER / claimcheckpoint.NAME
+    foreign, problem = _foreign_claims(checkpoint)
     return Facts(
         is_wanted=is_wanted,
         prepared=tuple(prepared),
@@ -78,8 +84,14 @@ def collect(ledger_folder: Path, kubelet_root: Path, cdi_folder: Path, *, is_wan
         ),
         damaged=tuple(sorted((ledger_folder / journal.ASIDE).glob("*.json"))),
         sockets=tuple((one, _answers(one)) for one in named),
-        foreign=_foreign_claims(checkpoint),
+        foreign=foreign,
         foreign_path=str(checkpoint) if checkpoint.exists() else "",
+        foreign_problem=problem,
+        set_aside=tuple(
+            sorted(
+                path for word in ("damaged", "newer") for path in checkpoint.parent.glob(f"{checkpoint.name}.{word}-*")
+            )
+        ),
     )
 
 
@@ -93,22 +105,14 @@ def _answers(path: Path) -> bool:
         return True
 
 
-def _foreign_claims(path: Path) -> tuple[str, ...]:
-    """Return the claims in a checkpoint of NVIDIA's driver, of either version; none where it cannot be read."""
+def _foreign_claims(path: Path) -> tuple[tuple[str, ...], str]:
+    """Return the claims in a checkpoint of NVIDIA's driver, and why it cannot be read; empty: it can, or is gone."""
     try:
         data = files.read_regular(path, limit_bytes=_LARGEST)
-        found = msgspec.json.decode(data) if data is not None else {}
-    except (OSError, errors.FairleadError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return ()
-    newest = found.get("v2") or found.get("v1") if isinstance(found, dict) else None
-    claims = newest.get("preparedClaims") if isinstance(newest, dict) else None
-    return tuple(_name(uid, one) for uid, one in claims.items()) if isinstance(claims, dict) else ()
-
-
-def _name(uid: str, claim: object) -> str:
-    if isinstance(claim, dict) and isinstance(claim.get("name"), str):
-        return errors.readable(f"{claim.get('namespace')}/{claim['name']}")[:200]
-    return errors.readable(uid)[:200]
+        found = claimcheckpoint.read(data).claims if data is not None else ()
+    except errors.FairleadError as error:
+        return (), error.message
+    return tuple(sorted(one.words for one in found)), ""
 
 
 def check(seen: Facts) -> Iterator[Finding]:
@@ -120,6 +124,14 @@ def check(seen: Facts) -> Iterator[Finding]:
             what=f"the note of a prepared claim was damaged, and set aside as {path}",
             why="what was set up for it, a MIG device say, may stand without an owner",
             fix="`fairlead mig list` shows what stands; remove the file once it is no longer needed",
+        )
+    for path in seen.set_aside:
+        yield Finding(
+            check="claims",
+            level="warn",
+            what=f"a checkpoint of NVIDIA's DRA driver was not understood, and set aside as {path}",
+            why="its claims were not taken over: their pods keep their GPUs until they end",
+            fix="end the pods of that driver's claims (`kubectl get resourceclaims -A`), then remove the file",
         )
     for uid in seen.unreadable:
         yield Finding(
@@ -163,8 +175,7 @@ def _check_sockets(seen: Facts) -> Iterator[Finding]:
         )
     if (seen.is_wanted or seen.prepared) and (seen.foreign_path or len(answering) > 1):
         what = (
-            f"another driver {DRIVER} has been here: {seen.foreign_path}"
-            + (f" has claims prepared: {_listed(seen.foreign)}" if seen.foreign else " has no claims prepared")
+            f"another driver {DRIVER} has been here: {seen.foreign_path} {_left(seen)}"
             if seen.foreign_path
             else f"{len(answering)} drivers {DRIVER} answer: {_listed([path.name for path in answering])}"
         )
@@ -172,9 +183,17 @@ def _check_sockets(seen: Facts) -> Iterator[Finding]:
             check="claims",
             level="warn",
             what=what,
-            why="a kubelet asks the one that it heard of last, and each gives away the same GPUs",
-            fix="end the pods of those claims, remove the other driver from this node, then its folder",
+            why="claims are taken over once that driver is gone; events `ClaimNotAdopted` say why one is not"
+            if seen.foreign_path
+            else "a kubelet asks the one that it heard of last, and each gives away the same GPUs",
+            fix="remove the other driver from this node; end the pods of claims that are not taken over",
         )
+
+
+def _left(seen: Facts) -> str:
+    if seen.foreign_problem:
+        return f"cannot be read ({seen.foreign_problem})"
+    return f"has claims prepared: {_listed(seen.foreign)}" if seen.foreign else "has no claims prepared"
 
 
 def _listed(words: list[str] | tuple[str, ...]) -> str:

@@ -18,6 +18,7 @@ import msgspec
 from fairlead.engine import port
 from fairlead.engine.podman import args
 from fairlead.engine.podman import host as podman_host
+from fairlead.model import stopsignal
 
 _UNLIMITED: Final = 2**64 - 1
 _MEGABYTE: Final = 10**6
@@ -44,6 +45,9 @@ def encode(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, lo
         "ipcns": {"nsmode": "host"} if spec.shares_host_ipc else None,
         "work_dir": spec.working_dir,
         "user": spec.user,
+        "groups": spec.groups,
+        "stop_signal": stopsignal.number(spec.stop_signal),
+        "pidns": {"nsmode": "container", "value": spec.processes_of} if spec.processes_of else None,
         "cap_drop": spec.dropped_capabilities,
         "log_configuration": {"driver": "k8s-file", "size": log_max_mib * _MEGABYTE},
         "healthconfig": {"Test": ["NONE"]},
@@ -65,8 +69,12 @@ def encode(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, lo
 
 def _network(spec: port.ContainerSpec, network: str) -> dict[str, object]:
     if spec.network_of is not None:
-        return {"netns": {"nsmode": "container", "value": spec.network_of}}
-    names: dict[str, object] = {"hostadd": args.host_lines(spec), **({"dns_server": spec.dns} if spec.dns else {})}
+        return {kind: {"nsmode": "container", "value": spec.network_of} for kind in ("netns", "utsns")}
+    resolver = {"dns_server": spec.dns, "dns_search": spec.dns_searches, "dns_option": spec.dns_options}
+    names: dict[str, object] = {
+        "hostadd": args.host_lines(spec),
+        **{key: found for key, found in resolver.items() if found},
+    }
     if spec.network is port.NetworkMode.HOST:
         return {"netns": {"nsmode": "host"}, **names}
     own: dict[str, object] = {

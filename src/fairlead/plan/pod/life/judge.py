@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from fairlead import errors
-from fairlead.wire.kubernetes import core, names
+from fairlead.model import stopsignal
+from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.pod.probe import Handler, HTTPGetAction, Probe, TCPSocketAction
 
 _PORT_NAME: Final = re.compile(r"(?=.*[a-z])[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
@@ -43,6 +44,9 @@ def problems(path: str, item: core.Container, *, is_init: bool, grace_s: int) ->
         given = {}
     yield from (text for name, probe in given.items() if probe for text in _probe(f"{path}.{name}", name, probe))
     if item.lifecycle is not None:
+        if item.lifecycle.stop_signal and stopsignal.number(item.lifecycle.stop_signal) is None:
+            shown = errors.readable(item.lifecycle.stop_signal[:80])
+            yield f'{path}.lifecycle.stopSignal: Unsupported value: "{shown}": the name of a signal, SIGUSR1'
         hooks = {"postStart": item.lifecycle.post_start, "preStop": item.lifecycle.pre_stop}
         for name, hook in hooks.items():
             if hook is not None:
@@ -149,16 +153,3 @@ def _host(path: str, host: str) -> Iterator[str]:
     except ValueError:
         shown = errors.readable(host[:80])
         yield f'{path}: Invalid value: "{shown}": only an IP address or localhost is reached here; leave it out'
-
-
-def alias_problems(spec: core.PodSpec) -> Iterator[str]:
-    """Yield what is wrong with the lines that a pod's /etc/hosts is to have."""
-    for index, one in enumerate(spec.host_aliases):
-        path = f"spec.hostAliases[{index}]"
-        try:
-            ipaddress.ip_address(one.ip)
-        except ValueError:
-            yield f'{path}.ip: Invalid value: "{errors.readable(one.ip[:80])}": must be a valid IP address'
-        for name in one.hostnames:
-            if not names.is_dns_subdomain(name):
-                yield f'{path}.hostnames: Invalid value: "{errors.readable(name[:80])}": {names.DNS_RULE}'

@@ -295,7 +295,7 @@ class ClusterLifecycle:
 
 _ONE_MACHINE: Mapping[str, tuple[str, str]] = {
     "user": ("a user by name", "Kubernetes takes numbers: -u 1000:1000"),
-    "dns": ("name servers of its own", "spec.dnsConfig of a manifest names them"),
+    "groups": ("groups by name", "Kubernetes takes numbers: --group-add 44"),
     "no_network": ("no network", "a NetworkPolicy keeps a pod from the network"),
     "limits": ("limits of a process's resources", "the node's container runtime sets them"),
     "ttl_seconds_after_finished": (

@@ -72,8 +72,7 @@ def _flags(request: Mapping[str, Any]) -> Iterator[str]:
         yield f"--entrypoint {shlex.quote(shlex.join(request['command']))}"
     if "restart" in request:
         yield f"--restart {request['restart'].lower()}"
-    if request.get("preempt"):
-        yield "--preempt"
+    yield from (f"--{name}" for name in ("preempt", "init") if request.get(name))
     yield from _say_health(request.get("health") or {})
 
 
@@ -135,6 +134,9 @@ _LISTED: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
     "memory_mounts": ("--shm-size", _say_size),
     "hosts": ("--add-host", _say_host),
     "dns": ("--dns", str),
+    "dns_searches": ("--dns-search", str),
+    "dns_options": ("--dns-option", str),
+    "groups": ("--group-add", str),
 }
 """Flags of what a request lists, and how each item is written."""
 _FLAGS: Final = {
@@ -146,6 +148,7 @@ _FLAGS: Final = {
     "memory": "-m",
     "workdir": "-w",
     "user": "-u",
+    "stop_signal": "--stop-signal",
     "queue": "--queue",
     "priority": "--priority",
     "time_limit_s": "--timeout",

@@ -10,7 +10,7 @@ import litestar
 from litestar import openapi, params, response, status_codes
 
 from fairlead import errors
-from fairlead.engine.port import ImageStore
+from fairlead.engine.port import ImageStore, Recipe
 from fairlead.serve.api import page as pages
 from fairlead.serve.api import stream
 from fairlead.serve.api.failure import documented
@@ -53,13 +53,14 @@ async def import_image(services: Dependencies, data: params.JSONBody[imageview.I
 async def build_image(services: Dependencies, data: params.JSONBody[imageview.BuildRequest]) -> response.Stream:
     """Build from a Containerfile; lines are `{"output": …}`, the last `{"image": NAME}` or `{"problem": …}`."""
     file = _path(data.containerfile) if data.containerfile else None
+    recipe = Recipe(containerfile=file, args=data.args, target=data.target)
     building = require(services.backend.image_building)
-    lines = _build(building, _path(data.context), data.name, file)
+    lines = _build(building, _path(data.context), data.name, recipe)
     return response.Stream(stream.as_lines(lines), media_type=stream.LINES)
 
 
-async def _build(building: ImageBuilding, context: Path, name: str, file: Path | None) -> AsyncIterator[dict[str, str]]:
-    async with closing(building.build(context, name, containerfile=file)) as chunks:
+async def _build(building: ImageBuilding, context: Path, name: str, recipe: Recipe) -> AsyncIterator[dict[str, str]]:
+    async with closing(building.build(context, name, recipe)) as chunks:
         async for chunk in chunks:
             yield {"output": chunk.decode(errors="replace")}
     yield {"image": name}

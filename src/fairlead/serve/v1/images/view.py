@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
@@ -21,6 +22,10 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     context: Annotated[str, msgspec.Meta(description="folder on the service's machine, absolute")]
     name: str
     containerfile: Annotated[str, msgspec.Meta(description="absolute; empty: the one in the folder")] = ""
+    args: Annotated[
+        Mapping[str, str], msgspec.Meta(description="values of the Containerfile's ARGs; no secrets: `ps` shows them")
+    ] = {}
+    target: Annotated[str, msgspec.Meta(description="stage that is the image; empty: the last one")] = ""
 
 
 class PullRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

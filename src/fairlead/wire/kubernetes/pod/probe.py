@@ -89,3 +89,5 @@ class Lifecycle(Wire, frozen=True):
 
     post_start: Handler | None = None
     pre_stop: Handler | None = None
+    stop_signal: str = ""
+    """What a stop sends first, `SIGUSR1`; empty: the image's own, else SIGTERM."""

@@ -82,11 +82,3 @@ def test_only_init_containers_that_go_on_are_probed() -> None:
     assert _problems({"startupProbe": probe, "restartPolicy": "Always"}, is_init=True) == []
     (found,) = _problems({"restartPolicy": "Never"}, is_init=True)
     assert 'supported values: "Always"' in found
-
-
-def test_lines_of_etc_hosts_are_addresses_and_names() -> None:
-    spec = msgspec.convert({"hostAliases": [{"ip": "x", "hostnames": ["A b"]}]}, core.PodSpec)
-    assert [text.partition(":")[0] for text in judge.alias_problems(spec)] == [
-        "spec.hostAliases[0].ip",
-        "spec.hostAliases[0].hostnames",
-    ]

@@ -10,11 +10,13 @@ import pytest
 from fairlead import errors
 from fairlead.plan.claim import where
 from fairlead.plan.pod import machine
+from fairlead.plan.pod.network import resolver
 from fairlead.serve.admission import freeport
 from fairlead.serve.admission.request import ContainerRequest, HealthRequest, HostRequest, PortRequest, pod_of
 from fairlead.serve.v1.containers import view
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.pod.probe import Lifecycle
 from fairlead.wire.text import timestamp
 
 
@@ -26,8 +28,8 @@ def test_hosts_servers_and_a_check_reach_the_pod() -> None:
     check = HealthRequest(command=("true",), interval_s=5, timeout_s=2, retries=4, start_period_s=60)
     pod = made(hosts=(HostRequest(name="db", address="10.0.0.7"),), dns=("10.0.0.53",), health=check)
     assert pod.spec.host_aliases == (core.HostAlias(ip="10.0.0.7", hostnames=("db",)),)
-    assert pod.spec.machine is not None
-    assert pod.spec.machine.dns == ("10.0.0.53",)
+    assert pod.spec.dns_policy == "None"
+    assert pod.spec.dns_config == core.PodDNSConfig(nameservers=("10.0.0.53",))
     probe = pod.spec.containers[0].readiness_probe
     assert probe is not None
     assert probe.exec is not None
@@ -45,13 +47,30 @@ def test_hosts_servers_and_a_check_reach_the_pod() -> None:
         (("10.0.0.1\n--privileged",), "", True),
         (("10.0.0.1",) * 4, "", True),
         (("10.0.0.1",), "none", True),
-        (("10.0.0.1",), "host", True),
+        (("10.0.0.1",), "host", False),
     ],
 )
-def test_name_servers_are_addresses_of_a_network_of_its_own(
-    dns: tuple[str, ...], network: str, is_refused: bool
-) -> None:
-    assert bool(tuple(machine.problems(made(dns=dns, network=network).spec))) is is_refused
+def test_name_servers_are_addresses_and_need_a_network(dns: tuple[str, ...], network: str, is_refused: bool) -> None:
+    assert bool(tuple(resolver.problems(made(dns=dns, network=network).spec))) is is_refused
+
+
+def test_what_a_process_is_beside_its_program_reaches_the_pod() -> None:
+    pod = made(groups=("44", "video"), init=True, stop_signal="SIGINT", dns=("10.0.0.53",), dns_searches=("lab",))
+    assert pod.spec.security_context == core.SecurityContext(supplemental_groups=(44,))
+    assert pod.spec.machine == core.MachineOptions(groups=("video",))
+    assert pod.spec.share_process_namespace is True
+    assert pod.spec.containers[0].lifecycle == Lifecycle(stop_signal="SIGINT")
+    assert pod.spec.dns_config == core.PodDNSConfig(nameservers=("10.0.0.53",), searches=("lab",))
+    options = made(dns_options=("ndots:1", "rotate")).spec
+    assert (options.dns_policy, resolver.options(options.dns_config or core.PodDNSConfig())) == (
+        "",
+        ("ndots:1", "rotate"),
+    )
+
+
+@pytest.mark.parametrize("group", ["-1", "a:b", "--privileged", "", "x\0", "a b"])
+def test_a_group_is_a_number_or_a_name(group: str) -> None:
+    assert any("groups" in text for text in machine.problems(made(groups=(group,)).spec))
 
 
 @pytest.mark.parametrize(

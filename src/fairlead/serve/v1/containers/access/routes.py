@@ -10,6 +10,7 @@ import litestar
 from litestar import params, status_codes
 
 from fairlead import errors
+from fairlead.model import stopsignal
 from fairlead.plan.pod import podstate
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.containers.pods import container_name, find_pod
@@ -58,14 +59,11 @@ def _would_start_again(pod: core.Pod) -> bool:
 
 def signal_number(text: str) -> int:
     """Return the number of a signal. Raises: Invalid (`SignalUnknown`)."""
-    word = text.upper().removeprefix("SIG")
-    if word.isascii() and word.isdecimal() and len(word) <= 2 and 0 < int(word) <= signal.SIGRTMAX:
-        return int(word)
-    found = signal.Signals.__members__.get(f"SIG{word}")
+    found = stopsignal.number(text)
     if found is None:
         message = f'signal "{text}" is neither a name nor a number from 1 to {int(signal.SIGRTMAX)}'
         raise errors.Invalid(message, reason="SignalUnknown", hint="for example TERM, HUP, USR1 or 9")
-    return int(found)
+    return found
 
 
 @litestar.get(
