@@ -40,7 +40,8 @@ def test_in_another_folder_containers_that_promised_it_start_again_and_the_other
     assert "another machine or another folder" in " ".join(home.ok("state", "restore", str(file)).out.split())
     assert not (other / "kubelet" / "home-id").exists()
     home.up()
-    assert home.until_state("once", "failed", "lost", "unknown")["state"]
+    ended = home.until_state("once", "failed")
+    assert (ended["reason"], ended["exit_code"]) == ("ContainerStatusUnknown", 137)
     home.until_state("service", "running")
     home.rm("service")
     home.down()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import stat
 import tarfile
 from collections.abc import Iterator
@@ -30,6 +31,10 @@ _BLOCK: Final = 512
 _LARGEST_MANIFEST: Final = 8 << 20
 _CHUNK: Final = 1 << 20
 _OTHERS: Final = 0o022
+_OCTAL: Final = re.compile(rb"[0-7]{11}")
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_LONGEST: Final = 4096
+"""Of a text in a manifest."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -171,6 +176,9 @@ def _manifest(document: bytes, path: Path) -> Manifest:
     names = [part.path for part in found.parts]
     if len(set(names)) != len(names) or len(names) > parts.MOST_FILES:
         _damaged(path, "its manifest lists a file twice, or too many")
+    said = (found.fairlead, found.node, found.machine, found.state_folder, *found.left_out, *found.left_out.values())
+    if not _TIME.fullmatch(found.made_at) or not all(len(one) <= _LONGEST and one.isprintable() for one in said):
+        _damaged(path, "its manifest has texts that no backup has")
     for part in found.parts:
         if not parts.is_safe(part.path) or part.size_bytes < 0:
             _damaged(path, f'it has "{errors.readable(part.path)[:80]}", which no backup has')
@@ -207,9 +215,11 @@ def _header(file: IO[bytes], path: Path, *, is_first: bool = False) -> tuple[str
     block = file.read(_BLOCK)
     if len(block) != _BLOCK or block[257:265] != b"ustar\x0000" or block[156:157] != b"0":
         _refuse_header(path, is_first=is_first)
+    if not _OCTAL.fullmatch(block[124:135]):  # `int` takes signs and blanks, too: a size below 0 is no end
+        _refuse_header(path, is_first=is_first)
+    size = int(block[124:135], 8)
     try:
         said = int(block[148:156].split(b"\0")[0], 8)
-        size = int(block[124:135], 8)
         name = block[:100].rstrip(b"\0").decode("ascii")
     except ValueError:
         _refuse_header(path, is_first=is_first)

@@ -24,6 +24,8 @@ from fairlead.cli.process.backup import archive, parts, schemas
 from fairlead.store.sqlite import database
 
 _WAIT_S: Final = 5.0
+_ROOM: Final = 64 << 20
+"""What a copy leaves of the disk, at the least."""
 _PREFIX: Final = ".fairlead-backup-"
 _MACHINE_ID: Final = "etc/machine-id"
 
@@ -37,14 +39,16 @@ def machine_digest(root: Path) -> str:
     return hashlib.sha256(f"fairlead backup {text}".encode()).hexdigest()[:32] if text else ""
 
 
-def make(folder: Path, out: IO[bytes], *, beside: Path, node: str, has_keys: bool) -> archive.Manifest:
+def make(folder: Path, out: IO[bytes], *, node: str, has_keys: bool) -> archive.Manifest:
     """Write a backup of a state folder.
 
-    Args:    beside: a folder with room for the copy.   has_keys: whether keys and credentials are in it.
+    The copy is made inside that folder, which nobody else may enter: an account that owns the folder where the backup
+    is to lie could put a folder of its own in the copy's place, and read the keys.
+    Args:    has_keys: whether keys and credentials are in it.
     Raises:  NotFound (`StateEmpty`), Unavailable, ProtocolError: a database is damaged or of a newer version.
     """
     try:
-        return _make(folder, out, beside=beside, node=node, has_keys=has_keys)
+        return _make(folder, out, node=node, has_keys=has_keys)
     except sqlite3.Error as error:
         message = f"a database below {folder} cannot be copied: {error}"
         raise errors.Unavailable(message, reason="BackupFailed", hint="`fairlead state check` looks at it") from error
@@ -53,14 +57,15 @@ def make(folder: Path, out: IO[bytes], *, beside: Path, node: str, has_keys: boo
         raise errors.Unavailable(message, reason="BackupFailed", hint=files.next_step(error)) from error
 
 
-def _make(folder: Path, out: IO[bytes], *, beside: Path, node: str, has_keys: bool) -> archive.Manifest:
+def _make(folder: Path, out: IO[bytes], *, node: str, has_keys: bool) -> archive.Manifest:
     found, left = parts.find(folder)
     kept = [path for path in found if has_keys or not parts.is_key(path)]
     if not any(parts.is_database(path) for path in kept):
         message = f"there is no state in {folder}"
         raise errors.NotFound(message, reason="StateEmpty", hint="`--state-folder` names another")
     _check_sizes(folder, kept)
-    with temporary.folder(_PREFIX, beside) as copied:
+    temporary.sweep((_PREFIX,), folder)
+    with temporary.folder(_PREFIX, folder) as copied:
         copies = list(_copied(folder, kept, copied))
         manifest = archive.Manifest(
             format=archive.FORMAT,
@@ -85,11 +90,15 @@ def _check_sizes(folder: Path, kept: Sequence[str]) -> None:
     if len(kept) > parts.MOST_FILES:
         message = f"{folder} has {len(kept)} files, a backup has at most {parts.MOST_FILES}"
         raise errors.Unavailable(message, reason="BackupFailed", hint="is that the right folder?")
+    total = 0
     for path in kept:
         with contextlib.suppress(FileNotFoundError):
-            if (folder / path).stat().st_size >= parts.LARGEST:
+            size = (folder / path).stat().st_size
+            total += size
+            if size >= parts.LARGEST:
                 message = f"{folder / path} is larger than {parts.LARGEST >> 30} GiB, which a backup cannot hold"
                 raise errors.Unavailable(message, reason="BackupFailed", hint="keep less: `fairlead state list`")
+    files.check_room(folder, total + _ROOM)  # the service that runs must not be left without room
 
 
 def _copied(folder: Path, kept: Sequence[str], target: Path) -> Iterator[archive.Part]:

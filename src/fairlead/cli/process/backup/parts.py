@@ -99,7 +99,8 @@ def find(folder: Path) -> tuple[tuple[str, ...], tuple[Left, ...]]:
 
 def _walk(folder: Path, above: str) -> Iterator[tuple[str, bool | str]]:
     """Yield each file with True, or why it is left out; folders are gone into."""
-    for entry in sorted(os.scandir(folder / above), key=lambda one: one.name):
+    entries = sorted(os.scandir(folder / above), key=lambda one: one.name)
+    for entry in (one for one in entries if not one.name.startswith(".")):  # those are of writers at work
         path = f"{above}/{entry.name}" if above else entry.name
         try:
             mode = entry.stat(follow_symlinks=False).st_mode

@@ -56,6 +56,7 @@ def restore(file: IO[bytes], path: Path, folder: Path, *, sets_aside: bool) -> R
     _check_room(opened.manifest, folder)
     chosen, skipped = _choose(opened.manifest, folder, is_same=is_same)
     try:
+        temporary.sweep((_PREFIX,), folder)
         with temporary.folder(_PREFIX, folder) as staged:
             _unpack(opened, chosen, staged)
             aside = _move(folder, staged, there, chosen)

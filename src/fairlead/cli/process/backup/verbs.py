@@ -56,8 +56,11 @@ def backup(config: settings.Settings, *, file: str, replaces: bool, no_keys: boo
         raise errors.NotFound(message, reason="FolderNotFound", hint="`--state-folder` names another")
     _check_access(folder)
     target = None if file == _STDOUT else Path(file)
-    with _output(target, folder, replaces=replaces) as (out, beside):
-        made = making.make(folder, out, beside=beside, node=agent.node_name(config), has_keys=not no_keys)
+    if target is None and form != "text":
+        message = "`-o` and a backup cannot both go to standard output"
+        raise errors.Invalid(message, reason="OutputInvalid", hint="name a file")
+    with _output(target, folder, replaces=replaces) as out:
+        made = making.make(folder, out, node=agent.node_name(config), has_keys=not no_keys)
     _show_backup(made, target, config.database.url, form=form)
 
 
@@ -68,15 +71,15 @@ def _check_access(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _output(target: Path | None, folder: Path, *, replaces: bool) -> Iterator[tuple[IO[bytes], Path]]:
-    """Give where a backup is written, and a folder with room for the copy; a file appears when it is whole."""
+def _output(target: Path | None, folder: Path, *, replaces: bool) -> Iterator[IO[bytes]]:
+    """Give where a backup is written; a file appears when it is whole."""
     if target is None:
         if sys.stdout.isatty():
             message = "a backup is no text for a terminal"
             raise errors.Invalid(
                 message, reason="OutputInvalid", hint="`fairlead state backup - | age …`, or name a file"
             )
-        yield sys.stdout.buffer, folder
+        yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
     _check_target(target, folder, replaces=replaces)
@@ -87,7 +90,7 @@ def _output(target: Path | None, folder: Path, *, replaces: bool) -> Iterator[tu
         raise _unwritable(target, error) from error
     try:
         with os.fdopen(handle, "wb") as out:
-            yield out, target.parent
+            yield out
             out.flush()
             os.fsync(handle)
         _put(new, target, replaces=replaces)
@@ -139,9 +142,6 @@ def _unwritable(target: Path, error: OSError | ValueError) -> errors.FairleadErr
 def _show_backup(made: archive.Manifest, target: Path | None, database_url: str, *, form: str) -> None:
     size = target.stat().st_size if target else sum(part.size_bytes for part in made.parts)
     if form != "text":
-        if target is None:
-            message = "`-o` and a backup cannot both go to standard output"
-            raise errors.Invalid(message, reason="OutputInvalid", hint="name a file")
         output.show_value(_Backup(file=str(target), size_bytes=size, manifest=made), form=form)
         return
     is_error = target is None
@@ -218,8 +218,8 @@ _HERE: Final = (
 )
 _ELSEWHERE: Final = (
     "this is another machine or another folder, and the containers of the old one are not here: the next start starts "
-    "those again that have --restart if the node's name is the same (--node-name), ends the others as lost, and "
-    "workloads make theirs anew"
+    "those again that have --restart if the node's name is the same (--node-name), the others "
+    "are failed (ContainerStatusUnknown), and workloads make theirs anew"
 )
 
 

@@ -6,17 +6,18 @@ import hashlib
 import io
 import json
 import os
+import re
 import sqlite3
 import stat
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from fairlead import settings
 from fairlead.cli.process import owner
-from fairlead.cli.process.backup import parts
+from fairlead.cli.process.backup import archive, parts
 from fairlead.store.sqlite import database
 from fairlead.store.sqlite import store as sqlite
 from tests.unit.cli.conftest import fairlead
@@ -159,6 +160,38 @@ def test_a_backup_is_not_written_where_it_cannot_or_should_not_lie(folder: Path,
     assert not (tmp_path / name).exists()
 
 
+def test_the_copy_lies_where_no_other_account_can_reach_it_and_one_that_was_left_goes(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = folder / ".fairlead-backup-abcdefgh"
+    left.mkdir(mode=0o700)
+    (left / "secrets.key").write_text("key")
+    os.utime(left, (0, 0))
+    seen, digest = list[Path](), archive.digest
+    monkeypatch.setattr(archive, "digest", lambda path: (seen.append(path), digest(path))[1])
+    done = fairlead("state", "backup", str(tmp_path / "b.tar"), "--state-folder", str(folder))
+    assert (done.exit_code, left.exists()) == (0, False), done.stderr
+    assert seen
+    assert all(path.is_relative_to(folder) for path in seen)
+    assert not list(folder.glob(".fairlead-backup-*"))
+
+
+def test_both_say_when_it_was_made_as_text_in_json(folder: Path, tmp_path: Path) -> None:
+    made = fairlead("state", "backup", str(tmp_path / "b.tar"), "-o", "json", "--state-folder", str(folder))
+    done = fairlead(
+        "state", "restore", str(tmp_path / "b.tar"), "-o", "json", "--state-folder", str(tmp_path / "other")
+    )
+    when = json.loads(made.stdout)["manifest"]["made_at"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", when)
+    assert json.loads(done.stdout)["made_at"] == when
+
+
+def test_standard_output_cannot_hold_a_backup_and_json(folder: Path) -> None:
+    done = fairlead("state", "backup", "-", "-o", "json", "--state-folder", str(folder))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "cannot both go to standard output" in done.stderr
+
+
 def test_without_keys_the_file_opens_nothing(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "b.tar"
     assert fairlead("state", "backup", str(file), "--no-keys", "--state-folder", str(folder)).exit_code == 0
@@ -218,22 +251,33 @@ def member(name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE) -> tuple
     return info, data
 
 
-def forged(path: str, data: bytes, *, kind: bytes = tarfile.REGTYPE, size: int | None = None) -> bytes:
+def forged(
+    path: str, data: bytes, *, kind: bytes = tarfile.REGTYPE, size: int | None = None, says: Mapping[str, object] = {}
+) -> bytes:
     """Return a backup that is right in all but one part, digests included."""
     said = {"path": path, "size_bytes": len(data) if size is None else size, "sha256": hashlib.sha256(data).hexdigest()}
     manifest = {
         "format": 1,
         "fairlead": "0.1.0",
-        "made_at": "",
+        "made_at": "2026-11-29T15:00:00Z",
         "node": "n",
         "machine": "",
         "state_folder": "",
         "has_keys": True,
         "parts": [said],
+        **says,
     }
     document = json.dumps(manifest).encode()
     head = f"fairlead backup 1\n{hashlib.sha256(document).hexdigest()}\n".encode()
     return packed(member("fairlead-backup", head), member("manifest.json", document), member(path, data, kind))
+
+
+def sized(size: bytes) -> bytes:
+    """Return a file whose first header says a size in digits of ours, or not, with the right sum."""
+    block = bytearray(packed(member("fairlead-backup", b"x" * 60)))
+    block[124:135], block[148:156] = size, b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block[:512])
+    return bytes(block)
 
 
 @pytest.mark.parametrize(
@@ -264,6 +308,16 @@ def forged(path: str, data: bytes, *, kind: bytes = tarfile.REGTYPE, size: int |
         (lambda _: forged("secrets.key", b"x", kind=tarfile.GNUTYPE_SPARSE), "a header in it is not ours"),
         (lambda _: forged("secrets.key", b"x", size=1 << 50), "shorter than what its manifest lists"),
         (lambda _: forged("secrets.key", b"x", size=-1), "which no backup has"),
+        (lambda _: forged("secrets.key", b"x", says={"made_at": "\x1b[2J"}), "texts that no backup has"),
+        (lambda _: forged("secrets.key", b"x", says={"node": "a\nb"}), "texts that no backup has"),
+        (lambda _: forged("secrets.key", b"x", says={"left_out": {"\x1b]0;evil": "x"}}), "texts that no backup has"),
+        (lambda _: forged("secrets.key", b"x", says={"left_out": {"a": "x" * 5000}}), "texts that no backup has"),
+        (
+            lambda _: forged("secrets.key", b"x", says={"parts": [{"path": "a"}] * 20_000}),
+            "its manifest cannot be read",
+        ),
+        (lambda _: sized(b"-0000000001"), "is not a backup"),
+        (lambda _: sized(b"+0000000004"), "is not a backup"),
         (lambda _: forged("state.db", b"not a database" * 100), "damaged"),
         (lambda _: forged("accounts.db", b"x" * 1000), "damaged"),
     ],
