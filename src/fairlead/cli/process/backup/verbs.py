@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,7 @@ from fairlead.cli.process.backup import archive, making, parts, restoring
 from fairlead.node import agent
 
 _STDOUT: Final = "-"
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
 class _Backup(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,12 +120,23 @@ def _put(new: Path, target: Path, *, replaces: bool) -> None:
         if replaces:
             new.replace(target)
         else:
-            target.hardlink_to(new)  # fails where a file appeared meanwhile
+            _put_new(new, target)
         files.flush_folder(target.parent)
     except FileExistsError as error:
         raise _exists(target) from error
     except OSError as error:
         raise _unwritable(target, error) from error
+
+
+def _put_new(new: Path, target: Path) -> None:
+    """Name a file where none is. Raises: OSError: FileExistsError where one appeared meanwhile."""
+    try:
+        target.hardlink_to(new)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        target.touch(mode=0o600, exist_ok=False)  # on a disk without hard links, such as exFAT
+        new.replace(target)
 
 
 def _exists(target: Path) -> errors.Conflict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -144,6 +145,21 @@ def test_a_file_that_is_there_is_replaced_on_demand_alone(folder: Path, file: Pa
     assert (fairlead(*again).exit_code, file.read_bytes()) == (4, before)
     assert fairlead(*again, "--replace").exit_code == 0
     assert [path.name for path in file.parent.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_disk_without_hard_links_takes_a_backup_and_still_loses_no_file(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(target: Path, _new: Path) -> None:
+        (tmp_path / "late.tar").touch()
+        raise PermissionError(errno.EPERM, "Operation not permitted", str(target))
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    for name, code in (("b.tar", 0), ("late.tar", 4)):
+        (tmp_path / "late.tar").unlink(missing_ok=True)
+        done = fairlead("state", "backup", str(tmp_path / name), "--state-folder", str(folder))
+        assert done.exit_code == code, done.stderr
+    assert ((tmp_path / "b.tar").stat().st_size > 0, (tmp_path / "late.tar").stat().st_size) == (True, 0)
 
 
 def test_a_link_in_place_of_the_file_is_not_followed(folder: Path, tmp_path: Path) -> None:
