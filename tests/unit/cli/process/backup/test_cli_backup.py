@@ -184,7 +184,12 @@ def test_the_copy_lies_where_no_other_account_can_reach_it_and_one_that_was_left
     (left / "secrets.key").write_text("key")
     os.utime(left, (0, 0))
     seen, digest = list[Path](), archive.digest
-    monkeypatch.setattr(archive, "digest", lambda path: (seen.append(path), digest(path))[1])
+
+    def watched(path: Path) -> tuple[int, str]:
+        seen.append(path)
+        return digest(path)
+
+    monkeypatch.setattr(archive, "digest", watched)
     done = fairlead("state", "backup", str(tmp_path / "b.tar"), "--state-folder", str(folder))
     assert (done.exit_code, left.exists()) == (0, False), done.stderr
     assert seen
