@@ -107,6 +107,10 @@ class Insufficient(FairleadError):
     """Nothing fits now: wait for capacity to change."""
 
 
+class NeverFits(FairleadError):
+    """Nothing of what is there will ever fit: ask for less."""
+
+
 class Throttled(Insufficient):
     """Requests came faster than their limit; nothing was done, and the same request is taken later."""
 
@@ -145,6 +149,7 @@ TABLE: dict[type[FairleadError], Row] = {
     Gone: Row(who="the loser of a race", retry="list again", grpc="OUT_OF_RANGE", http=410, exit=4),
     Stale: Row(who="the loser of a race", retry="from fresh state", grpc="ABORTED", http=412, exit=4),
     Insufficient: Row(who="wait for capacity", retry="on change", grpc="RESOURCE_EXHAUSTED", http=409, exit=5),
+    NeverFits: Row(who="the asker", retry="never", grpc="RESOURCE_EXHAUSTED", http=409, exit=1),
     Throttled: Row(who="wait for capacity", retry="after `Retry-After`", grpc="RESOURCE_EXHAUSTED", http=429, exit=5),
     Unavailable: Row(who="operator of a dependency", retry="back-off", grpc="UNAVAILABLE", http=503, exit=6),
     DeviceFault: Row(who="hardware owner", retry="never here; taint", grpc="FAILED_PRECONDITION", http=409, exit=7),

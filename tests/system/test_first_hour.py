@@ -129,6 +129,7 @@ PAGES_READ = {
     "how-to/usage.md": "",
     "how-to/keep-gpus-back.md": "",
     "how-to/neighbours.md": "",
+    "how-to/backup.md": "",
     "how-to/scheduling.md": "",
     "how-to/claims.md": "",
     "how-to/claims-on-one-machine.md": "",

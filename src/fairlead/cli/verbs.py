@@ -102,7 +102,7 @@ VERBS: Final = {
     "up": Verb(_MACHINE, "process.up:up", "Run Fairlead on this machine until Ctrl-C."),
     "down": Verb(_MACHINE, "process.down:down", "Stop and remove all containers, then the service."),
     "service": Verb(_MACHINE, "process.service:group", "Run Fairlead from boot on, as a systemd unit."),
-    "state": Verb(_MACHINE, "process.state:group", "Check and repair the state folder."),
+    "state": Verb(_MACHINE, "process.state:group", "Check and repair the state folder, back it up and restore it."),
     "settings": Verb(
         _MACHINE, "admin.settings_verb:settings_verb", "Show the settings in force and where they come from."
     ),

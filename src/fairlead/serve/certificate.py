@@ -3,7 +3,7 @@
 Our own is signed by its own key (ECDSA, P-256: every TLS library takes it), names the machine's names and addresses,
 and lies in the state folder, 0600. It is renewed a month before its end, and when the machine has another name or
 address. The key stays the same: a client that pinned its fingerprint, which is made of the public key alone, need not
-do so again. An operator's certificate that is replaced on disk is taken up within the hour.
+do so again. An operator's certificate that is replaced on disk is taken up within some ten seconds.
 Source: RFC 5280 (profile); RFC 7469 section 2.4 (SHA-256 of the SubjectPublicKeyInfo, base64), as curl writes it.
 """
 
@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import datetime as dt
 import hashlib
 import ipaddress
+import os
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -29,7 +31,9 @@ from fairlead import errors, files, telemetry
 
 _DAYS: Final = 365
 _RENEW: Final = dt.timedelta(days=30)
-_LOOK_S: Final = 3600.0
+_LOOK_S: Final = 10.0
+"""Between two looks at the files, of which only times and numbers are read."""
+_RENEWAL_S: Final = 3600.0
 _ALLOWED_SKEW: Final = dt.timedelta(hours=1)
 _MOST_BYTES: Final = 1 << 20
 
@@ -188,17 +192,34 @@ def open_context(where: Files) -> ssl.SSLContext:
 
 
 def load(context: ssl.SSLContext, where: Files) -> None:
-    """Have connections from now on shown the certificate. Raises: Invalid (`CertificateInvalid`)."""
+    """Have connections from now on shown the certificate; where it is unfit, they go on with the one before.
+
+    The pair is read once and tried apart from the context: OpenSSL takes a certificate before it looks at the key, and
+    drops the old key where the two do not fit, so that nobody could connect any more.
+    Raises: Invalid (`CertificateInvalid`).
+    """
     _read(where.certificate)
     try:
-        where.key.open("rb").close()
-        context.load_cert_chain(where.certificate, where.key, password=_refuse_password)
+        key = files.read_bounded(where.key, limit_bytes=_MOST_BYTES)
+        certificate = files.read_bounded(where.certificate, limit_bytes=_MOST_BYTES)
+        with _in_memory("certificate", certificate) as one, _in_memory("key", key) as two:
+            for each in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):
+                each.load_cert_chain(one, two, password=_refuse_password)
     except ssl.SSLError as error:
         message = f"{where.key} is not the key of {where.certificate}, or not a key in PEM without a password"
         raise errors.Invalid(message, reason="CertificateInvalid", hint="check api.certificate and api.key") from error
     except OSError as error:
-        message = f"cannot read key {where.key}: {error.strerror}"
+        message = f"cannot read {error.filename or where.key}: {error.strerror}"
         raise errors.Invalid(message, reason="CertificateInvalid", hint="check api.key") from error
+
+
+@contextlib.contextmanager
+def _in_memory(name: str, data: bytes) -> Iterator[str]:
+    """Give a path under which this process reads what a file held. Raises: OSError."""
+    with os.fdopen(os.memfd_create(name, os.MFD_CLOEXEC), "wb") as file:
+        file.write(data)
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"
 
 
 def _refuse_password() -> str:
@@ -210,18 +231,26 @@ async def keep(context: ssl.SSLContext, where: Files, names: Callable[[], Sequen
 
     Args: names: of our own; None: it is the operator's, which is only read.
     """
-    seen = _stamp(where)
+    seen, refused, judged = _stamp(where), _stamp(where), now()
     while True:
         await asyncio.sleep(_LOOK_S)
         try:
-            if names is not None:
-                ensure_own(where, names(), now())
-            if (fresh := _stamp(where)) != seen:
+            if names is not None and (now() - judged).total_seconds() >= _RENEWAL_S:
+                judged = now()
+                ensure_own(where, names(), judged)
+            # A pair that is half replaced, or wrong, is said once and tried again when it changes.
+            if (fresh := _stamp(where)) not in {seen, refused}:
+                refused = fresh
                 load(context, where)
                 seen = fresh
                 telemetry.log.info("certificate taken up", path=str(where.certificate))
         except errors.FairleadError as error:
             telemetry.log.error("certificate not renewed", reason=error.reason, error=errors.sentence(error))
+
+
+def ends_at(where: Files) -> dt.datetime:
+    """Return when a certificate ends. Raises: Invalid (`CertificateInvalid`)."""
+    return _read(where.certificate).not_valid_after_utc
 
 
 def _stamp(where: Files) -> tuple[int, ...]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import datetime as dt
+import shutil
+import ssl
 import stat
 from pathlib import Path
 
@@ -69,3 +73,45 @@ def test_what_an_operator_brings_is_refused_by_name_where_it_is_unfit(own: certi
         with pytest.raises(errors.Invalid):
             certificate.operators(*one)
     assert certificate.operators(None, None) is None
+
+
+def _shown(context: ssl.SSLContext) -> bytes:
+    """Return the certificate that a client is shown by a handshake in memory."""
+    seen = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    seen.check_hostname, seen.verify_mode = False, ssl.CERT_NONE
+    one, two = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client, server = seen.wrap_bio(one, two), context.wrap_bio(two, one, server_side=True)
+    for side in (client, server, client, server):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    found = client.getpeercert(binary_form=True)
+    assert found
+    return found
+
+
+async def _turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_a_pair_replaced_on_disk_is_taken_up_whole_and_half_of_one_breaks_no_connection(
+    own: certificate.Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificate, "_LOOK_S", 0)
+    context, other = certificate.open_context(own), certificate.own(tmp_path / "other")
+    certificate.ensure_own(other, NAMES, NOW)
+    before, after = _shown(context), ssl.PEM_cert_to_DER_cert(other.certificate.read_text())
+    async with asyncio.TaskGroup() as tasks:
+        kept = tasks.create_task(certificate.keep(context, own, None, lambda: NOW))
+        await _turns()
+        own.certificate.unlink()
+        shutil.copy(other.certificate, own.certificate)
+        await _turns()
+        assert _shown(context) == before
+        own.key.unlink()
+        await _turns()
+        assert _shown(context) == before
+        shutil.copy(other.key, own.key)
+        await _turns()
+        assert _shown(context) == after != before
+        kept.cancel()

@@ -41,7 +41,7 @@ def end(client: Client, shown: Sequence[ContainerView]) -> None:
     """Remove containers of which one will never fit.
 
     They are accepted already, so a service that went away is not waited for.
-    Raises: Insufficient (`WillNeverFit`): they are removed; none of them has run where the first one cannot.
+    Raises: NeverFits (`WillNeverFit`): they are removed; none of them has run where the first one cannot.
     """
     for item in shown:
         try:
@@ -60,7 +60,7 @@ def end(client: Client, shown: Sequence[ContainerView]) -> None:
                 with contextlib.suppress(errors.NotFound):
                     client.delete(one.name, one.namespace, grace_s=0 if one.name == item.name else None)
             hint = "ask for less (`fairlead nodes` shows what there is); `run --wait` waits for a node that has it"
-            raise errors.Insufficient(f"{item.name} {why}", reason="WillNeverFit", hint=hint)
+            raise errors.NeverFits(f"{item.name} {why}", reason="WillNeverFit", hint=hint)
 
 
 def warn_of_port(name: str, why: str) -> None:

@@ -5,13 +5,15 @@ What keeps a container from its GPUs is a failure; what leaves fewer of them, or
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from typing import Final
 
-from fairlead.cli.doctor import gpu_checks, sandbox, secret, specs, sshdoor, tenancy
+from fairlead.cli.doctor import certificate, gpu_checks, sandbox, secret, specs, sshdoor, tenancy
 from fairlead.cli.doctor.finding import Finding
 from fairlead.cli.doctor.held import claims, lease, leftovers
 from fairlead.cli.doctor.machine_facts import Seen
+from fairlead.cli.doctor.planned import reservations, workloads
 from fairlead.cli.doctor.sharing import mps, passthrough, vgpu
 from fairlead.plan.pod import admission
 from fairlead.serve.history.view import HistoryView
@@ -32,6 +34,7 @@ def check(seen: Seen) -> Iterator[Finding]:
     yield from claims.check(seen.claims)
     yield from secret.check(seen.secret)
     yield from sshdoor.check(seen.ssh)
+    yield from certificate.check(seen.certificate, dt.datetime.now(dt.UTC))
     yield from tenancy.check(seen.tenancy)
     yield from tenancy.check_user_ids(seen.tenancy)
     yield from tenancy.check_mounts(seen.tenancy)
@@ -48,6 +51,8 @@ def check(seen: Seen) -> Iterator[Finding]:
     if seen.service:
         yield from _node(seen)
         yield from _containers(seen)
+        yield from workloads.check(seen.workloads)
+        yield from reservations.check(seen.reservations)
 
 
 def _silicon(seen: Seen) -> Iterator[Finding]:

@@ -21,6 +21,8 @@ from fairlead.kernel import heldlock, mountnamespace
 from fairlead.node.isolation import ownfolder
 
 LOCKS: Final = Path("/run/lock")
+RESTORING: Final = ".restoring"
+"""Of the state folder: `fairlead state restore` moves files, or was interrupted doing so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +44,17 @@ def own_machine(config: settings.Settings) -> Iterator[Owned]:
     me = _me(config)
     with contextlib.ExitStack() as stack:
         stack.enter_context(own_state(config))
+        _refuse_half_restored(config.state.folder)
         if not config.silicon.simulate:
             stack.enter_context(heldlock.held(silicon_lock(config.silicon.root), "this machine's hardware", me))
         yield stack.enter_context(_specs(config, me))
+
+
+def _refuse_half_restored(folder: Path) -> None:
+    if (folder / RESTORING).exists():
+        message = f"a restore into state folder {folder} was interrupted: what is there is no whole state"
+        hint = "`fairlead state restore --set-aside FILE` does it again"
+        raise errors.Conflict(message, reason="RestoreUnfinished", hint=hint)
 
 
 @contextlib.contextmanager

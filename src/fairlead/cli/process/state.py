@@ -1,4 +1,4 @@
-"""`fairlead state …`: checks the files of the state folder, and sets aside those that keep the service from starting.
+"""`fairlead state …`: checks the files of the state folder, sets aside those that keep it from starting, and copies it.
 
 Nothing is overwritten or deleted. The kubelet removes its containers that the database does not list. So when the
 database is set aside, `home-id` is too, unless `--remove-containers` is given: under a new id the old containers are
@@ -19,6 +19,7 @@ from fairlead import errors, files, settings
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.output import Column
 from fairlead.cli.process import owner
+from fairlead.cli.process.backup import verbs as backups
 from fairlead.node.kubelet import checkpoint
 from fairlead.node.kubelet.dra import claimrecord
 from fairlead.store import repair as databases
@@ -48,7 +49,12 @@ _COLUMNS: Final = (
 
 @click.group("state")
 def group() -> None:
-    """Check and repair the state folder."""
+    """Check and repair the state folder, back it up and restore it."""
+
+
+group.add_command(backups.listed)
+group.add_command(backups.backup)
+group.add_command(backups.restore)
 
 
 @group.command("check")

@@ -30,7 +30,7 @@ from fairlead.plan.history.figure import Interval, Row, Value
 T = TypeVar("T")
 
 FILE: Final = "history.db"
-_SCHEMA: Final = 1
+SCHEMA: Final = 1
 _APPLICATION: Final = 0x4648_6973
 """`FHis`."""
 _MOST_SERIES: Final = 1024
@@ -167,10 +167,10 @@ class HistoryFile:
         if (found, schema) == (0, 0) and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL")
-            marks = f"PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {_SCHEMA};"
+            marks = f"PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {SCHEMA};"
             connection.executescript(f"BEGIN; {_TABLES} {marks} COMMIT;")
-        elif (found, schema) != (_APPLICATION, _SCHEMA):
-            message = f"it is not a history of schema {_SCHEMA}"
+        elif (found, schema) != (_APPLICATION, SCHEMA):
+            message = f"it is not a history of schema {SCHEMA}"
             raise sqlite3.DatabaseError(message)
         elif (problem := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             raise sqlite3.DatabaseError(str(problem).replace("\n", " "))

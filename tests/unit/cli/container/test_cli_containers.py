@@ -196,7 +196,7 @@ def test_explain_says_why_nothing_fits(service: Service) -> None:
 @pytest.mark.parametrize("asked", [("-g", "9"), ("-d", "-g", "9")])
 def test_what_never_fits_ends_at_once_with_the_reason(service: Service, asked: tuple[str, ...]) -> None:
     result = service.fairlead("run", "--name", "a", *asked, "demo")
-    assert (result.stdout, result.exit_code) == ("", 5), result.stderr
+    assert (result.stdout, result.exit_code) == ("", 1), result.stderr
     assert "a will never fit: " in result.stderr
     assert "run --wait" in result.stderr
     assert service.fairlead("ps", "-aq").stdout == ""

@@ -1,0 +1,1 @@
+"""Checks what is promised for later: reservations, and workloads that controllers keep."""
