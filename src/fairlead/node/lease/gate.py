@@ -152,7 +152,9 @@ class Gate:
             self._fabric.assert_known()
         async with self._deciding() as limit:
             await self._hold(asks, limit)
+            telemetry.crash_point("lease.before-show")
             await self._publish()
+            telemetry.crash_point("lease.after-show")
         asyncio.get_running_loop().call_later(NAMED_S, self.poke)
 
     @contextlib.asynccontextmanager
@@ -485,6 +487,7 @@ class Gate:
             try:
                 if self._leaving:
                     await self._publish()
+                    telemetry.crash_point("lease.after-withdraw")
                 if due:
                     await self._act(functools.partial(self._again, rows=rows, seen=seen, keys=due))
             finally:
