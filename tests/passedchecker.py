@@ -29,14 +29,16 @@ def find(
     pids: Collection[int] | None = None,
     nodes: str = "/dev/vfio",
     board: Mapping[str, Mapping[str, Any]] | None = None,
+    only: Collection[str] | None = None,
 ) -> list[str]:
     """Return what contradicts itself, one line each; none where all is as it should be.
 
     Args: root: has /sys.   agent: its pid; 0: none runs.   pids: whose descriptors are looked at; None: everybody's.
           nodes: the folder of the groups' nodes.
+          only: addresses of the GPUs that are passed through; None: all.
           board: by PCI address what the hardware says: `is_clean`, and `is_used` by a machine.
     """
-    functions = _functions(Path(root))
+    functions = {address: one for address, one in _functions(Path(root)).items() if only is None or address in only}
     rows = _rows(Path(ledger))
     specs = _specs(Path(cdi))
     openers = _openers(nodes, pids)
@@ -47,6 +49,11 @@ def find(
         *_of_nodes(functions, rows, openers, nodes, agent),
         *_of_board(functions, rows, board or {}),
     ]
+
+
+def find_in_node(agent: int, only: list[str], board: dict[str, dict[str, bool]]) -> list[str]:
+    """Look at the machine that this runs on, an HGX node of the system tests."""
+    return find("/", "/state/fairlead/lease/ledger.db", "/var/run/cdi", agent=agent, only=only, board=board)
 
 
 def _functions(root: Path) -> dict[str, dict[str, str]]:

@@ -120,15 +120,15 @@ class Executor:
     ) -> tuple[Outcome, ...]:
         snapshot = await self.scan()
         plans = plan_all(snapshot, addresses, await self.find_holders(_together(snapshot, addresses), opens=True))
-        return tuple([await self._carry_out(plan) for plan in plans])
+        async with self._open_writer() as writing:  # one child for all units: its start takes longer than its writes
+            return tuple([await self._carry_out(plan, writing) for plan in plans])
 
-    async def _carry_out(self, plan: binding.UnitPlan) -> Outcome:
+    async def _carry_out(self, plan: binding.UnitPlan, writing: writer.Writer) -> Outcome:
         if plan.refusals or not plan.steps:
             return Outcome(functions=plan.functions, refusals=plan.refusals)
         done: list[Step] = []
         try:
-            async with self._open_writer() as writing:
-                failure = await self._run(plan, writing, done)
+            failure = await self._run(plan, writing, done)
         except BaseException:
             await self._undo(plan, None)
             raise
