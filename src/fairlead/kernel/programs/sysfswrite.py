@@ -2,9 +2,10 @@
 
     python -I -S sysfswrite.py
 
-It prints `UP` once it reads. Each line on standard input is a path, a NUL and a text. The text and a newline are written
-to the file in one call, and one line is printed: `OK`, or an errno name. A driver that is told to let go of a device in use waits in the kernel,
-where no signal ends it: then this process stays behind, and the one that started it goes on without.
+It prints `UP` once it reads. Each line on standard input is a path, a NUL and a text. The text and a newline are
+written to the file in one call, and one line is printed: `OK`, or an errno name. A driver that is told to let go of a
+device in use waits in the kernel, where no signal ends it: then this process stays behind, and the one that started it
+goes on without.
 
 Source: kernel Documentation/filesystems/sysfs.rst (a whole value in one write).
 """
