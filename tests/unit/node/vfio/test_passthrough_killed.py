@@ -82,8 +82,15 @@ def killed(kernel: sysfskernel.Kernel, verb: str, write: int, *, is_before: bool
     return os.WIFSIGNALED(status)
 
 
-@pytest.mark.parametrize("is_before", [True, False], ids=["before", "after"])
-@pytest.mark.parametrize("verb", ["bind", "release"])
+@pytest.mark.parametrize(
+    ("verb", "is_before"),
+    [
+        pytest.param("bind", False, id="bind after"),
+        pytest.param("bind", True, id="bind before", marks=pytest.mark.slow),
+        pytest.param("release", False, id="release after", marks=pytest.mark.slow),
+        pytest.param("release", True, id="release before", marks=pytest.mark.slow),
+    ],
+)
 def test_a_binding_killed_at_any_write_is_finished_or_taken_back_by_the_next(
     tmp_path: Path, verb: str, is_before: bool
 ) -> None:
