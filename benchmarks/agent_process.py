@@ -2,7 +2,8 @@
 
 `python -m benchmarks.agent_process FOLDER PROFILE` prints one JSON line when its imports are done and one when it is
 ready (monotonic seconds, the clock all processes share), then obeys lines on standard input: `inject FAULT GPU [VALUE]`
-answers with the time right before the fault, `memory` with the resident bytes. End of input ends it.
+answers with the time right before the fault, `memory` with the resident bytes. End of input ends it. With a tree and a
+value of `node.vfio` behind them, GPUs of the tree are passed through by the ledger.
 """
 
 from __future__ import annotations
@@ -47,12 +48,13 @@ async def commands() -> asyncio.StreamReader:
     return reader
 
 
-async def main(folder: Path, profile: str) -> None:
+async def main(folder: Path, profile: str, tree: str = "", vfio: str = "off") -> None:
     config = settings.Settings(
         state=settings.StateSettings(folder=folder, run=folder / "run"),
-        node=settings.NodeSettings(name="bench", cdi_folder=folder / "cdi", engine=ENGINE),
+        node=settings.NodeSettings(name="bench", cdi_folder=folder / "cdi", engine=ENGINE, vfio=vfio),
+        silicon=settings.SiliconSettings(root=Path(tree or "/")),
         # The same GPUs are asked for a thousand times, which a ledger refuses; its part is a row of its own.
-        lease=settings.LeaseSettings(ledger="off"),
+        lease=settings.LeaseSettings(ledger="on" if tree else "off"),
     )
     silicon = simulated.SimulatedSilicon(folder / "silicon", profile)
     started = time.monotonic()
@@ -74,4 +76,4 @@ async def main(folder: Path, profile: str) -> None:
 if __name__ == "__main__":
     say(event="imported", at=time.monotonic())
     telemetry.configure("warning", "json")
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
+    asyncio.run(main(Path(sys.argv[1]), *sys.argv[2:]))

@@ -8,16 +8,18 @@ writes. A kernel's own part, which is most of a real binding, is in neither.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from benchmarks import frame
+from benchmarks import frame, vfio_node
+from fairlead.node.vfio import executor
 from fairlead.plan.vfio import step
 from fairlead.silicon.vfio import discovery, writer
-from tests.unit.silicon.vfio import pcitree
+from tests.unit.silicon.vfio import pcitree, sysfskernel
 
 RUNS = 20
 _IDS, _ALIASES = 36_000, 30_000
@@ -53,6 +55,86 @@ def vfio_rows() -> Iterator[frame.Row | frame.Unmeasured]:
             peer=shell,
             peer_name="a loop in sh",
             peer_source="this run",
+        )
+        yield _binding(Path(name))
+        yield _memory(Path(name))
+    yield from _allocates()
+    yield frame.Row(
+        name="vfio: placement of a slot of four over 100 nodes", ours=vfio_node.placement_ms(100), unit="ms", bar=50
+    )
+    yield frame.Unmeasured(
+        name="vfio: a GPU that is gone to Unhealthy at the kubelet, and back",
+        why="needs a kernel whose bus says what goes; tests/system/test_hgx_agent.py unplugs one",
+    )
+
+
+def _binding(folder: Path) -> frame.Row:
+    """Bind eight GPUs, whole: scan, looks, writes by a child, and the look whether it worked."""
+    took, shell = list[float](), list[float]()
+    for run in range(5):
+        tree = pcitree.build_hgx(folder / f"bind-{run}", driver="nvidia")
+        kernel = sysfskernel.Kernel(tree)
+        tree.write("written", "")
+        addresses = list(pcitree.HGX_MODULES)
+        made = executor.Executor(tree.root, kernel.find_users, dev_root=tree.root, open_writer=lambda: _written(kernel))  # noqa: B023
+        began = time.perf_counter()
+        outcomes = asyncio.run(made.bind(addresses))
+        took.append((time.perf_counter() - began) * 1e3)
+        assert all(one.is_good for one in outcomes), outcomes
+        paths = [tree.root / step.DEVICES / one / "driver_override" for one in addresses] * 3
+        began = time.perf_counter()
+        _by_shell(paths)
+        shell.append((time.perf_counter() - began) * 1e3)
+    return frame.Row(
+        name="vfio: binding eight GPUs, from scan to proof",
+        ours=min(took),
+        unit="ms",
+        peer=min(shell),
+        peer_name="a loop in sh that makes the same writes and no look",
+        peer_source="this run",
+        bar=min(shell) * 1.2,
+    )
+
+
+@contextlib.asynccontextmanager
+async def _written(kernel: sysfskernel.Kernel) -> AsyncIterator[writer.Writer]:
+    """Give a writer whose child really writes, beside a kernel of files that acts on what was written."""
+    async with writer.opened() as child:
+
+        class Both:
+            async def write(self, path: Path, text: str, limit_s: float) -> None:
+                await child.write(kernel.tree.root / "written", text, limit_s)
+                await kernel.write(path, text, limit_s)
+
+        yield Both()
+
+
+def _memory(folder: Path) -> frame.Row:
+    tree = pcitree.build_hgx(folder / "memory", driver="vfio-pci", regions=True)
+    without, with_them = (min(vfio_node.agent_mib(tree.root, vfio=one) for _ in range(2)) for one in ("off", "bound"))
+    return frame.Row(
+        name="vfio: memory of an agent that passes eight GPUs through, beyond one that does not",
+        ours=with_them - without,
+        unit="MiB",
+        peer=without,
+        peer_name="the agent without",
+        peer_source="this run",
+        bar=4,
+    )
+
+
+def _allocates() -> Iterator[frame.Row]:
+    fours, wholes = vfio_node.allocate_ms()
+    for share in (0.5, 0.9):
+        peer = frame.percentile(wholes, share)
+        yield frame.Row(
+            name=f"vfio: Allocate of a slot of four with ledger, p{round(share * 100)}",
+            ours=frame.percentile(fours, share),
+            unit="ms",
+            peer=peer,
+            peer_name="Allocate of a GPU with a driver",
+            peer_source="this run",
+            bar=peer * 1.3 if share == 0.5 else None,
         )
 
 

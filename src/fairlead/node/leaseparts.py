@@ -23,6 +23,7 @@ from fairlead.node.deviceplugin.plugin import Prefer
 from fairlead.node.inventory import latest
 from fairlead.node.lease import asked, gpuholders, ledgerpath
 from fairlead.node.lease.neighbours import counts as neighbourcount
+from fairlead.node.vfio import lentgate
 from fairlead.plan import supply
 from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.lease import overlap, verification
@@ -112,6 +113,7 @@ class LeasePart:
                 mps_root=facts.mps_root,
             ),
             passed=_passed(passed) if passed is not None else None,
+            lent=lentgate.LentGate(lentgate.take_hold_below(gpuholders.host_root(facts.root))),
         )
         specs.hide()
         made = _verifier(settings, seen, facts)

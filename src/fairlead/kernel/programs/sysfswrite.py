@@ -2,9 +2,10 @@
 
     python -I -S sysfswrite.py
 
-Each line on standard input is a path, a NUL and a text. The text and a newline are written to the file in one call, and
-one line is printed: `OK`, or an errno name. A driver that is told to let go of a device in use waits in the kernel,
-where no signal ends it: then this process stays behind, and the one that started it goes on without.
+It prints `UP` once it reads. Each line on standard input is a path, a NUL and a text. The text and a newline are
+written to the file in one call, and one line is printed: `OK`, or an errno name. A driver that is told to let go of a
+device in use waits in the kernel, where no signal ends it: then this process stays behind, and the one that started it
+goes on without.
 
 Source: kernel Documentation/filesystems/sysfs.rst (a whole value in one write).
 """
@@ -29,6 +30,8 @@ def write(path: str, text: str) -> str:
 
 def main() -> int:
     """Run the program; returns its exit code."""
+    sys.stdout.write("UP\n")
+    sys.stdout.flush()
     for line in sys.stdin.buffer:
         path, _, text = line.decode(errors="surrogateescape").rstrip("\n").partition("\0")
         sys.stdout.write(f"{write(path, text)}\n")

@@ -80,6 +80,7 @@ class Cleaning:
         try:
             stamp = self.verifier.stamp()
             outcome = await self.verifier.verify(row)
+            telemetry.crash_point("lease.after-clean")
             openers = await look(row.key)
             await act(lambda rows: self._conclude(rows, row, outcome, openers))
             if self.verifier.stamp() != stamp:  # approved meanwhile, after the verification had read what is

@@ -151,8 +151,11 @@ class Gate:
         if self._fabric is not None and any(len(device.gpus) > 1 for device in devices):
             self._fabric.assert_known()
         async with self._deciding() as limit:
+            await self._take_lent([device.vgpu for device in devices if device.vgpu])
             await self._hold(asks, limit)
+            telemetry.crash_point("lease.before-show")
             await self._publish()
+            telemetry.crash_point("lease.after-show")
         asyncio.get_running_loop().call_later(NAMED_S, self.poke)
 
     @contextlib.asynccontextmanager
@@ -271,6 +274,19 @@ class Gate:
         again = frozenset[str]() if self._is_kubelet_foreign else ids
         await self._act(lambda rows: change.plan_hold(rows, asks, facts=facts, listed=again))
 
+    async def _take_lent(self, names: Sequence[str]) -> None:
+        """Wait shortly until vGPUs are in this process' hands. Raises: Unavailable: a program has one open."""
+        if not names:
+            return
+        deadline = asyncio.get_running_loop().time() + NEWS_S
+        while used := await self._holders.find_lent_refusals(names):
+            if asyncio.get_running_loop().time() > deadline:
+                self._tell_problems()
+                message = f"vGPU {', '.join(used)} was given back and is still open: {', '.join(used.values())}"
+                hint = "end the virtual machine that has it"
+                raise errors.Unavailable(message, reason=change.NOT_READY, hint=hint)
+            await asyncio.sleep(_LET_GO_GAP_S)
+
     async def _doubt_used(self, keys: Sequence[str]) -> None:
         """Take free GPUs out of what can be given away where a program that no pod has is on them now.
 
@@ -351,7 +367,7 @@ class Gate:
                 found[key] = (f"Verify{said.reason}", said.message)
             elif self._cleaning_of(key) is not None and row.state in _CLEANED:
                 found[key] = _verifying(row)
-        self.problems.set(found)
+        self.problems.set({**found, **self._holders.lent_problems})
 
     # without being asked
 
@@ -371,7 +387,7 @@ class Gate:
             await self._restart(ledger)
             self._ledger = ledger
             self.rows.set(ledger.rows.value)
-            self._holders.let_go(_held(ledger.rows.value))
+            self._holders.let_go(ledger.rows.value.values())
             self.opened.set()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._turn(tasks), name="ledger: rounds")
@@ -499,6 +515,7 @@ class Gate:
             try:
                 if self._leaving:
                     await self._publish()
+                    telemetry.crash_point("lease.after-withdraw")
                 if due:
                     await self._act(functools.partial(self._again, rows=rows, seen=seen, keys=due))
             finally:
@@ -548,7 +565,7 @@ class Gate:
             changes = await ledger.act(decide, notes)
         finally:
             self.rows.set(ledger.rows.value)
-            self._holders.let_go(_held(ledger.rows.value))
+            self._holders.let_go(ledger.rows.value.values())
             if self._fabric is not None:
                 self._fabric.poke()
         for one in changes:
@@ -570,10 +587,6 @@ class Gate:
                 for name in self._holders.cdi_names(row)
             }
             await self._specs.show(frozenset(shown))
-
-
-def _held(rows: Mapping[str, Row]) -> frozenset[str]:
-    return frozenset(key for key, row in rows.items() if row.state is State.HELD)
 
 
 def _asks(resource: str, devices: Iterable[Device]) -> tuple[change.Ask, ...]:

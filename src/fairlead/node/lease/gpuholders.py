@@ -32,7 +32,7 @@ from fairlead.model.neighbour import Neighbour
 from fairlead.node.inventory import latest, pods
 from fairlead.node.lease import openers as gpuopeners
 from fairlead.node.lease.neighbours import finder
-from fairlead.node.vfio import thirdgate
+from fairlead.node.vfio import lentgate, thirdgate
 from fairlead.plan.gpu import deviceids
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.gpu.snapshot import Snapshot
@@ -99,6 +99,7 @@ class GPUHolders:
         neighbours: Neighbours | None = None,
         patience_s: float = gpuopeners.PATIENCE_S,
         passed: Passed | None = None,
+        lent: lentgate.LentGate | None = None,
     ) -> None:
         """Take the sources.
 
@@ -106,6 +107,7 @@ class GPUHolders:
               neighbours: where they are looked for; None: they do not matter.
               patience_s: seconds for which a GPU stays offered that was given back and is open still.
               passed: of GPUs that are passed through; None: there are none.
+              lent: what keeps the nodes of vGPUs; None: nothing does.
         """
         self.openers: Final = gpuopeners.Openers(patience_s=patience_s)
         """What `look` saw last."""
@@ -125,7 +127,7 @@ class GPUHolders:
         )
         self.neighbours: latest.Latest[finder.Found] = latest.Latest({})
         """Programs on each GPU that Fairlead did not start, as they were seen last, by its key."""
-        self._passed = passed
+        self._passed, self._lent = passed, lent
         self._snapshot = Snapshot()
         self._numbers: Mapping[str, frozenset[openfiles.Number]] = {}
         self._table: deviceids.Table = {}
@@ -149,15 +151,28 @@ class GPUHolders:
         """Return a GPU that is passed through; None: it is not, or is not there any more."""
         return self._passed.gate.find(key) if self._passed is not None else None
 
-    def let_go(self, held: Collection[str]) -> None:
-        """Let tenants' machines use the GPUs that they hold by the ledger, which has that on disk."""
+    def let_go(self, rows: Collection[Row]) -> None:
+        """Let tenants' machines use the GPUs and vGPUs that they hold by the ledger, which has that on disk."""
         if self._passed is not None:
-            self._passed.gate.give(held)
+            self._passed.gate.give(frozenset(row.key for row in rows if row.state is State.HELD))
+        if self._lent is not None:
+            self._lent.give(rows)
+
+    @property
+    def lent_problems(self) -> Mapping[str, tuple[str, str]]:
+        """Reason and message why a vGPU must not be given away, by its id."""
+        return self._lent.problems if self._lent is not None else {}
+
+    async def find_lent_refusals(self, names: Collection[str]) -> Mapping[str, str]:
+        """Take vGPUs that are about to be given away, whoever has others of their board; returns who has one."""
+        return await self._lent.find_refusals(names) if self._lent is not None else {}
 
     def close(self) -> None:
         """Let go of every GPU: this process answers for none of them any more."""
         if self._passed is not None:
             self._passed.gate.close()
+        if self._lent is not None:
+            self._lent.close()
 
     def update(self, snapshot: Snapshot) -> None:
         """Know these GPUs from now on."""
@@ -168,6 +183,8 @@ class GPUHolders:
         lent = [one for driver in snapshot.drivers for one in driver.vgpus]
         nodes |= {node.path: node for one in lent for node in one.nodes}
         boards = {gpu.pci_bus_id: gpu.uuid for gpu in snapshot.known.values()}
+        if self._lent is not None:
+            self._lent.update(lent, boards)
         own = {one.id: deviceids.Part(gpu=boards[one.parent], mig=one.id) for one in lent if one.parent in boards}
         self._table = {**deviceids.make_table(snapshot.known.values()), **{name: (part,) for name, part in own.items()}}
         paths = {gpu.uuid: gpu.device_nodes or (f"/dev/nvidia{gpu.minor}",) for gpu in snapshot.known.values()}
@@ -260,14 +277,15 @@ class GPUHolders:
         return tuple(filter(None, (self._passed.obstacle(row.key),)))
 
     async def take(self, rows: Collection[Row]) -> dict[str, tuple[str, ...]]:
-        """Hold the GPUs that are passed through and that no tenant has; returns in words who keeps one from us.
+        """Hold the GPUs that are passed through, and the vGPUs, that no tenant has; returns who keeps one from us.
 
         That such a GPU could be held is the proof that nobody has it: no walk through processes is one.
         """
-        if self._passed is None:
-            return {}
-        refused = await self._passed.gate.take(row.key for row in rows if row.state is not State.HELD)
-        return {key: (error.message,) for key, error in refused.items()}
+        found = await self._lent.take(rows) if self._lent is not None else {}
+        if self._passed is not None:
+            refused = await self._passed.gate.take(row.key for row in rows if row.state is not State.HELD)
+            found |= {key: (*found.get(key, ()), error.message) for key, error in refused.items()}
+        return found
 
     async def find_refusing(self, rows: Collection[Row]) -> dict[str, tuple[Neighbour, ...]]:
         """Return the neighbours that keep GPUs from being given away now, by GPU."""

@@ -19,7 +19,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final
 
-from fairlead import errors
+from fairlead import errors, telemetry
 from fairlead.frozen import frozen
 from fairlead.kernel import openfiles
 from fairlead.model.vfio import Function, Snapshot, is_vfio
@@ -120,15 +120,15 @@ class Executor:
     ) -> tuple[Outcome, ...]:
         snapshot = await self.scan()
         plans = plan_all(snapshot, addresses, await self.find_holders(_together(snapshot, addresses), opens=True))
-        return tuple([await self._carry_out(plan) for plan in plans])
+        async with self._open_writer() as writing:  # one child for all units: its start takes longer than its writes
+            return tuple([await self._carry_out(plan, writing) for plan in plans])
 
-    async def _carry_out(self, plan: binding.UnitPlan) -> Outcome:
+    async def _carry_out(self, plan: binding.UnitPlan, writing: writer.Writer) -> Outcome:
         if plan.refusals or not plan.steps:
             return Outcome(functions=plan.functions, refusals=plan.refusals)
         done: list[Step] = []
         try:
-            async with self._open_writer() as writing:
-                failure = await self._run(plan, writing, done)
+            failure = await self._run(plan, writing, done)
         except BaseException:
             await self._undo(plan, None)
             raise
@@ -155,6 +155,12 @@ class Executor:
 
     async def _do(self, step: Step, writing: writer.Writer) -> Failure | None:
         """Carry out one step; returns why it failed."""
+        telemetry.crash_point(f"vfio.{step.act.value}-begun")
+        failure = await self._act(step, writing)
+        telemetry.crash_point(f"vfio.{step.act.value}-done")
+        return failure
+
+    async def _act(self, step: Step, writing: writer.Writer) -> Failure | None:
         if step.act in LOOKS:
             message = await asyncio.to_thread(self._verify, step) if step.act is Act.VERIFY else await self._wait(step)
             return None if message is None else Failure(step=step, message=message)
@@ -237,6 +243,7 @@ class Executor:
         if missing := [one for one in addresses if snapshot.find(one) is None]:
             message = f"there is no function {', '.join(missing)} that can be passed through"
             raise errors.NotFound(message, reason="VFIOFunctionUnknown", hint="fairlead vfio list")
+        snapshot = await self._mend(snapshot, addresses)
         holders = await self.find_holders(_together(snapshot, addresses), is_ours=is_ours, opens=True)
         plan = resetting.plan_reset(snapshot, addresses, holders, scrub_s=scrub_s)
         plan = plan if needs_erased else resetting.without_erasing(plan)
@@ -251,6 +258,16 @@ class Executor:
         if reasons := [*([failure.message] if failure else ()), *plan.reasons]:
             message = f"{', '.join(addresses)} is not clean: {'; '.join(reasons)}"
             raise errors.DeviceFault(message, reason="VFIONotClean", hint="keep it from tenants until it is")
+
+    async def _mend(self, snapshot: Snapshot, addresses: Collection[str]) -> Snapshot:
+        """Put back what a reset left behind that was killed; returns the machine as it is then."""
+        if not (steps := resetting.plan_left(snapshot, addresses)):
+            return snapshot
+        async with self._open_writer() as writing:
+            for step in steps:
+                if (failure := await self._do(step, writing)) is not None:
+                    telemetry.log.warning("reset methods not restored", pci=step.address, error=failure.message)
+        return await self.scan()
 
     async def _reset(self, plan: resetting.ResetPlan, writing: writer.Writer) -> Failure | None:
         for at, step in enumerate(plan.steps):

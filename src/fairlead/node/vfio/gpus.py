@@ -26,6 +26,8 @@ from fairlead.silicon.vfio import discovery, registers
 
 _VENDORS: Final = {0x10DE: Vendor.NVIDIA, 0x1002: Vendor.AMD, 0x8086: Vendor.INTEL}
 MODULE_MOVED: Final = "ModuleMoved"
+CC_CHANGED: Final = "CCModeChanged"
+"""Reason of a GPU whose last tenant left it in another mode of confidential computing."""
 _LASTING: Final = frozenset({None, ModuleUnknown.NOT_SXM, ModuleUnknown.GENERATION, ModuleUnknown.BOARD})
 """Answers that another reading would not change: a number, or that there is none to be read."""
 
@@ -150,6 +152,7 @@ class PassthroughGPUs:
             raise errors.NotFound(f"{one.address} is not bound to VFIO any more", reason="GPUGone", hint=hint)
         await self._reset(found.address)
         await asyncio.to_thread(self._check_module, found)
+        await asyncio.to_thread(self._check_cc_mode, found)
         self._bus.forget(found.address)
         telemetry.log.debug("gpu reset and scrubbed", gpu=str(one.key), pci=found.address)
 
@@ -161,6 +164,29 @@ class PassthroughGPUs:
             message = f"{gpu.address} was module {known} and now says {now}: NVLink's partitions would be another GPU's"
             hint = f"look at the board, then remove {modules.FILE} from the agent's state folder and release it"
             raise errors.DeviceFault(message, reason=MODULE_MOVED, hint=hint)
+
+    def _check_cc_mode(self, gpu: Function) -> None:
+        """Hold a GPU's mode against that in which it was first seen, which is noted. Raises: DeviceFault: another."""
+        key = gpu.identity.key
+        known = self._memory.cc_modes().get(key)
+        try:
+            with registers.opened(self._root, gpu.address) as opened:
+                now = registers.find_cc_mode(opened)
+        except OSError:
+            now = None
+        if known is None:
+            if now is not None:
+                self._memory.note_cc_mode(key, now)
+        elif now != known:
+            message = (
+                f"{gpu.address} was in the mode {known} of confidential computing, and its last tenant left it in "
+                f"{now or 'one that cannot be read'}"
+            )
+            hint = (
+                f"nvidia_gpu_tools.py --gpu-bdf={gpu.address} --set-cc-mode={known} --reset-after-cc-mode-switch "
+                f"(NVIDIA's gpu-admin-tools); to keep the new one, remove {modules.FILE} from the agent's state folder"
+            )
+            raise errors.DeviceFault(message, reason=CC_CHANGED, hint=hint)
 
 
 def _as_silent(before: PassthroughGPU, snapshot: Snapshot, gpu: Function) -> PassthroughGPU:

@@ -1,8 +1,8 @@
-"""Remembers which module of its baseboard each GPU is, for as long as the node lives.
+"""Remembers each GPU's module number and its mode of confidential computing, for as long as the node lives.
 
 The number is in registers of the board that may be read while nobody has it; a tenant may have it when an agent begins.
 Names of slots are made of it, so it is written down once, by the GPU's identity, and held against the board whenever
-the GPU comes back.
+the GPU comes back. So is the mode of confidential computing, which a tenant can change for whoever comes next.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ _LIMIT_BYTES: Final = 1 << 20
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     modules: dict[str, int | None] = {}
+    cc_modes: dict[str, str] = {}
 
 
 class ModuleMemory:
@@ -29,31 +30,44 @@ class ModuleMemory:
     def __init__(self, folder: Path) -> None:
         """Take the agent's state folder; nothing is read yet."""
         self._path = folder / FILE
-        self._known: dict[str, int | None] | None = None
+        self._document: _Document | None = None
 
     def known(self) -> Mapping[str, int | None]:
         """Return the module of each GPU that was asked, None where it is none. A damaged file is set aside."""
-        if self._known is None:
-            self._known = self._read()
-        return self._known
+        return self._read().modules
+
+    def cc_modes(self) -> Mapping[str, str]:
+        """Return the mode of confidential computing in which each GPU was first seen."""
+        return self._read().cc_modes
 
     def note(self, key: str, module: int | None) -> None:
         """Write down which module a GPU is. Raises: Unavailable: the disk refuses; then it is asked again."""
-        known = {**self.known(), key: module}
+        self._write(msgspec.structs.replace(self._read(), modules={**self.known(), key: module}))
+
+    def note_cc_mode(self, key: str, mode: str) -> None:
+        """Write down a GPU's mode of confidential computing. Raises: as `note`."""
+        self._write(msgspec.structs.replace(self._read(), cc_modes={**self.cc_modes(), key: mode}))
+
+    def _write(self, document: _Document) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
-            files.write_atomic(self._path, msgspec.json.encode(_Document(modules=known)), mode=0o600)
+            files.write_atomic(self._path, msgspec.json.encode(document), mode=0o600)
         except OSError as error:
             message = f"cannot write {self._path}: {error.strerror}"
             raise errors.Unavailable(message, reason="ModulesNotWritten", hint=files.next_step(error)) from error
-        self._known = known
+        self._document = document
 
-    def _read(self) -> dict[str, int | None]:
+    def _read(self) -> _Document:
+        if self._document is None:
+            self._document = self._load()
+        return self._document
+
+    def _load(self) -> _Document:
         files.sweep(self._path)
         try:
             data = files.read_regular(self._path, limit_bytes=_LIMIT_BYTES)
-            return {} if data is None else dict(msgspec.json.decode(data, type=_Document).modules)
+            return _Document() if data is None else msgspec.json.decode(data, type=_Document)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             kept = files.set_aside(self._path, why="damaged")
             telemetry.log.warning("module numbers damaged, set aside", path=str(kept), error=str(error))
-            return {}
+            return _Document()

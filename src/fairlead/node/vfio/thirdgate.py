@@ -86,7 +86,9 @@ class ThirdGate:
         """
         self._given = frozenset(keys)
         for key in [one for one in self._holds if one in self._given]:
+            telemetry.crash_point("vfio.before-let-go")
             self._holds.pop(key).close()
+            telemetry.crash_point("vfio.after-let-go")
 
     async def take(self, keys: Iterable[str]) -> dict[str, errors.FairleadError]:
         """Hold GPUs; returns by key why one cannot be held. A GPU that is given away is left alone."""
@@ -125,6 +127,7 @@ class ThirdGate:
         is_wanted = key not in self._given and not self._is_closed and _nodes(self._gpus.get(key)) == _nodes(gpu)
         if is_wanted and key not in self._holds:
             self._holds[key] = done.result()
+            telemetry.crash_point("vfio.after-take")
         else:
             done.result().close()
 

@@ -72,6 +72,21 @@ def plan_reset(
     return ResetPlan(functions=functions, steps=tuple(steps), reasons=tuple(reasons))
 
 
+def plan_left(snapshot: Snapshot, chosen: Iterable[str]) -> tuple[Step, ...]:
+    """Return the steps that mend what a reset left that was killed in its middle: a bus reset as the only choice.
+
+    A function that can be reset by itself, and of which the kernel says `bus` alone, was left so: whoever chose that
+    for good would never have a clean GPU.
+    Source: kernel Documentation/ABI/testing/sysfs-bus-pci (reset_method: `default`).
+    """
+    functions = (one for whole in unit.list_units(snapshot, chosen) for one in whole)
+    return tuple(
+        step.choose_default(one.address)
+        for one in functions
+        if one.is_bound_to_vfio and one.has_flr and one.reset_methods == (step.BUS,)
+    )
+
+
 def without_erasing(plan: ResetPlan) -> ResetPlan:
     """Return a plan for which any reset is enough, whether or not memory says that it is erased."""
     is_reset = any(one.act is Act.RESET for one in plan.steps)
@@ -130,8 +145,8 @@ def _by_bridge(
         reasons.append(f"a bus reset by {bridge} would hit {named} too, which was not named")
         return ()
     first = below[0]
-    if len(hit) == 1 and first.reset_methods and "bus" in first.reset_methods:
-        return step.reset(first.address, " ".join(first.reset_methods), "bus")
+    if len(hit) == 1 and first.reset_methods and step.BUS in first.reset_methods:
+        return step.reset(first.address, " ".join(first.reset_methods), step.BUS)
     if first.bridge_resets:
         return (step.reset_below(bridge),)
     what = f"{len(hit)} functions are below it" if len(hit) > 1 else "the kernel offers none for it"

@@ -12,6 +12,8 @@ from fairlead.model.vfio import Function
 
 DEVICES = "sys/bus/pci/devices"
 PROBE = "sys/bus/pci/drivers_probe"
+BUS = "bus"
+"""The kernel's word for a bus reset."""
 
 
 class Act(enum.Enum):
@@ -84,13 +86,26 @@ def verify(address: str, driver: str) -> Step:
 
 
 def reset(address: str, methods: str, via: str) -> tuple[Step, Step, Step]:
-    """Return the steps that reset a function in one way, after which the kernel's own choice is as before."""
-    chosen = _file(address, "reset_method")
+    """Return the steps that reset a function in one way, after which the kernel's own choice is as before.
+
+    A bus reset is chosen alone, since the kernel would take a weaker way where it fails. Any other way is put first and
+    the rest is kept behind it, so that a process that dies in between loses the order and no method.
+    """
+    others = [name for name in methods.split() if via not in {name, BUS}]
     return (
-        Step(act=Act.CHOOSE_RESET, address=address, path=chosen, text=via),
+        _choose(address, " ".join([via, *others])),
         plain_reset(address),
-        Step(act=Act.CHOOSE_RESET, address=address, path=chosen, text=methods),
+        _choose(address, methods),
     )
+
+
+def choose_default(address: str) -> Step:
+    """Return the step after which the kernel chooses among all ways of resetting a function, as after a boot."""
+    return _choose(address, "default")
+
+
+def _choose(address: str, methods: str) -> Step:
+    return Step(act=Act.CHOOSE_RESET, address=address, path=_file(address, "reset_method"), text=methods)
 
 
 def plain_reset(address: str) -> Step:

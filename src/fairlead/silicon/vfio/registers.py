@@ -34,6 +34,9 @@ _STRAP_BIT: Final = 14
 _FLIPPED: Final = 4
 _SCRUBBED: Final = 0x100B20
 _SCRUBBED_BLACKWELL: Final = 0x8A004C
+_CC_MODE: Final = 0x1182CC
+_CC_MODE_BLACKWELL: Final = 0x590
+_CC_MODES: Final = {0: "off", 1: "on", 3: "devtools"}
 _ONES: Final = 0xFFFFFFFF
 _NVIDIA: Final = 0x10DE
 _UNPLACED: Final = "0x0000000000000000 0x0000000000000000 "
@@ -189,6 +192,20 @@ def is_scrubbed(registers: Registers) -> bool | None:
         return None
     word = registers.read(_SCRUBBED if generation == _HOPPER else _SCRUBBED_BLACKWELL)
     return None if word == _ONES else word == 1
+
+
+def find_cc_mode(registers: Registers) -> str | None:
+    """Return the mode of confidential computing, off, on or devtools, that a GPU began in; None: it does not say.
+
+    Source: NVIDIA open-gpu-kernel-modules, gh100 dev_gc6_island.h (NV_PGC6_AON_SECURE_SCRATCH_GROUP_20); what its bits
+    mean, and Blackwell's register, NVIDIA nvrc. Raises: OSError.
+    """
+    boot0 = registers.read(_BOOT0)
+    generation = _generation(boot0)
+    if boot0 == _ONES or (generation != _HOPPER and generation not in _BLACKWELL):
+        return None
+    word = registers.read(_CC_MODE if generation == _HOPPER else _CC_MODE_BLACKWELL)
+    return None if word == _ONES else _CC_MODES.get(word & 3)
 
 
 def _generation(boot0: int) -> int:

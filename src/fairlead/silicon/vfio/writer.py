@@ -20,6 +20,9 @@ from fairlead import command, pipe
 
 _PROGRAM: Final = Path(__file__).parents[2] / "kernel/programs/sysfswrite.py"
 _END_S: Final = 1.0
+_START_S: Final = 30.0
+"""How long a child may take to begin, on a machine that may be very busy: no write's own limit counts that."""
+_UP: Final = "UP"
 _LONGEST: Final = 64
 
 
@@ -55,16 +58,13 @@ class _Child:
         if "\n" in f"{path}{text}" or "\0" in f"{path}{text}":
             raise OSError(errno.EINVAL, "a newline or NUL in what is to be written")
         process, orders, answers = await self._started()
-        said = b""
         try:
             async with asyncio.timeout(limit_s):
                 await orders.write(os.fsencode(f"{path}\0{text}\n"))
-                while not said.endswith(b"\n") and len(said) < _LONGEST and (piece := await answers.read()):
-                    said += piece
+                word = await _read_word(answers)
         except TimeoutError as error:
             await self.close()
             raise Hung(process.pid, is_gone=process.returncode is not None) from error
-        word = said.decode("ascii", "replace").strip()
         if word != "OK":
             number = getattr(errno, word, errno.EIO) if word.startswith("E") else errno.EIO
             raise OSError(number, os.strerror(number) if word else "the writing process ended")
@@ -85,7 +85,17 @@ class _Child:
         finally:
             os.close(theirs)
             os.close(output)
+        await self._until_up(self._answers)
         return self._process, self._orders, self._answers
+
+    async def _until_up(self, answers: pipe.Pipe) -> None:
+        """Wait until the child reads. Raises: OSError: it did not begin."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_START_S):
+                if await _read_word(answers) == _UP:
+                    return
+        await self.close()
+        raise OSError(errno.ETIMEDOUT, f"the writing process did not begin within {_START_S:g} s")
 
     async def close(self) -> None:
         process, self._process = self._process, None
@@ -100,6 +110,14 @@ class _Child:
             if one is not None:
                 one.close()
         self._orders = self._answers = None
+
+
+async def _read_word(answers: pipe.Pipe) -> str:
+    """Return one line of the child's; empty, or what came of it: the child ended."""
+    said = b""
+    while not said.endswith(b"\n") and len(said) < _LONGEST and (piece := await answers.read()):
+        said += piece
+    return said.decode("ascii", "replace").strip()
 
 
 @contextlib.asynccontextmanager

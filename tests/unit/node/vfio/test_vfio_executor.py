@@ -61,6 +61,21 @@ def test_what_is_bound_is_not_written_to(tmp_path: Path) -> None:
     assert (outcome.is_good, outcome.done, kernel.writes) == (True, (), [])
 
 
+def without_flr(kernel: Kernel) -> None:
+    """Have a GPU that only its bus resets."""
+    space = pcitree.config_space((0x10DE, 0x2330), 0x030200, serial=0x48B02D0000000013, flr=False)
+    (kernel.tree.folder(OTHER) / "config").write_bytes(space)
+    (kernel.tree.folder(OTHER) / "reset_method").write_text("bus\n")
+
+
+def test_a_choice_of_resets_that_a_killed_reset_left_is_put_back_first(tmp_path: Path) -> None:
+    kernel = machine(tmp_path, driver="vfio-pci")
+    (kernel.tree.folder(OTHER) / "reset_method").write_text("bus\n")
+    asyncio.run(executor(kernel).reset([OTHER]))
+    assert kernel.resets == {(OTHER, "flr"): 1, (OTHER, "bus"): 1}
+    assert (kernel.tree.folder(OTHER) / "reset_method").read_text() == "flr bus\n"
+
+
 STEPS = [f"{name} {at}" for name in ("driver_override", "unbind", "drivers_probe") for at in (AUDIO, GPU)]
 
 
@@ -211,7 +226,7 @@ def test_the_agent_resets_what_it_has_open_itself(tmp_path: Path) -> None:
 
 def test_where_any_reset_is_enough_memory_need_not_say_that_it_is_erased(tmp_path: Path) -> None:
     kernel = machine(tmp_path, driver="vfio-pci", registers=pcitree.module_registers(1))
-    (kernel.tree.folder(OTHER) / "reset_method").write_text("bus\n")
+    without_flr(kernel)
     asyncio.run(executor(kernel).reset([OTHER], needs_erased=False))
     assert kernel.resets == {(OTHER, "bus"): 1}
 
@@ -240,7 +255,7 @@ def test_a_memory_that_is_not_erased_in_time_is_not_clean(tmp_path: Path) -> Non
 
 def test_what_a_plan_cannot_do_is_said_after_it_did_the_rest(tmp_path: Path) -> None:
     kernel = machine(tmp_path, driver="vfio-pci")
-    (kernel.tree.folder(OTHER) / "reset_method").write_text("bus\n")
+    without_flr(kernel)
     with pytest.raises(errors.DeviceFault, match="has no function level reset"):
         asyncio.run(executor(kernel).reset([OTHER]))
     assert kernel.resets == {(OTHER, "bus"): 1}

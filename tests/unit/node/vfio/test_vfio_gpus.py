@@ -189,3 +189,23 @@ async def test_a_gpu_that_reported_an_error_is_kept_back_until_it_was_reset(worl
         await world.gpus.reset(first)
         assert {gpu.problem for gpu in await world.scan()} == {""}
         following.cancel()
+
+
+def _in_mode(world: World, address: str, word: int) -> None:
+    words = {**pcitree.module_registers(pcitree.HGX_MODULES[address]), 0x1182CC: word}
+    (world.tree.folder(address) / "resource0").write_bytes(pcitree.registers(words, size=0x119000))
+
+
+async def test_a_mode_of_confidential_computing_that_a_tenant_changed_keeps_the_gpu_back(world: World) -> None:
+    one = (await world.scan())[0]
+    _in_mode(world, one.address, 0)
+    await world.gpus.reset(one)
+    for word, name in ((5, "on"), (3, "devtools"), (0xFFFFFFFF, "one that cannot be read")):
+        _in_mode(world, one.address, word)
+        world.gpus = world.agent()  # what it was is remembered over a restart
+        await world.scan()
+        with pytest.raises(errors.DeviceFault, match=f"was in the mode off .* left it in {name}") as caught:
+            await world.gpus.reset(one)
+        assert (caught.value.reason, "--set-cc-mode=off" in str(caught.value.hint)) == (gpus.CC_CHANGED, True)
+    _in_mode(world, one.address, 0)
+    await world.gpus.reset(one)

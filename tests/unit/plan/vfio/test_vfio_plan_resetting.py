@@ -26,7 +26,7 @@ def bound(address: str = GPU, **more: Any) -> Function:
 def test_a_gpu_alone_on_its_bus_is_reset_by_itself_then_by_its_bus_then_waited_for() -> None:
     plan = resetting.plan_reset(snapshot(bound()), [GPU], scrub_s=3)
     assert [(one.act, one.address, one.text, one.limit_s) for one in plan.steps] == [
-        (Act.CHOOSE_RESET, GPU, "flr", 0),
+        (Act.CHOOSE_RESET, GPU, "flr bus", 0),
         (Act.RESET, GPU, "1", 0),
         (Act.CHOOSE_RESET, GPU, "flr bus", 0),
         (Act.CHOOSE_RESET, GPU, "bus", 0),

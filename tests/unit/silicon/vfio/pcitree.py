@@ -151,6 +151,8 @@ class Tree:
             self._hand_out(folder)
 
     def _hand_out(self, folder: Path) -> None:
+        while (self.root / f"dev/vfio/devices/vfio{self._minor}").exists():  # another process bound it
+            self._minor += 1
         name = f"vfio{self._minor}"
         (folder / "vfio-dev" / name).mkdir(parents=True)
         self.node(f"vfio/devices/{name}", CDEV_MAJOR, self._minor)

@@ -75,11 +75,11 @@ class Kernel:
         elif name == "drivers_probe":
             self._probe(at)
         elif name == "reset_method":
-            if not set(text.split()) <= {"flr", "bus", "pm"}:
+            if not set(text.split()) <= {"flr", "bus", "pm", "default"}:
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-            path.write_text(f"{text}\n")
+            path.write_text("flr bus\n" if text == "default" else f"{text}\n")
         elif name == "reset":
-            self.resets[at, (path.parent / "reset_method").read_text().strip()] += 1
+            self.resets[at, (path.parent / "reset_method").read_text().split()[0]] += 1
         else:
             raise AssertionError(f"{path} is not written")
 

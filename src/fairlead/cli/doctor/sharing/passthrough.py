@@ -16,7 +16,7 @@ from fairlead import settings
 from fairlead.cli.doctor.finding import Finding
 from fairlead.cli.doctor.sharing import fabric, otherplugins
 from fairlead.frozen import frozen
-from fairlead.model.vfio import Snapshot
+from fairlead.model.vfio import FunctionKind, Snapshot
 from fairlead.plan.vfio import slot, verdict
 from fairlead.silicon.vfio import attribute, discovery
 
@@ -29,6 +29,11 @@ _MAY_LOCK: Final = 1 << 14
 _LIMIT: Final = re.compile(r"^Max locked memory +(\S+)", re.MULTILINE)
 _CAPABILITIES: Final = re.compile(r"^CapEff:\s*([0-9a-f]{1,16})$", re.MULTILINE)
 _ENOUGH: Final = 1 << 30
+_SWITCHES: Final = frozenset({FunctionKind.NVSWITCH, FunctionKind.SWITCH_BRIDGE})
+_KNOBS: Final = (
+    "between tenants memory and the mode of confidential computing are checked; ECC and MIG mode are not, which only a "
+    "driver can read or set"
+)
 _NOT_BOUND: Final = "no virtual machine gets this GPU"
 
 
@@ -96,7 +101,18 @@ def check(facts: Facts) -> Iterator[Finding]:
     yield from found
     if not any(one.level == "fail" for one in found):
         ready = sum(one.is_bound_to_vfio for one in gpus)
-        yield Finding(check="passthrough", level="ok", what=f"{ready} of {len(gpus)} GPUs are bound to VFIO")
+        what = f"{ready} of {len(gpus)} GPUs are bound to VFIO"
+        yield Finding(check="passthrough", level="ok", what=what, why=_KNOBS if ready else "")
+    yield from _switches(facts)
+
+
+def _switches(facts: Facts) -> Iterator[Finding]:
+    """Yield that switches are offered to nobody, where they are bound to VFIO."""
+    if count := sum(one.kind in _SWITCHES and one.is_bound_to_vfio for one in facts.snapshot.functions):
+        what = f"{count} functions of NVSwitches are bound to VFIO, and no pod is offered one"
+        why = "who has a switch routes every tenant's NVLink: NVSWITCH_ALIAS of NVIDIA's plugin has no counterpart here"
+        fix = "start the Service VM with them yourself (docs/how-to/nvlink-partitions.md)"
+        yield Finding(check="passthrough", level="ok", what=what, why=why, fix=fix)
 
 
 def _unkept(facts: Facts) -> Iterator[Finding]:
