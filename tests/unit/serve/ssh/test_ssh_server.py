@@ -222,6 +222,8 @@ async def test_an_ssh_key_is_one_account_s_and_outlives_no_key_that_added_it(wor
         "ssh-ed25519 " + "A" * 10_000,
         public("none") + "\0",
     ],
+    # Keys are made anew by each worker: by their texts, no two would have the same tests.
+    ids=range(11),
 )
 def test_what_is_no_public_key_is_refused(line: str) -> None:
     with pytest.raises(errors.Invalid) as refused:
