@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import errors, files, telemetry
+from fairlead.kernel import socketpeer
 from fairlead.node.dra import claimfile, journal
 from fairlead.node.dra.preparer import FETCH_S, Possession
 from fairlead.plan.dra import adoption
@@ -35,7 +35,6 @@ SOCKET: Final = "dra.sock"
 """On which NVIDIA's driver serves; ours have an instance in their names."""
 ALIVE: Final = "OtherDriverAlive"
 _LARGEST: Final = 16 << 20
-_DIAL_S: Final = 1.0
 _UID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """A UID names a file."""
 
@@ -71,7 +70,7 @@ class Adopter:
             data = await asyncio.to_thread(files.read_regular, path, limit_bytes=_LARGEST)
             if data is None:
                 return False
-            if await asyncio.to_thread(_answers, self._parts.folder / SOCKET):
+            if await asyncio.to_thread(_is_served, self._parts.folder / SOCKET):
                 message = f"NVIDIA's DRA driver serves this node still: {self._parts.folder / SOCKET} answers"
                 raise errors.Conflict(
                     message, reason=ALIVE, hint="remove it from this node; its claims are adopted then"
@@ -176,11 +175,5 @@ def _assert_named(one: CheckpointedClaim) -> None:
         raise errors.ProtocolError(message, reason=adoption.REFUSED, hint="somebody edited the file: remove the entry")
 
 
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as dialled:
-        dialled.settimeout(_DIAL_S)
-        try:
-            dialled.connect(str(path))
-        except OSError:
-            return False
-        return True
+def _is_served(path: Path) -> bool:
+    return socketpeer.find_server(path) is not None

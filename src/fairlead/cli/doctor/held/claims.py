@@ -6,7 +6,6 @@ same name is named: a kubelet asks whichever of the two it heard of last.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import msgspec
 
 from fairlead import errors, files
 from fairlead.cli.doctor.finding import Finding
+from fairlead.kernel import socketpeer
 from fairlead.node.dra import journal
 from fairlead.node.lease import ledgerfile
 from fairlead.plan.dra import claimspec
@@ -26,7 +26,6 @@ from fairlead.wire.nvidia import claimcheckpoint
 from fairlead.wire.text import typedjson
 
 _LARGEST: Final = 16 << 20
-_DIAL_S: Final = 2.0
 _MANY: Final = 5
 
 
@@ -83,7 +82,7 @@ def collect(ledger_folder: Path, kubelet_root: Path, cdi_folder: Path, *, is_wan
             if one.stage is Stage.DONE and not (cdi_folder / claimspec.file_name(one.uid)).exists()
         ),
         damaged=tuple(sorted((ledger_folder / journal.ASIDE).glob("*.json"))),
-        sockets=tuple((one, _answers(one)) for one in named),
+        sockets=tuple((one, socketpeer.find_server(one) is not None) for one in named),
         foreign=foreign,
         foreign_path=str(checkpoint) if checkpoint.exists() else "",
         foreign_problem=problem,
@@ -93,16 +92,6 @@ def collect(ledger_folder: Path, kubelet_root: Path, cdi_folder: Path, *, is_wan
             )
         ),
     )
-
-
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as dialled:
-        dialled.settimeout(_DIAL_S)
-        try:
-            dialled.connect(str(path))
-        except OSError:
-            return False
-        return True
 
 
 def _foreign_claims(path: Path) -> tuple[tuple[str, ...], str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from fairlead import errors
@@ -57,12 +57,16 @@ def options(config: core.PodDNSConfig) -> tuple[str, ...]:
     return tuple(name if not value else f"{name}:{value}" for name, value in given.items())
 
 
+def _replaced(path: str, given: Sequence[str], policy: str, *, most: int) -> Iterator[str]:
+    if given and policy != NONE:
+        yield f"{path}: Forbidden: on one machine they replace the engine's own: write dnsPolicy: {NONE} beside them"
+    if len(given) > most:
+        yield f"{path}: Too many: {len(given)}: must have at most {most} items"
+
+
 def _servers(spec: core.PodSpec, config: core.PodDNSConfig) -> Iterator[str]:
     path = "spec.dnsConfig.nameservers"
-    if config.nameservers and spec.dns_policy != NONE:
-        yield f"{path}: Forbidden: on one machine they replace the engine's own: write dnsPolicy: {NONE} beside them"
-    if len(config.nameservers) > _MOST_SERVERS:
-        yield f"{path}: Too many: {len(config.nameservers)}: must have at most {_MOST_SERVERS} items"
+    yield from _replaced(path, config.nameservers, spec.dns_policy, most=_MOST_SERVERS)
     for index, text in enumerate(config.nameservers):
         if not _is_address(text):
             yield f'{path}[{index}]: Invalid value: "{errors.readable(text[:80])}": must be an IPv4 or IPv6 address'
@@ -70,10 +74,7 @@ def _servers(spec: core.PodSpec, config: core.PodDNSConfig) -> Iterator[str]:
 
 def _searches(spec: core.PodSpec, config: core.PodDNSConfig) -> Iterator[str]:
     path = "spec.dnsConfig.searches"
-    if config.searches and spec.dns_policy != NONE:
-        yield f"{path}: Forbidden: on one machine they replace the engine's own: write dnsPolicy: {NONE} beside them"
-    if len(config.searches) > _MOST_SEARCHES:
-        yield f"{path}: Too many: {len(config.searches)}: must have at most {_MOST_SEARCHES} items"
+    yield from _replaced(path, config.searches, spec.dns_policy, most=_MOST_SEARCHES)
     if len(" ".join(config.searches)) > _LONGEST_SEARCHES:
         yield f"{path}: Too long: may not be more than {_LONGEST_SEARCHES} characters"
     for index, text in enumerate(config.searches):
