@@ -11,6 +11,7 @@
     │   └── Stale           … the object is another one than the asker named
     ├── Insufficient    wait for capacity
     │   └── Throttled       … requests came too often: wait as long as the answer says
+    ├── NeverFits       the asker: nothing that is there will ever do, so ask for less
     ├── Unavailable     the operator of a dependency: it does not answer
     ├── DeviceFault     the hardware's owner: this device, no other
     └── ProtocolError   the writer of the bytes

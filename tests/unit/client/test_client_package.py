@@ -182,7 +182,7 @@ def test_client_and_verbs_work_where_the_servers_packages_are_not_installed(tmp_
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     missing, *codes = json.loads(done.stdout)
     assert dict(missing) == dict.fromkeys(
-        ("sharing", "up", "agent", "kubelet", "runtime", "isolate", "mig"), "PackageMissing"
+        ("sharing", "up", "state", "agent", "kubelet", "runtime", "isolate", "mig"), "PackageMissing"
     )
     assert codes == [errors.TABLE[errors.Unavailable].exit] * 4
     for name in ("asyncinotify", "structlog", "aiohttp"):

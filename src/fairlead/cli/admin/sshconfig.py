@@ -24,7 +24,9 @@ _ALIAS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 @click.option("--known-hosts", "is_line", is_flag=True, help="print the line of known_hosts alone")
 @options.pass_client
 def ssh_config(client: Client, *, container: str, namespace: str, alias: str, identity: str, is_line: bool) -> None:
-    """Print a block for ~/.ssh/config, and the line for ~/.ssh/known_hosts as a comment in it.
+    """Print what ~/.ssh/config needs to enter containers.
+
+    It is a block, with the line for ~/.ssh/known_hosts as a comment in it.
 
     Without CONTAINER the block is for every container: `ssh train@fairlead`. With one, `ssh train` enters it. The
     user name is CONTAINER, or TENANCY+CONTAINER where several tenancies are yours.

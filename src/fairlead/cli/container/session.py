@@ -91,7 +91,9 @@ def notebook(
     patience: float,
     **asked: Any,
 ) -> None:
-    """Open a notebook: start it, or lead to the one of this name, and print its address until Ctrl-C.
+    """Open a notebook: a container with a page and a kept home.
+
+    It is started, or the one of this name is led to, and its address is printed until Ctrl-C.
 
     Its home is the volume NAME-home and stays. Ctrl-C ends the way to it and not the notebook: `fairlead stop NAME`
     does, and the same line starts it again.
@@ -139,7 +141,9 @@ def shell(
     patience: float,
     **asked: Any,
 ) -> None:
-    """Open a shell in a container: start it, or lead into the one of this name.
+    """Open a shell in a container with a kept home.
+
+    It is started, or the one of this name is led into.
 
     Its home is the volume NAME-home and stays. Leaving the shell does not end the container: `fairlead stop NAME`
     does, and the same line starts it again.

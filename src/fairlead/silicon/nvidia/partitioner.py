@@ -73,7 +73,7 @@ class NVMLPartitioner:
 
     async def read_partition(self, gpu: GPUUUID) -> Partition:
         """Read one GPU; see the port."""
-        return await self._call(gpu, "read MIG", _read)
+        return await self._call(gpu, "read MIG", _read_one)
 
     async def set_mode(self, gpu: GPUUUID, *, is_enabled: bool) -> bool:
         """Switch MIG; see the port."""
@@ -175,10 +175,14 @@ def _partition(index: int, answer: Partition | Exception, nvml: binding.Binding)
 
 def read_partition(nvml: binding.Binding, index: int) -> Partition:
     """Read one GPU; blocking. Raises: NVMLError: it does not answer."""
-    return _read(nvml, nvml.nvml.nvmlDeviceGetHandleByIndex(index))
+    return _read(nvml, nvml.nvml.nvmlDeviceGetHandleByIndex(index), index)
 
 
-def _read(nvml: binding.Binding, handle: Any) -> Partition:
+def _read_one(nvml: binding.Binding, handle: Any) -> Partition:
+    return _read(nvml, handle, int(nvml.nvml.nvmlDeviceGetIndex(handle)))
+
+
+def _read(nvml: binding.Binding, handle: Any, index: int) -> Partition:
     api = nvml.nvml
     address = api.nvmlDeviceGetPciInfo(handle)
     mode = nvml.reading("nvmlDeviceGetMigMode", handle)
@@ -193,7 +197,7 @@ def _read(nvml: binding.Binding, handle: Any) -> Partition:
     device, subsystem = int(address.pciDeviceId), int(address.pciSubSystemId)
     return Partition(
         gpu=GPUUUID(api.nvmlDeviceGetUUID(handle)),
-        index=int(api.nvmlDeviceGetIndex(handle)),
+        index=index,
         name=api.nvmlDeviceGetName(handle),
         pci_bus_id=pci.normalise(address.busId),
         device_filter=f"0x{device:08X}" + (f":0x{subsystem:08X}" if subsystem else ""),
