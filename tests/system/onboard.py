@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fairlead import telemetry
 from fairlead.cli import main
 
 
@@ -25,19 +24,14 @@ def report(name: str, value: Any) -> None:
 
 
 def start(*arguments: str, folder: Path, env: Mapping[str, str] | None = None) -> int:
-    """Fork a command line of Fairlead; its output goes to files. Returns the pid.
-
-    Args: env: more variables; `CRASH_POINT` is none, and names where the process is to die (`telemetry.crash_point`).
-    """
+    """Fork a command line of Fairlead; its output goes to files. Returns the pid. Args: env: more variables."""
     folder.mkdir(exist_ok=True)
     pid = os.fork()
     if pid:
         return pid
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
-    more = dict(env or {})
-    telemetry.arm_crash_point(more.pop("CRASH_POINT", ""))
-    code = main.invoke(arguments, env={"PATH": "/usr/sbin:/usr/bin:/bin", "HOME": "/root", **more})
+    code = main.invoke(arguments, env={"PATH": "/usr/sbin:/usr/bin:/bin", "HOME": "/root", **(env or {})})
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

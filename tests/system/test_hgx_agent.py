@@ -48,7 +48,7 @@ class World:
         self.start_agent()
 
     def start_agent(self, *, dying_at: str = "") -> None:
-        self.agent = self.node.spawn_fairlead("agent", "agent", *_AGENT, env={"CRASH_POINT": dying_at})
+        self.agent = self.node.spawn_fairlead("agent", "agent", *_AGENT, env={"FAIRLEAD_DEBUG_CRASH_AT": dying_at})
 
     def restart_agent(self, *, dying_at: str = "") -> None:
         """Kill the agent, and start one that may die at a crash point."""
