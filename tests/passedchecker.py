@@ -51,11 +51,6 @@ def find(
     ]
 
 
-def find_in_node(agent: int, only: list[str], board: dict[str, dict[str, bool]]) -> list[str]:
-    """Look at the machine that this runs on, an HGX node of the system tests."""
-    return find("/", "/state/fairlead/lease/ledger.db", "/var/run/cdi", agent=agent, only=only, board=board)
-
-
 def _functions(root: Path) -> dict[str, dict[str, str]]:
     """Return NVIDIA's GPUs by address: driver, override, group and serial number."""
     found = {}
