@@ -290,18 +290,23 @@ def with_sub_paths(
     if not any(one.sub_path_expr for one in item.volume_mounts):
         return item
     plain, taken = secret.environment(item, held, pod.metadata.namespace, values)
-    mounts = tuple(_with_sub_path(item, one, {**plain, **taken}) for one in item.volume_mounts)
+    mounts = tuple(_with_sub_path(item, one, plain, taken) for one in item.volume_mounts)
     return msgspec.structs.replace(item, volume_mounts=mounts)
 
 
-def _with_sub_path(item: core.Container, mount: core.VolumeMount, env: Mapping[str, str]) -> core.VolumeMount:
+def _with_sub_path(
+    item: core.Container, mount: core.VolumeMount, env: Mapping[str, str], secrets: Collection[str]
+) -> core.VolumeMount:
+    """Return a mount whose path is known. Args: secrets: names of variables whose values nothing may show."""
     if not mount.sub_path_expr:
         return mount
     path = environment.expand(mount.sub_path_expr, env)
     problem = ""
-    if unknown := environment.missing(mount.sub_path_expr, env):
+    if environment.references(mount.sub_path_expr, secrets):
+        problem = "it takes a value of a Secret, which paths and messages would show"
+    elif unknown := environment.missing(mount.sub_path_expr, env):
         problem = f'the container has no variable "{errors.readable(unknown[0][:80])}"'
-    elif not path or path.startswith("/") or ".." in path.split("/") or "\0" in path:
+    elif not path or not secret.is_inside(path) or "\0" in path:
         problem = f'it stands for "{errors.readable(path[:80])}", which is no path within the volume'
     if problem:
         message = f'container "{item.name}": subPathExpr "{errors.readable(mount.sub_path_expr[:80])}": {problem}'

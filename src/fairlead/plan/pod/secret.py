@@ -73,16 +73,17 @@ def problems(path: str, item: core.Container) -> Iterator[str]:
         if mount.sub_path and mount.sub_path_expr:
             where = f"{path}.volumeMounts[{index}].subPathExpr"
             yield f"{where}: Invalid value: subPathExpr and subPath are mutually exclusive"
-        if not _is_inside(mount.sub_path_expr or "."):
+        if not is_inside(mount.sub_path_expr or "."):
             yield f'{path}.volumeMounts[{index}].subPathExpr: Invalid value: "{mount.sub_path_expr}": {_PATH_RULE}'
-        if not _is_inside(mount.sub_path or "."):
+        if not is_inside(mount.sub_path or "."):
             yield f'{path}.volumeMounts[{index}].subPath: Invalid value: "{mount.sub_path}": {_PATH_RULE}'
 
 
 _PATH_RULE: Final = "must be a relative path and must not contain the path element '..'"
 
 
-def _is_inside(path: str) -> bool:
+def is_inside(path: str) -> bool:
+    """Return whether a path leads to what is below a volume, as far as its words say."""
     return not path.startswith("/") and ".." not in path.split("/")
 
 
@@ -140,7 +141,7 @@ def path_problems(where: str, path: str, taken: Folder) -> Iterator[str]:
     """Yield what is wrong with a file's path in its volume. Args: taken: as of `item_problems`."""
     if not path:
         yield f"{where}.path: Required value"
-    elif not _is_inside(path) or path.startswith("..") or path.strip("/") in {"", "."}:
+    elif not is_inside(path) or path.startswith("..") or path.strip("/") in {"", "."}:
         yield f'{where}.path: Invalid value: "{path}": {_PATH_RULE}'
     elif len(path) > _LONGEST_PATH or any(len(part.encode()) > _LONGEST_NAME for part in path.split("/")):
         yield f'{where}.path: Invalid value: "{errors.readable(path[:80])}": {_LENGTH_RULE}'

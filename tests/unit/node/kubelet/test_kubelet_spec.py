@@ -13,6 +13,7 @@ from fairlead import errors
 from fairlead.engine.port import Bind, ContainerSpec, NetworkMode, Port
 from fairlead.node.kubelet import spec
 from fairlead.node.kubelet.checkpoint import Grant
+from fairlead.plan.pod import secret
 from fairlead.serve.admission import request as submission
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, meta, names
@@ -251,3 +252,34 @@ def test_what_a_person_types_reaches_the_program_unchanged() -> None:
     made = _made(submission.pod_of(request, resource="nvidia.com/gpu", scheduler_name="fairlead"))
     assert made.args == ("-c", "echo $$ $(A) $$(A)")
     assert made.env == {"A": "1", "B": "$(A)"}
+
+
+def _shown(expression: str) -> str:
+    """Return the part of a volume that `subPathExpr` stands for, in a container with a plain and a secret variable."""
+    ref = {"valueFrom": {"secretKeyRef": {"name": "key", "key": "token"}}}
+    env = [{"name": "DAY", "value": "monday"}, {"name": "UP", "value": "../x"}, {"name": "TOKEN", **ref}]
+    mounts = [{"name": "v", "mountPath": "/v", "subPathExpr": expression}]
+    item = msgspec.convert({"name": "main", "env": env, "volumeMounts": mounts}, core.Container)
+    pod = core.Pod(metadata=meta.ObjectMeta(name="p", namespace="team"), spec=core.PodSpec(containers=(item,)))
+    found = spec.with_sub_paths(item, pod, {"key": {"token": b"s3cret"}}, secret.NOTHING)
+    return found.volume_mounts[0].sub_path
+
+
+def test_a_sub_path_has_the_containers_variables_in_it() -> None:
+    assert _shown("days/$(DAY)") == "days/monday"
+    assert _shown("$$(DAY)") == "$(DAY)"
+
+
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [
+        ("$(NIGHT)", 'no variable "NIGHT"'),
+        ("$(UP)", "no path within the volume"),
+        ("a/$(TOKEN)", "a value of a Secret"),
+    ],
+)
+def test_a_sub_path_leads_out_of_no_volume_and_shows_no_secret(expression: str, why: str) -> None:
+    with pytest.raises(errors.Invalid, match=why) as caught:
+        _shown(expression)
+    assert caught.value.reason == "CreateContainerConfigError"
+    assert "s3cret" not in caught.value.message
