@@ -85,11 +85,6 @@ class LentGate:
         """Reason and message why a vGPU must not be given away, by its id."""
         return {name: (STILL_OPEN, f"no container has it, and {why}") for name, why in self._used.items()}
 
-    @property
-    def held(self) -> frozenset[str]:
-        """Return the ids of the vGPUs that are held now."""
-        return self._third.held
-
     def close(self) -> None:
         """Let go of all."""
         self._third.close()

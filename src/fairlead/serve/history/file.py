@@ -139,7 +139,8 @@ class HistoryFile:
         self._is_closed = True
         self._connection.close()
         if (reading := self._reading) is not None:
-            reading[1].interrupt()
+            with contextlib.suppress(sqlite3.ProgrammingError):  # a reader has just opened another in its place
+                reading[1].interrupt()
         with self._one_reader:
             if self._reading is not None:
                 self._reading[1].close()

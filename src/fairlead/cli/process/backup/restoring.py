@@ -7,7 +7,7 @@ note stands in the folder while files move: a service refuses to start beside it
 The ledger that is there is newer than any backup and is never replaced: it knows which tenant a GPU had last, and its
 numbers of leases never go back. On another machine, or in another folder, what describes GPUs and containers of the old
 one (`parts.MACHINE`) is left out; the folder has an identity of its own there, so that two services never take each
-each other's containers for their own.
+other's containers for their own.
 """
 
 from __future__ import annotations

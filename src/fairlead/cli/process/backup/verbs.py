@@ -69,7 +69,7 @@ def backup(config: settings.Settings, *, file: str, replaces: bool, no_keys: boo
 def _check_access(folder: Path) -> None:
     if not os.access(folder, os.R_OK | os.X_OK):
         message = f"state folder {folder} may not be read by this account"
-        raise errors.Denied(message, reason="FolderForeign", hint="run it as root: sudo fairlead state backup FILE")
+        raise errors.Denied(message, reason="FolderForeign", hint="run it as root")
 
 
 @contextlib.contextmanager
@@ -159,10 +159,10 @@ def _show_backup(made: archive.Manifest, target: Path | None, database_url: str,
         return
     is_error = target is None
     where = "standard output" if target is None else str(target)
-    plaintext.echo(f"{where}: {len(made.parts)} files, {readable_size(size)}", err=is_error)
+    plaintext.echo(f"{where}: {len(made.parts)} files, {output.size(size)}", err=is_error)
     for part in made.parts:
         note = f"schema {part.schema}" if part.schema else ""
-        plaintext.echo(f"  {part.path:<28} {readable_size(part.size_bytes):>9}  {note}".rstrip(), err=is_error)
+        plaintext.echo(f"  {part.path:<28} {output.size(part.size_bytes):>9}  {note}".rstrip(), err=is_error)
     plaintext.echo("not in it:", err=is_error)
     for path, why in made.left_out.items():
         _line(path, why, is_error=is_error)
@@ -246,7 +246,7 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
 
 _COLUMNS: Final = (
     Column[_Row]("PART", lambda one: one.path),
-    Column[_Row]("SIZE", lambda one: "-" if one.size_bytes is None else readable_size(one.size_bytes)),
+    Column[_Row]("SIZE", lambda one: "-" if one.size_bytes is None else output.size(one.size_bytes)),
     Column[_Row]("KEPT", lambda one: one.kept, is_folded=False),
     Column[_Row]("SETTING", lambda one: one.setting, rank=1),
     Column[_Row]("BACKUP", lambda one: one.backup),
@@ -310,12 +310,3 @@ def _size(folder: Path, path: str) -> int:
         with contextlib.suppress(OSError):
             total += (folder / one).stat().st_size
     return total
-
-
-def readable_size(size: float) -> str:
-    """Return a number of bytes with a unit: `1.4 MiB`."""
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"

@@ -1,4 +1,4 @@
-"""Composes the SSH door: listener, host key, limits. Loaded only where `ssh.listen` is set: asyncssh takes 15 MB."""
+"""Composes the SSH door: listener, host key, limits. Loaded only where `ssh.listen` is set: asyncssh takes 6 MB."""
 
 from __future__ import annotations
 
