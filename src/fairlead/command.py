@@ -217,15 +217,23 @@ async def opened(
 
 
 async def started(
-    argv: Sequence[str], *, env: Mapping[str, str], stdin: int, output: int, failures: int | None = None
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    stdin: int,
+    output: int,
+    failures: int | None = None,
+    inherited: Sequence[int] = (),
 ) -> asyncio.subprocess.Process:
     """Start a program on given descriptors (the caller's to close) that dies when we do; `end` it in the end.
 
-    Args:   failures: its standard error; None: as its output.
+    Args:   failures: its standard error; None: as its output.   inherited: further descriptors, by their numbers.
     Raises: Unavailable: not installed (`ProgramMissing`).
     """
     stderr = output if failures is None else failures
-    return await _spawn(dying_with_us(argv), env=env, stdin=stdin, stdout=output, stderr=stderr)
+    return await _spawn(
+        dying_with_us(argv), env=env, stdin=stdin, stdout=output, stderr=stderr, inherited=tuple(inherited)
+    )
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals, *, wholly: bool = False) -> None:
@@ -296,11 +304,19 @@ async def _spawn(
     stdout: int,
     stderr: int,
     folder: Path = Path("/"),
+    inherited: tuple[int, ...] = (),
 ) -> asyncio.subprocess.Process:
     # asyncio leaves a program unreaped whose start is cancelled twice: it is started in a task that is never cancelled.
     starting = asyncio.ensure_future(  # noqa: TID251 - waited for right here
         asyncio.create_subprocess_exec(
-            *argv, env=dict(env), stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True, cwd=folder
+            *argv,
+            env=dict(env),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+            cwd=folder,
+            pass_fds=inherited,
         )
     )
     cancelled: asyncio.CancelledError | None = None
