@@ -18,7 +18,7 @@ import pytest
 
 from fairlead import settings
 from fairlead.cli.process import owner
-from fairlead.cli.process.backup import archive, parts
+from fairlead.cli.process.backup import archive, making, parts
 from fairlead.store.sqlite import database
 from fairlead.store.sqlite import store as sqlite
 from tests.unit.cli.conftest import fairlead
@@ -50,7 +50,8 @@ def ledger(folder: Path, schema: int) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(making, "machine_digest", lambda _: "this machine")  # a bare root has no /etc/machine-id
     return make(tmp_path / "state")
 
 
