@@ -35,7 +35,7 @@ from fairlead.silicon import port
 
 if TYPE_CHECKING:
     from fairlead.node.fabric.keeper import PartitionKeeper
-    from fairlead.node.lease import gate, verifier
+    from fairlead.node.lease import baselines, gate, passthroughreset, reports, verifier
 
 _SETTLED: Final = frozenset({State.FREE, State.QUARANTINED, State.MAINTENANCE})
 """States in which nothing of a GPU is still to be done for its last tenant."""
@@ -116,7 +116,8 @@ class LeasePart:
             lent=lentgate.LentGate(lentgate.take_hold_below(gpuholders.host_root(facts.root))),
         )
         specs.hide()
-        made = _verifier(settings, seen, facts)
+        boards, kept = _boards(settings, facts)
+        made = _verifier(settings, seen, facts, boards, kept)
         # Loaded only where there is a ledger: SQLite and what verifies GPUs are 2 MB of an agent.
         from fairlead.node.lease import gate, passthroughreset
 
@@ -133,15 +134,15 @@ class LeasePart:
             found.keep_partitions(passed.fabric)
         self._passed = passed
         if passed is not None:
-            found.reset_by(
-                passthroughreset.PassthroughReset(
-                    passed.gate.find,
-                    passed.gpus.reset,
-                    node=facts.node,
-                    boot_id=facts.boot_id,
-                    limit_s=settings.verify_s,
-                )
+            resetter = passthroughreset.PassthroughReset(
+                passed.gate.find,
+                passed.gpus.reset,
+                node=facts.node,
+                boot_id=facts.boot_id,
+                limit_s=settings.verify_s,
+                by_machine=_machine(settings, passed, boards, kept),
             )
+            found.reset_by(resetter, mark=resetter.mark)
         if self.taken is not None:
             self.taken.of_ledger = found.held
         if self._pods is not None:
@@ -243,31 +244,78 @@ def _passed(found: vfioparts.VFIOPart) -> gpuholders.Passed:
     return gpuholders.Passed(gate=found.gate, naming=found.naming, obstacle=found.fabric.obstacle)
 
 
-def _verifier(settings: LeaseSettings, seen: gpuholders.GPUHolders, facts: NodeFacts) -> verifier.Verifier | None:
+def _boards(
+    settings: LeaseSettings, facts: NodeFacts
+) -> tuple[baselines.KnownBoards | None, reports.ReportFile | None]:
+    """Return what is known of boards and where reports are kept; None: nothing is verified here."""
+    is_look = verification.Reuse(settings.reuse) is verification.Reuse.LOOK
+    if is_look and not (settings.verifier_image and facts.passthrough is not None):
+        return None, None
+    # Loaded only where something is signed: the library takes tens of milliseconds and some megabytes.
+    from fairlead.node.lease import baselines, reports, signing
+
+    facts.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    boards = baselines.KnownBoards(facts.folder, int(settings.approvals))
+    return boards, reports.ReportFile(facts.folder, signing.Signer(facts.folder))
+
+
+def _machine(
+    settings: LeaseSettings,
+    passed: vfioparts.VFIOPart,
+    boards: baselines.KnownBoards | None,
+    kept: reports.ReportFile | None,
+) -> passthroughreset.ByMachine | None:
+    """Return what reads passed-through GPUs in a machine; None: nothing does. Raises: Invalid: the image's name."""
+    if not settings.verifier_image or boards is None or kept is None:
+        return None
+    from fairlead.node.lease import passthroughreset
+    from fairlead.node.vm import image
+    from fairlead.node.vm import verifier as machines
+
+    image.check_reference(settings.verifier_image)
+    options = machines.Options(
+        image=settings.verifier_image,
+        emulator=settings.verifier_emulator,
+        firmware=settings.verifier_firmware,
+        memory_mib=settings.verifier_memory_mib,
+        processors=settings.verifier_processors,
+        limit_s=settings.verify_s,
+    )
+    machine = machines.MachineVerifier(options, passed.gate.lend)
+    return passthroughreset.ByMachine(machine=machine, boards=boards, kept=kept)
+
+
+def _verifier(
+    settings: LeaseSettings,
+    seen: gpuholders.GPUHolders,
+    facts: NodeFacts,
+    boards: baselines.KnownBoards | None,
+    kept: reports.ReportFile | None,
+) -> verifier.Verifier | None:
     """Return what verifies GPUs between two tenants; None: their readings are enough. Raises: Unavailable."""
     reuse = verification.Reuse(settings.reuse)
-    if reuse is verification.Reuse.LOOK:
+    if reuse is verification.Reuse.LOOK or boards is None or kept is None:
         return None
     inspector = facts.silicon.inspector() if isinstance(facts.silicon, port.Inspectable) else None
     if inspector is None:
+        if settings.verifier_image and facts.passthrough is not None:
+            return None  # every GPU here is passed through, and a machine reads it
         message = f"no GPU here can be verified, and lease.reuse is {reuse.value}"
-        raise errors.Unavailable(message, reason="InspectorMissing", hint="set --lease-reuse to look")
-    # Loaded only where something is signed: the library takes tens of milliseconds and some megabytes.
-    from fairlead.node.lease import signing, verifier
-
-    facts.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        hint = "set --lease-reuse to look; GPUs that are passed through need lease.verifier_image"
+        raise errors.Unavailable(message, reason="InspectorMissing", hint=hint)
+    from fairlead.node.lease import verifier
 
     def may_reset(gpu: str) -> bool:
         found = seen.reading(gpu)
         return found is not None and not found.mig_enabled
 
     return verifier.Verifier(
-        facts.folder,
+        boards,
         inspector,
-        signing.Signer(facts.folder),
+        kept,
         node=facts.node,
         boot_id=facts.boot_id,
-        policy=verifier.Policy(reuse=reuse, limit_s=settings.verify_s, approvals=int(settings.approvals)),
+        policy=verifier.Policy(reuse=reuse, limit_s=settings.verify_s),
         may_reset=may_reset,
     )
 

@@ -331,6 +331,20 @@ class LeaseSettings:
     )
     approvals: str = row("2", text="persons who must approve a firmware baseline; 2: nobody alone", choices=("1", "2"))
     verify_s: float = row(300.0, unit="s", text="longest time for one verification; it counts as failed then")
+    verifier_image: str = row(
+        "",
+        text="FOLDER@sha256:HEX, a virtual machine's image in which GPUs that are passed through are read between two "
+        "tenants and held against an approved baseline, since no driver is here; empty: they are reset, and nothing is "
+        "read of them",
+    )
+    verifier_emulator: str = row("/usr/bin/qemu-system-x86_64", text="path of the QEMU that runs that machine")
+    verifier_firmware: str = row(
+        "",
+        text="path of the firmware of that machine, such as OVMF, which makes room for large memory regions; empty: "
+        "SeaBIOS",
+    )
+    verifier_memory_mib: int = row(16384, unit="MiB", text="memory of that machine")
+    verifier_processors: int = row(4, text="processors of that machine")
     keep_days: int = row(
         90, unit="days", text="how long GPULease objects are kept after their end, for audit and accounting"
     )

@@ -129,6 +129,8 @@ _SERVICE: Final = (
     ["vfio", "bind", "--dry-run", "9999:99:00.0"],
     ["vfio", "release", "--dry-run", "9999:99:00.0", "-o", "json"],
     ["vfio", "reset", "--dry-run", "9999:99:00.0"],
+    ["vfio", "guest-report", "--port", "-", "--nonce", "n"],
+    ["vfio", "image-digest", "/nowhere"],
     ["fabric", "list", "--address", "127.0.0.1:1", "--library", "/FOLDER/none", "-o", "wide"],
     ["fabric", "status", "--agent", "3:6667"],
     ["fabric", "activate", "--address", "/FOLDER/fm.sock", "--library", "/FOLDER/none", "7"],

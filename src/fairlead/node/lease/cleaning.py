@@ -112,7 +112,7 @@ class Cleaning:
         found, finding = rows.get(row.key), outcome.finding
         if found is None or found.epoch != row.epoch or found.state is not State.SCRUBBING:
             return ()
-        if openers:
+        if openers and finding.verdict is not Verdict.FAIL:
             return self._postpone_open(rows, row, openers)
         facts = self._facts(row, verdict=outcome.report.id, reason=finding.reason, message=finding.message)
         if finding.verdict is Verdict.GOOD:

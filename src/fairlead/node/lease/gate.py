@@ -114,6 +114,7 @@ class Gate:
         self._reuse = verifier.reuse if verifier is not None else Reuse.LOOK
         self._passing: cleanings.Cleaning | None = None
         """Of GPUs that are passed through: each is reset between two tenants, whatever the settings say."""
+        self._passed_mark = passthroughreset.PASSED_ON
         self._fabric: PartitionKeeper | None = None
         """What switches NVLink partitions; None: there are none."""
         self._settling = asyncio.Lock()
@@ -136,9 +137,13 @@ class Gate:
 
         keeper.condemn = condemn
 
-    def reset_by(self, resetter: cleanings.Verifies) -> None:
-        """Have GPUs that are passed through reset by this between two tenants; to be called before `run`."""
+    def reset_by(self, resetter: cleanings.Verifies, *, mark: str = passthroughreset.PASSED_ON) -> None:
+        """Have GPUs that are passed through reset by this between two tenants; to be called before `run`.
+
+        Args: mark: how the verdicts begin by which such a GPU may stay free.
+        """
         self._passing = cleanings.Cleaning(resetter, boot_id=self._boot_id, wake=self.poke)
+        self._passed_mark = mark
 
     # what Allocate asks
 
@@ -485,7 +490,9 @@ class Gate:
 
     def _is_verified(self, row: Row) -> bool:
         """Return whether a GPU that is free may stay so; which GPUs are passed through is not known at a start yet."""
-        return row.verdict.startswith(passthroughreset.PASSED_ON) or verifiers.is_enough(row, self._reuse)
+        if row.verdict.startswith(passthroughreset.PASSED_ON):
+            return row.verdict.startswith(self._passed_mark)
+        return verifiers.is_enough(row, self._reuse)
 
     def _opened(self) -> ledgers.Ledger:
         if self._ledger is not None:

@@ -8,19 +8,17 @@ What hangs is given up at the limit; what the hardware says is data, never more.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.model.evidence import Evidence
 from fairlead.model.ids import GPUUUID
 from fairlead.node.lease import baselines, reports
-from fairlead.plan.lease import baseline, check, verification
+from fairlead.plan.lease import check, verification
 from fairlead.plan.lease.check import Finding, Verdict
 from fairlead.plan.lease.row import Row
 from fairlead.plan.lease.verification import Reuse
@@ -28,7 +26,7 @@ from fairlead.silicon.port import Inspector
 from fairlead.wire.kubernetes import meta
 
 TIMEOUT: Final = "VerifyTimeout"
-_VERDICTS: Final = {Verdict.GOOD: "pass", Verdict.WAIT: "wait", Verdict.FAIL: "fail"}
+VERDICTS: Final = {Verdict.GOOD: "pass", Verdict.WAIT: "wait", Verdict.FAIL: "fail"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +46,6 @@ class Policy:
 
     reuse: Reuse
     limit_s: float
-    approvals: int = baseline.TWO
-    """How many persons must approve a baseline."""
 
 
 class _Work:
@@ -69,27 +65,24 @@ class Verifier:
 
     def __init__(
         self,
-        folder: Path,
+        boards: baselines.KnownBoards,
         inspector: Inspector,
-        signer: reports.Signs,
+        kept: reports.ReportFile,
         *,
         node: str,
         boot_id: str,
         policy: Policy,
         may_reset: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """Take where reports and baselines are. Args: may_reset: by UUID; a GPU that MIG divides loses its layout."""
-        self._folder, self._inspector, self._signer = folder, inspector, signer
+        """Take where reports are kept. Args: may_reset: by UUID; a GPU that MIG divides loses its layout."""
+        self._boards, self._inspector, self._kept = boards, inspector, kept
         self._node, self._boot_id, self._may_reset = node, boot_id, may_reset
-        self._limit_s, self._approvals = policy.limit_s, policy.approvals
+        self._limit_s = policy.limit_s
         self.reuse = policy.reuse
-        self._reports: reports.Reports | None = None
-        self._learning = asyncio.Lock()
-        self._writing = asyncio.Lock()
 
     def stamp(self) -> object:
         """Return a value that changes when a person approves or proposes something."""
-        return baselines.stamp(self._folder)
+        return self._boards.stamp()
 
     async def verify(self, row: Row) -> Outcome:
         """Clean and verify one GPU, and write the report. Raises: Unavailable: the report cannot be written."""
@@ -103,7 +96,7 @@ class Verifier:
         except errors.FairleadError as error:
             work.error = Finding(verdict=Verdict.WAIT, check="error", reason=error.reason, message=error.message)
         findings = work.findings if work.error is None else (*work.findings, work.error)
-        worst = work.error or _worst(findings)
+        worst = work.error or worst_of(findings)
         report = reports.Report(
             id=f"{self.reuse.value}-{uuid.uuid4().hex[:12]}",
             previous="",
@@ -112,7 +105,7 @@ class Verifier:
             epoch=row.epoch,
             boot_id=self._boot_id,
             reuse=self.reuse.value,
-            verdict="error" if work.error is not None else _VERDICTS[worst.verdict],
+            verdict="error" if work.error is not None else VERDICTS[worst.verdict],
             reason=worst.reason,
             message=worst.message,
             at=meta.emit_time(work.at),
@@ -121,8 +114,7 @@ class Verifier:
             before=work.before,
             after=work.after,
         )
-        async with self._writing:
-            report = await asyncio.to_thread(self._append, report)
+        report = await self._kept.append(report)
         telemetry.log.info("gpu verified", gpu=row.key, lease=row.epoch, reason=report.verdict, error=report.message)
         is_error = work.error is not None or worst.check in {"reset", "scrub"}
         return Outcome(report=report, finding=worst, is_error=is_error and worst.verdict is Verdict.WAIT)
@@ -130,10 +122,12 @@ class Verifier:
     async def _carry_out(self, gpu: GPUUUID, work: _Work) -> None:
         with _timed(work.seconds, "read"):
             before = work.before = work.after = await self._inspector.inspect(gpu)
-        card, allowed, half = await self._known(before)
-        case = verification.Case(now=before, before=before, card=card, baseline=allowed, proposed=half)
+        known = await self._boards.learn(before)
+        case = verification.Case(
+            now=before, before=before, card=known.card, baseline=known.allowed, proposed=known.proposed
+        )
         work.findings = verification.judge_before(case, self.reuse)
-        if _worst(work.findings).verdict is not Verdict.GOOD:
+        if worst_of(work.findings).verdict is not Verdict.GOOD:
             return
         reset = await self._reset(gpu, work) if self.reuse.has(Reuse.RESET) else None
         scrub = (
@@ -141,41 +135,15 @@ class Verifier:
         )
         with _timed(work.seconds, "read again"):
             now = work.after = await self._inspector.inspect(gpu)
-        case = verification.Case(now=now, before=before, card=card, baseline=allowed, reset=reset, scrub=scrub)
+        case = verification.Case(
+            now=now, before=before, card=known.card, baseline=known.allowed, reset=reset, scrub=scrub
+        )
         work.findings = verification.judge(case, self.reuse)
 
     async def _reset(self, gpu: GPUUUID, work: _Work) -> str:
         if not self._may_reset(gpu):
             return "MIG divides it, and a reset would end its instances: set --lease-reuse to verify here"
         return await _try("reset", self._inspector.reset(gpu), work)
-
-    async def _known(
-        self, seen: Evidence
-    ) -> tuple[baseline.KnownBoard | None, baseline.Baseline | None, baseline.Baseline | None]:
-        """Return what was known of the board before, what is approved, and by one of two; what is new is learned."""
-        async with self._learning:
-            return await asyncio.to_thread(self._learn, seen)
-
-    def _learn(
-        self, seen: Evidence
-    ) -> tuple[baseline.KnownBoard | None, baseline.Baseline | None, baseline.Baseline | None]:
-        learned = baselines.read_learned(self._folder)
-        more = dataclasses.replace(baseline.learn(learned, seen), approvals=self._approvals)
-        if more != learned:
-            baselines.write_learned(self._folder, more)
-        decided = baselines.read_decided(self._folder)
-        allowed = baseline.in_force(decided, seen.board, self._approvals)
-        half = None if allowed is not None else baseline.waiting(decided, seen.board, self._approvals)
-        return learned.cards.get(str(seen.gpu)), allowed, half
-
-    def _append(self, report: reports.Report) -> reports.Report:
-        if self._reports is None:
-            try:
-                self._reports = reports.Reports(self._folder, self._signer)
-            except OSError as error:
-                message = f"cannot read reports in {self._folder}: {error}"
-                raise errors.Unavailable(message, reason="ReportsUnusable") from error
-        return self._reports.append(report)
 
 
 async def _try(step: str, doing: Awaitable[None], work: _Work) -> str:
@@ -188,7 +156,8 @@ async def _try(step: str, doing: Awaitable[None], work: _Work) -> str:
     return ""
 
 
-def _worst(findings: Iterable[Finding]) -> Finding:
+def worst_of(findings: Iterable[Finding]) -> Finding:
+    """Return the worst finding, the first of its kind."""
     found = list(findings)
     by_weight = (Verdict.FAIL, Verdict.WAIT)
     return next((one for weight in by_weight for one in found if one.verdict is weight), check.PASSED)

@@ -16,7 +16,8 @@ still wanted, else closed. All that is remembered here is touched by the event l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from typing import Final, Protocol
 
 from fairlead import daemonthread, errors, telemetry
@@ -51,6 +52,8 @@ class ThirdGate:
         self._given: frozenset[str] = frozenset()
         """Keys of GPUs that the ledger has given away: none of them is held here."""
         self._opening: Final[dict[str, asyncio.Future[Hold]]] = {}
+        self._lent: set[str] = set()
+        """Keys of GPUs that a machine of this node's own has: they are in our hands, and open by its emulator."""
         self._is_closed = False
 
     def update(self, gpus: Iterable[PassthroughGPU]) -> None:
@@ -92,9 +95,31 @@ class ThirdGate:
 
     async def take(self, keys: Iterable[str]) -> dict[str, errors.FairleadError]:
         """Hold GPUs; returns by key why one cannot be held. A GPU that is given away is left alone."""
-        due = [key for key in keys if key in self._gpus and key not in self._holds and key not in self._given]
+        away = self._given | self._lent
+        due = [key for key in keys if key in self._gpus and key not in self._holds and key not in away]
         told = await asyncio.gather(*map(self._take, due))
         return {key: error for key, error in zip(due, told, strict=True) if error is not None}
+
+    @contextlib.asynccontextmanager
+    async def lend(self, keys: Collection[str]) -> AsyncIterator[None]:
+        """Let a machine of this node's own have GPUs that are held, for the length of a block.
+
+        Raises: Conflict, FairleadError: one is not held, or cannot be taken back at the end.
+        """
+        if missing := sorted(frozenset(keys) - self._holds.keys()):
+            message = f"{', '.join(missing)} is not in our hands, so no machine of ours may have it"
+            raise errors.Conflict(message, reason=CHANGED, hint="it is tried again once its nodes are taken")
+        for key in keys:
+            self._lent.add(key)
+            self._holds.pop(key).close()
+        try:
+            yield
+        finally:
+            self._lent -= frozenset(keys)
+            refused = await self.take(keys)
+        for key, error in refused.items():
+            telemetry.log.warning("gpu not taken back from our machine", gpu=key, error=error.message)
+            raise error
 
     async def _take(self, key: str) -> errors.FairleadError | None:
         gpu = self._gpus[key]

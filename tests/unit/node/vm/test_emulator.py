@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -15,43 +13,13 @@ import pytest
 from fairlead import errors
 from fairlead.node.vm import emulator
 from fairlead.wire.qemu.machine import Machine
+from tests.unit.node.vm import fakeqemu
 
 T = TypeVar("T")
 
-_PROGRAM = """#!{python} -IS
-import json, os, socket, sys, time
-words = [word for word in sys.argv if ",fd=" in word]
-qmp, report = (socket.socket(fileno=int(word.rpartition("=")[2])) for word in words)
-def say(value): qmp.sendall(json.dumps(value).encode() + b"\\n")
-def hear():
-    line = b""
-    while not line.endswith(b"\\n"):
-        data = qmp.recv(1)
-        if not data: sys.exit(3)
-        line += data
-    return json.loads(line)
-def greet():
-    say({{"QMP": {{"version": {{"qemu": {{"major": 11, "minor": 1, "micro": 3}}}}}}}})
-    say({{"return": {{}}, "id": hear()["id"]}})
-def serve():
-    while True:
-        asked = hear()
-        if asked["execute"] == "quit":
-            say({{"return": {{}}, "id": asked["id"]}})
-            say({{"event": "SHUTDOWN", "data": {{"reason": "host-qmp-quit"}}}})
-            sys.exit(0)
-        if asked["execute"] == "query-status":
-            say({{"return": {{"status": "running"}}, "id": asked["id"]}})
-        elif asked["execute"] != "nothing":
-            say({{"error": {{"class": "CommandNotFound", "desc": "no \\x1b[2Jsuch"}}, "id": asked["id"]}})
-{rest}
-"""
-
 
 async def _run(folder: Path, rest: str, use: Callable[[emulator.Running], Awaitable[T]], *, limit_s: float = 20.0) -> T:
-    program = folder / "qemu"
-    program.write_text(_PROGRAM.format(python=sys.executable, rest=rest))
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    program = fakeqemu.write(folder, rest)
 
     def describe(qmp: int, report: int) -> Machine:
         return Machine(

@@ -16,7 +16,7 @@ import click
 
 from fairlead import errors
 from fairlead.cli.core import options, output, plaintext
-from fairlead.cli.layer.vfio import row
+from fairlead.cli.layer.vfio import guest, row
 from fairlead.frozen import frozen
 from fairlead.model.vfio import Snapshot
 from fairlead.node.vfio import executor
@@ -264,3 +264,7 @@ def _refuse_others() -> None:
     """Refuse users other than root. Raises: Denied."""
     if os.geteuid():
         raise errors.Denied("only root binds, releases and resets devices", reason="NotRoot", hint="run it with sudo")
+
+
+group.add_command(guest.report_verb)
+group.add_command(guest.digest_verb)

@@ -1,0 +1,74 @@
+"""Reads all GPUs of a verifier's virtual machine through NVML, in the guest; see `wire.fairlead.guestreport`.
+
+A GPU that does not answer is reported as such: the host decides what follows.
+Source: nvml.h, nvmlDeviceGetModuleId, nvmlDeviceGetMigMode.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from fairlead.model.evidence import Evidence
+from fairlead.model.ids import GPUUUID
+from fairlead.silicon.nvidia import binding, inspector
+from fairlead.silicon.pci import pci
+from fairlead.wire.fairlead.guestreport import GPUReport, GuestReport
+
+_LONGEST: Final = 96
+_LONGEST_FAILURE: Final = 400
+
+
+def read_guest(library: object | Path | None, nonce: str) -> GuestReport:
+    """Read every GPU that the driver lists; blocking.
+
+    Args:    library: a simulated `pynvml.nvmlLib`, the path of a library, or None for the system's.
+             nonce: of this start, which the report repeats.
+    Raises:  Unavailable: there is no driver, or it does not start.   NVMLError: it does not list its GPUs.
+    """
+    nvml = binding.Binding(library)
+    try:
+        count = nvml.nvml.nvmlDeviceGetCount()
+        driver = _printable(str(nvml.nvml.nvmlSystemGetDriverVersion()), _LONGEST)
+        found = (nvml.nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count))
+        return GuestReport(nonce=nonce, driver=driver, gpus=tuple(_read(nvml, handle) for handle in found))
+    finally:
+        nvml.shut_down()
+
+
+def _read(nvml: binding.Binding, handle: Any) -> GPUReport:
+    address = pci.normalise(nvml.nvml.nvmlDeviceGetPciInfo(handle).busId)
+    try:
+        seen = inspector.read(nvml, handle, GPUUUID(nvml.nvml.nvmlDeviceGetUUID(handle)))
+        mode = nvml.reading("nvmlDeviceGetMigMode", handle)
+        module = nvml.reading("nvmlDeviceGetModuleId", handle)
+    except nvml.error as error:
+        return GPUReport(pci=address, failure=_printable(str(error), _LONGEST_FAILURE) or "it does not answer")
+    return _report(address, seen, mode, module)
+
+
+def _report(address: str, seen: Evidence, mode: tuple[int, int] | None, module: int | None) -> GPUReport:
+    return GPUReport(
+        pci=address,
+        serial=_printable(seen.serial, _LONGEST),
+        part=_printable(seen.part, _LONGEST),
+        device=seen.device,
+        subsystem=seen.subsystem,
+        vbios=_printable(seen.vbios, _LONGEST),
+        inforom=_printable(seen.inforom, _LONGEST),
+        module=module,
+        link_width=seen.link_width,
+        link_width_max=seen.link_width_max,
+        ecc_uncorrected=seen.ecc_uncorrected,
+        ecc_mode=seen.ecc_mode,
+        ecc_mode_pending=seen.ecc_mode_pending,
+        mig_mode=bool(mode[0]) if mode else None,
+        mig_mode_pending=bool(mode[1]) if mode else None,
+        remap_pending=seen.remap_pending,
+        remap_failed=seen.remap_failed,
+        recovery_action=seen.recovery_action,
+    )
+
+
+def _printable(text: str, longest: int) -> str:
+    return "".join(one for one in text if " " <= one <= "~")[:longest]
