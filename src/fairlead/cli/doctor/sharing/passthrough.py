@@ -14,7 +14,7 @@ from typing import Final
 
 from fairlead import settings
 from fairlead.cli.doctor.finding import Finding
-from fairlead.cli.doctor.sharing import fabric, otherplugins
+from fairlead.cli.doctor.sharing import fabric, otherplugins, verifier
 from fairlead.frozen import frozen
 from fairlead.model.vfio import FunctionKind, Snapshot
 from fairlead.plan.vfio import slot, verdict
@@ -31,8 +31,8 @@ _CAPABILITIES: Final = re.compile(r"^CapEff:\s*([0-9a-f]{1,16})$", re.MULTILINE)
 _ENOUGH: Final = 1 << 30
 _SWITCHES: Final = frozenset({FunctionKind.NVSWITCH, FunctionKind.SWITCH_BRIDGE})
 _KNOBS: Final = (
-    "between tenants memory and the mode of confidential computing are checked; ECC and MIG mode are not, which only a "
-    "driver can read or set"
+    "between tenants memory and the mode of confidential computing are checked; firmware, ECC and MIG mode are not, "
+    "which only a driver can read: a machine does with lease.verifier_image"
 )
 _NOT_BOUND: Final = "no virtual machine gets this GPU"
 
@@ -60,6 +60,8 @@ class Facts:
     """Other plugins and CDI files of the same GPUs."""
     fabric: fabric.Facts = field(default_factory=fabric.Facts)
     """What the Manager of its NVLink fabric says."""
+    verifier: verifier.Facts = field(default_factory=verifier.Facts)
+    """What the machine needs that reads GPUs between two tenants."""
 
 
 def collect(config: settings.Settings) -> Facts:
@@ -76,6 +78,7 @@ def collect(config: settings.Settings) -> Facts:
         launchers=tuple(_launchers(config.silicon.root)) if is_used else (),
         others=otherplugins.collect(config, snapshot.gpus),
         fabric=fabric.collect(config, snapshot),
+        verifier=verifier.collect(config) if is_wanted else verifier.Facts(),
     )
 
 
@@ -99,10 +102,13 @@ def check(facts: Facts) -> Iterator[Finding]:
         return
     found = [*_machine(facts), *_gpus(facts), *_unkept(facts), *otherplugins.check(facts.others)]
     yield from found
+    yield from verifier.check(facts.verifier)
     if not any(one.level == "fail" for one in found):
         ready = sum(one.is_bound_to_vfio for one in gpus)
         what = f"{ready} of {len(gpus)} GPUs are bound to VFIO"
-        yield Finding(check="passthrough", level="ok", what=what, why=_KNOBS if ready else "")
+        yield Finding(
+            check="passthrough", level="ok", what=what, why=_KNOBS if ready and not facts.verifier.is_wanted else ""
+        )
     yield from _switches(facts)
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from fairlead import settings
-from fairlead.cli.doctor.sharing import passthrough
+from fairlead.cli.doctor.sharing import passthrough, verifier
 from fairlead.model.vfio import PassthroughHost
+from fairlead.node.vm import image
 from tests.unit.plan.vfio.vfioworld import function, node, snapshot
 from tests.unit.silicon.vfio import pcitree
 
@@ -88,3 +89,31 @@ def test_who_may_lock_little_memory_is_named(tmp_path: Path, name: str, limit: s
     config = settings.load(flags={}, env={"FAIRLEAD_SILICON_ROOT": str(tmp_path)}, file=None)
     found = list(passthrough.check(passthrough.collect(config)))
     assert any(f"process 77 ({name})" in one.what for one in found) is is_said
+
+
+def test_a_verifiers_image_that_cannot_be_started_is_said_with_its_remedy(tmp_path: Path) -> None:
+    folder = tmp_path / "image"
+    folder.mkdir(mode=0o700)
+    for name in ("kernel", "initramfs"):
+        (folder / name).write_text(name)
+    named = f"{folder}@{image.digest_of(folder)}"
+
+    def told(reference: str, emulator: str = "/bin/sh") -> list[tuple[str, str, str]]:
+        lease = dataclasses.replace(settings.Settings().lease, verifier_image=reference, verifier_emulator=emulator)
+        config = dataclasses.replace(settings.Settings(), lease=lease)
+        facts = dataclasses.replace(verifier.collect(config), has_kvm=reference != "no kvm")
+        return [(one.level, one.what, one.fix) for one in verifier.check(facts)]
+
+    assert told("") == []
+    ((level, what, _),) = told(named)
+    assert (level, "sha256:" in what) == ("ok", True)
+    (folder / "kernel").chmod(0o666)
+    ((level, what, fix),) = told(named)
+    assert (level, "can be changed by others" in what, "chmod" in fix) == ("fail", True, True)
+    (folder / "kernel").chmod(0o600)
+    ((level, what, fix),) = told(named, emulator="/nowhere")
+    assert (level, "/nowhere" in what, "qemu-system-x86" in fix) == ("fail", True, True)
+    (folder / "kernel").write_text("another")
+    ((level, what, _),) = told(named)
+    assert (level, "is asked for" in what) == ("fail", True)
+    assert any("/dev/kvm" in what for _, what, _ in told("no kvm"))
