@@ -20,6 +20,8 @@ _BIND: Final = 0x1000
 RECURSIVE: Final = 0x4000
 SLAVE: Final = 0x80000
 """Mounts of the host still arrive here, ours never reach the host."""
+SHARED: Final = 0x100000
+"""Mounts in it reach its copies in other namespaces, and theirs arrive here."""
 _DETACH: Final = 0x2
 """MNT_DETACH: out of the tree at once, gone with its last user."""
 
@@ -63,6 +65,12 @@ def list_mounts(root: Path = Path("/")) -> Iterator[Mounted]:
         before, _, after = line.partition(" - ")
         kind, source, *_ = after.split()
         yield Mounted(Path(_plain(before.split()[4])), kind, _plain(source))
+
+
+def find_mount(place: Path) -> Path:
+    """Return where the mount begins in which a path lies, which may be the path itself."""
+    found = [one.place for one in list_mounts() if place.is_relative_to(one.place)]
+    return max(found, key=lambda one: len(one.parts))
 
 
 def is_mounted(place: Path) -> bool:
