@@ -35,7 +35,7 @@ from fairlead.silicon import port
 
 if TYPE_CHECKING:
     from fairlead.node.fabric.keeper import PartitionKeeper
-    from fairlead.node.lease import baselines, gate, passthroughreset, reports, verifier
+    from fairlead.node.lease import gate, memory, passthroughreset, verifier
 
 _SETTLED: Final = frozenset({State.FREE, State.QUARANTINED, State.MAINTENANCE})
 """States in which nothing of a GPU is still to be done for its last tenant."""
@@ -244,26 +244,24 @@ def _passed(found: vfioparts.VFIOPart) -> gpuholders.Passed:
     return gpuholders.Passed(gate=found.gate, naming=found.naming, obstacle=found.fabric.obstacle)
 
 
-def _boards(
-    settings: LeaseSettings, facts: NodeFacts
-) -> tuple[baselines.KnownBoards | None, reports.ReportFile | None]:
+def _boards(settings: LeaseSettings, facts: NodeFacts) -> tuple[memory.KnownBoards | None, memory.ReportFile | None]:
     """Return what is known of boards and where reports are kept; None: nothing is verified here."""
     is_look = verification.Reuse(settings.reuse) is verification.Reuse.LOOK
     if is_look and not (settings.verifier_image and facts.passthrough is not None):
         return None, None
     # Loaded only where something is signed: the library takes tens of milliseconds and some megabytes.
-    from fairlead.node.lease import baselines, reports, signing
+    from fairlead.node.lease import memory, signing
 
     facts.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    boards = baselines.KnownBoards(facts.folder, int(settings.approvals))
-    return boards, reports.ReportFile(facts.folder, signing.Signer(facts.folder))
+    boards = memory.KnownBoards(facts.folder, int(settings.approvals))
+    return boards, memory.ReportFile(facts.folder, signing.Signer(facts.folder))
 
 
 def _machine(
     settings: LeaseSettings,
     passed: vfioparts.VFIOPart,
-    boards: baselines.KnownBoards | None,
-    kept: reports.ReportFile | None,
+    boards: memory.KnownBoards | None,
+    kept: memory.ReportFile | None,
 ) -> passthroughreset.ByMachine | None:
     """Return what reads passed-through GPUs in a machine; None: nothing does. Raises: Invalid: the image's name."""
     if not settings.verifier_image or boards is None or kept is None:
@@ -289,8 +287,8 @@ def _verifier(
     settings: LeaseSettings,
     seen: gpuholders.GPUHolders,
     facts: NodeFacts,
-    boards: baselines.KnownBoards | None,
-    kept: reports.ReportFile | None,
+    boards: memory.KnownBoards | None,
+    kept: memory.ReportFile | None,
 ) -> verifier.Verifier | None:
     """Return what verifies GPUs between two tenants; None: their readings are enough. Raises: Unavailable."""
     reuse = verification.Reuse(settings.reuse)

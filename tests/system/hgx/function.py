@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hgx import configspace
-from hgx.layout import MEMORY_BAR, FunctionTable
+from hgx.layout import FIRMWARE, MEMORY_BAR, FunctionTable
 
 CONFIG_REGION = 7
 """Source: linux/vfio.h, VFIO_PCI_CONFIG_REGION_INDEX."""
@@ -65,7 +65,7 @@ class Function:
         self._config = configspace.initial(table)
         self._writable = configspace.writable(table)
         self._fixed = {*table.registers, table.scrub_register}
-        self._vpd, self._serial = table.vpd, table.serial
+        self._vpd, self._serial, self._firmware = table.vpd, table.serial, table.firmware
         self._link = configspace.FULL_LINK
         self._registers: dict[int, int] = {}
         self._memory: dict[int, bytearray] = {}
@@ -99,7 +99,7 @@ class Function:
                 self._scrubbing_until = math.inf
 
     def mend(self) -> None:
-        """Take away every fault, a slow reset, another serial number, a narrow link and other VPD.
+        """Take away every fault, a slow reset, another serial number or firmware, a narrow link and other VPD.
 
         A scrub that had stopped goes on.
         """
@@ -108,7 +108,7 @@ class Function:
             if self._scrubbing_until == math.inf:
                 self._scrubbing_until = self._clock() + self._scrub_s
             self._flr_s, self._link = 0.0, configspace.FULL_LINK
-            self._serial, self._vpd = self.table.serial, self.table.vpd
+            self._serial, self._vpd, self._firmware = self.table.serial, self.table.vpd, self.table.firmware
             self._restore_fixed()
 
     def slow_down(self, flr_s: float) -> None:
@@ -123,6 +123,11 @@ class Function:
         with self._lock:
             self._serial = serial
             self._restore_fixed()
+
+    def set_firmware(self, version: int) -> None:
+        """Have it tell another version of its firmware, which no reset changes."""
+        with self._lock:
+            self._firmware = version
 
     def set_link(self, generation: int, lanes: int) -> None:
         with self._lock:
@@ -237,6 +242,8 @@ class Function:
             return 0
         if offset == self.table.scrub_register:
             return int(self._scrubbing_until is None)
+        if offset == FIRMWARE and self._firmware is not None:
+            return self._firmware
         return self._registers.get(offset, self.table.registers.get(offset, 0))
 
     def _write_config(self, offset: int, data: bytes) -> None:

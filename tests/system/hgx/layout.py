@@ -21,6 +21,8 @@ MEMORY_64: Final = 0xC
 """BAR flags: 64 bits wide, prefetchable. Source: PCI Local Bus Specification 3.0, 6.2.5.1."""
 MEMORY_BAR: Final = 2
 """Of a GPU: the window into its memory."""
+FIRMWARE = 0x21280
+"""Register of the stand-in that plays the version of a GPU's firmware: what a real driver reads by NVML."""
 MODULE_REGISTERS: Final = tuple(0x21200 + 4 * pin for pin in (0x9, 0x11, 0x12))
 MODULE_BIT: Final = 14
 MODULES: Final = (5, 7, 6, 8, 1, 3, 2, 4)
@@ -48,6 +50,8 @@ class FunctionTable:
     serial: int | None = None
     """Device Serial Number capability; None: it has none."""
     vpd: bytes | None = None
+    firmware: int | None = None
+    """What plays the version of its firmware, at `FIRMWARE` of BAR 0; None: nothing does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +97,7 @@ def _h100(position: int, module: int) -> FunctionTable:
         revision=0xA1,
         bars={0: (16 * MIB, MEMORY_64), MEMORY_BAR: (64 * MIB, MEMORY_64), 4: (32 * MIB, MEMORY_64)},
         registers=MappingProxyType({0: 0x180000A1, **pins}),
+        firmware=0x96007400,
         scrub_register=0x100B20,
         module=module,
         serial=0x48B02D0000000000 + 0x1A0 + module,

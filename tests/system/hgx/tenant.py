@@ -7,6 +7,7 @@ of 4 KiB, told to each function, takes half a minute where all is emulated.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -44,18 +45,37 @@ def disk(target: Path, folder: Path) -> Path:
     top.mkdir()
     shutil.copytree(emulator.ROOT, top / "qemu", symlinks=True, ignore=shutil.ignore_patterns("*.rom", "*.dtb"))
     shutil.copy(emulator.own_kernel().image, top / "vmlinux")
-    with (top / "initramfs").open("wb") as file:
-        archive = machine.Archive(file)
-        for name in ("dev", "proc", "sys"):
-            archive.add(name, mode=0o040755)
-        archive.add_file(Path("/usr/bin/busybox"), "/bin/busybox")
-        archive.add_file(Path(__file__).parent / "tenant.sh", "/init")
-        archive.close()
+    _initramfs(top / "initramfs", "tenant.sh")
+    _add_verifier(top)
     with target.open("wb") as file:
         file.truncate(256 << 20)
     subprocess.run(("mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-d", str(top), str(target)), check=True)
     shutil.rmtree(top)
     return target
+
+
+def _initramfs(target: Path, init: str) -> None:
+    with target.open("wb") as file:
+        archive = machine.Archive(file)
+        for name in ("dev", "proc", "sys"):
+            archive.add(name, mode=0o040755)
+        archive.add_file(Path("/usr/bin/busybox"), "/bin/busybox")
+        archive.add_file(Path(__file__).parent / init, "/init")
+        archive.close()
+
+
+def _add_verifier(top: Path) -> None:
+    """Add the image of a verifier's machine, and QEMU as one program that gives it huge pages."""
+    image = top / "verifier"
+    image.mkdir()
+    os.link(top / "vmlinux", image / "kernel")
+    _initramfs(image / "initramfs", "verifier.sh")
+    (image / "command-line").write_text(f"{_APPEND}\n")
+    memory = f"memory-backend-memfd,id=memory,size={MEMORY_MIB}M,hugetlb=on,hugetlbsize=2M"
+    words = shlex.join([*emulator.program(MOUNTED / "qemu"), "-machine", "memory-backend=memory", "-object", memory])
+    program = top / "verifier-qemu"
+    program.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    program.chmod(0o755)
 
 
 def prepare(node: Node, *, at_once: int = 1) -> None:

@@ -6,8 +6,6 @@ the API, one after the other.
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
 import fcntl
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,10 +14,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from fairlead import errors, files
-from fairlead.frozen import frozen
-from fairlead.model.evidence import Evidence
-from fairlead.plan.lease import baseline
-from fairlead.plan.lease.baseline import Baseline, Decided, KnownBoard, Learned
+from fairlead.plan.lease.baseline import Baseline, Decided, Learned
 from fairlead.wire.text import typedjson
 
 T = TypeVar("T")
@@ -28,49 +23,6 @@ LEARNED: Final = "boards-seen.json"
 APPROVED: Final = "baselines.json"
 PROPOSED: Final = "baselines-proposed.json"
 LOCK: Final = "baselines.lock"
-
-
-@frozen
-class Known:
-    """What is known of one board and its kind."""
-
-    card: KnownBoard | None
-    """The board as it was known before; None: it is new."""
-    allowed: Baseline | None
-    """What is in force for its kind."""
-    proposed: Baseline | None
-    """Where nothing is: what one person of two approved."""
-
-
-class KnownBoards:
-    """Learns boards from their readings; the only writer of what was seen on this node."""
-
-    def __init__(self, folder: Path, approvals: int) -> None:
-        """Read nothing yet. Args: approvals: how many persons must approve a baseline."""
-        self._folder, self._approvals = folder, approvals
-        self._turn = asyncio.Lock()
-
-    def stamp(self) -> object:
-        """Return a value that changes when a person approves or proposes something."""
-        return stamp(self._folder)
-
-    async def learn(self, seen: Evidence) -> Known:
-        """Return what was known of a board before this reading, which is learned.
-
-        Raises: ProtocolError (`BaselineDamaged`); Unavailable: the disk refuses.
-        """
-        async with self._turn:
-            return await asyncio.to_thread(self._learn, seen)
-
-    def _learn(self, seen: Evidence) -> Known:
-        learned = read_learned(self._folder)
-        more = dataclasses.replace(baseline.learn(learned, seen), approvals=self._approvals)
-        if more != learned:
-            write_learned(self._folder, more)
-        decided = read_decided(self._folder)
-        allowed = baseline.in_force(decided, seen.board, self._approvals)
-        half = None if allowed is not None else baseline.waiting(decided, seen.board, self._approvals)
-        return Known(card=learned.cards.get(str(seen.gpu)), allowed=allowed, proposed=half)
 
 
 def read_learned(folder: Path) -> Learned:

@@ -28,7 +28,7 @@ from fairlead.plan.lease.verification import Reuse
 from fairlead.wire.kubernetes import meta
 
 if TYPE_CHECKING:
-    from fairlead.node.lease import baselines
+    from fairlead.node.lease import memory
     from fairlead.node.vm.verifier import MachineVerifier
 
 PASSED_ON: Final = "passthrough"
@@ -46,8 +46,8 @@ class ByMachine:
     """What reads GPUs in a machine, and what its reading is held against."""
 
     machine: MachineVerifier
-    boards: baselines.KnownBoards
-    kept: reports.ReportFile
+    boards: memory.KnownBoards
+    kept: memory.ReportFile
 
 
 class _Work:

@@ -7,7 +7,6 @@ crash left of a line without its end was never answered and is cut off.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import collections
 import hashlib
@@ -133,30 +132,6 @@ class Reports:
             numbers = [_number(one) for one in self._folder.glob("reports-*.jsonl")]
             path.rename(path.with_name(f"reports-{max(numbers, default=0) + 1}.jsonl"))
             files.flush_folder(self._folder)
-
-
-class ReportFile:
-    """The file on the event loop: opened at the first report, written by one at a time."""
-
-    def __init__(self, folder: Path, signer: Signs) -> None:
-        """Open nothing yet."""
-        self._folder, self._signer = folder, signer
-        self._reports: Reports | None = None
-        self._turn = asyncio.Lock()
-
-    async def append(self, report: Report) -> Report:
-        """Write a report; returns it with its place in the chain. Raises: Unavailable (`ReportsUnusable`)."""
-        async with self._turn:
-            return await asyncio.to_thread(self._append, report)
-
-    def _append(self, report: Report) -> Report:
-        if self._reports is None:
-            try:
-                self._reports = Reports(self._folder, self._signer)
-            except OSError as error:
-                message = f"cannot read reports in {self._folder}: {error}"
-                raise errors.Unavailable(message, reason="ReportsUnusable") from error
-        return self._reports.append(report)
 
 
 def digest(line: Line) -> str:

@@ -17,7 +17,7 @@ from typing import Final
 from fairlead import errors, telemetry
 from fairlead.model.evidence import Evidence
 from fairlead.model.ids import GPUUUID
-from fairlead.node.lease import baselines, reports
+from fairlead.node.lease import memory, reports
 from fairlead.plan.lease import check, verification
 from fairlead.plan.lease.check import Finding, Verdict
 from fairlead.plan.lease.row import Row
@@ -65,9 +65,9 @@ class Verifier:
 
     def __init__(
         self,
-        boards: baselines.KnownBoards,
+        boards: memory.KnownBoards,
         inspector: Inspector,
-        kept: reports.ReportFile,
+        kept: memory.ReportFile,
         *,
         node: str,
         boot_id: str,

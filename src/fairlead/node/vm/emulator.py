@@ -216,6 +216,9 @@ async def run_machine(describe: Describe, use: Callable[[Running], Awaitable[T]]
     Raises: Unavailable (`MachineNotStarted`): with QEMU's reason.   DeviceFault (`MachineStuck`): it cannot be ended.
             Invalid (`MachineInvalid`): no machine can be made as described.   What `use` raises.
     """
+    if command.find_program("setpriv") is None:
+        message = "the virtual machine did not start: without setpriv it would outlive this program, with its GPUs"
+        raise errors.Unavailable(message, reason=NOT_STARTED, hint="install util-linux")
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
         qmp_ours, qmp_theirs = _pair(ours, theirs)
         report_ours, report_theirs = _pair(ours, theirs)

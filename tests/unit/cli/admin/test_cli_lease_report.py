@@ -15,7 +15,7 @@ from fairlead import errors
 from fairlead.cli.core.login import person
 from fairlead.model.evidence import Evidence
 from fairlead.model.ids import GPUUUID
-from fairlead.node.lease import baselines, reports, signing, verifier
+from fairlead.node.lease import memory, signing, verifier
 from fairlead.plan.lease.row import Row, State
 from fairlead.plan.lease.verification import Reuse
 from tests.unit.cli import liveservice
@@ -51,7 +51,7 @@ def lease(tmp_path: Path) -> Path:
 
 
 def verify(folder: Path, card: KnownBoard, approvals: int = 1) -> str:
-    boards, kept = baselines.KnownBoards(folder, approvals), reports.ReportFile(folder, signing.Signer(folder))
+    boards, kept = memory.KnownBoards(folder, approvals), memory.ReportFile(folder, signing.Signer(folder))
     policy = verifier.Policy(reuse=Reuse.SCRUB, limit_s=10)
     made = verifier.Verifier(boards, card, kept, node="n", boot_id="b", policy=policy)
     return asyncio.run(made.verify(Row(key="GPU-1", state=State.SCRUBBING, epoch=4))).report.id

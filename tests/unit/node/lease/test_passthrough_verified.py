@@ -19,7 +19,7 @@ from fairlead.model.driver import DeviceNode, DriverFiles, PassthroughGPU
 from fairlead.model.gpu import Inventory, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.node.cdi import specfiles
-from fairlead.node.lease import baselines, gpuholders, passthroughreset, reports, signing
+from fairlead.node.lease import baselines, gpuholders, memory, passthroughreset, reports, signing
 from fairlead.node.lease import gate as gates
 from fairlead.node.vfio import thirdgate
 from fairlead.node.vm import emulator, verifier
@@ -121,8 +121,8 @@ class Node:
         await specs.ensure(Inventory(), SNAPSHOT.drivers)
         self.gate = gates.Gate(self.lease, seen, specs, boot_id="b")
         boards, kept = (
-            baselines.KnownBoards(self.lease, 1),
-            reports.ReportFile(self.lease, signing.Signer(self.lease)),
+            memory.KnownBoards(self.lease, 1),
+            memory.ReportFile(self.lease, signing.Signer(self.lease)),
         )
         by = passthroughreset.ByMachine(machine=self, boards=boards, kept=kept)  # type: ignore[arg-type]
         resetter = passthroughreset.PassthroughReset(
