@@ -13,7 +13,7 @@ from fairlead.cli.doctor import certificate, gpu_checks, sandbox, secret, specs,
 from fairlead.cli.doctor.finding import Finding
 from fairlead.cli.doctor.held import claims, lease, leftovers
 from fairlead.cli.doctor.machine_facts import Seen
-from fairlead.cli.doctor.planned import reservations, workloads
+from fairlead.cli.doctor.planned import idling, reservations, workloads
 from fairlead.cli.doctor.sharing import mps, passthrough, vgpu
 from fairlead.plan.pod import admission
 from fairlead.serve.history.view import HistoryView
@@ -53,6 +53,7 @@ def check(seen: Seen) -> Iterator[Finding]:
         yield from _containers(seen)
         yield from workloads.check(seen.workloads)
         yield from reservations.check(seen.reservations)
+        yield from idling.check(seen.idling)
 
 
 def _silicon(seen: Seen) -> Iterator[Finding]:
