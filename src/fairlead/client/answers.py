@@ -192,6 +192,8 @@ class ContainerView(Record, frozen=True, kw_only=True):
     """Null: in a list, or no possession of GPUs is written down here."""
     gpu_leases: tuple[ProofView, ...] = ()
     """Its GPUs and what they were verified by; lists leave them out."""
+    idle: IdleView | None = None
+    """Its owner was warned that its GPUs are idle; null: they are not."""
     definition: Definition | None = None
     """What it was asked to be; left out of lists."""
 
@@ -304,6 +306,8 @@ class Explanation(Record, frozen=True, kw_only=True):
     """Null: no possession of GPUs is written down here."""
     gpu_leases: tuple[ProofView, ...] = ()
     """Its GPUs, and what they were verified by."""
+    idle: IdleView | None = None
+    """Its GPUs are idle; null: they are not."""
 
 
 class GPU(Record, frozen=True, kw_only=True):
@@ -448,6 +452,17 @@ class HostDriver(Record, frozen=True, kw_only=True):
 
     version: str
     branch: str
+
+
+class IdleView(Record, frozen=True, kw_only=True):
+    """`IdleView` of the API."""
+
+    since: str
+    action: str
+    """Warn, stop or requeue; unknown: nothing, for lack of figures."""
+    acts_at: str | None
+    """When it is ended at the earliest; null: it is not."""
+    message: str
 
 
 class ImageList(Record, frozen=True, kw_only=True):

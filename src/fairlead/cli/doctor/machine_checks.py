@@ -9,7 +9,7 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import Final
 
-from fairlead.cli.doctor import certificate, gpu_checks, sandbox, secret, specs, sshdoor, tenancy
+from fairlead.cli.doctor import certificate, gpu_checks, mailserver, sandbox, secret, specs, sshdoor, tenancy
 from fairlead.cli.doctor.finding import Finding
 from fairlead.cli.doctor.held import claims, lease, leftovers
 from fairlead.cli.doctor.machine_facts import Seen
@@ -34,6 +34,7 @@ def check(seen: Seen) -> Iterator[Finding]:
     yield from claims.check(seen.claims)
     yield from secret.check(seen.secret)
     yield from sshdoor.check(seen.ssh)
+    yield from mailserver.check(seen.mail)
     yield from certificate.check(seen.certificate, dt.datetime.now(dt.UTC))
     yield from tenancy.check(seen.tenancy)
     yield from tenancy.check_user_ids(seen.tenancy)

@@ -20,7 +20,7 @@ import msgspec
 from fairlead import errors, files
 from fairlead.cli.core import connection, invocation
 from fairlead.cli.core.client import Client
-from fairlead.cli.doctor import certificate, sandbox, secret, specs, sshdoor, tenancy
+from fairlead.cli.doctor import certificate, mailserver, sandbox, secret, specs, sshdoor, tenancy
 from fairlead.cli.doctor.held import claims, lease, leftovers
 from fairlead.cli.doctor.planned import idling, reservations, workloads
 from fairlead.cli.doctor.sharing import mps, passthrough
@@ -139,6 +139,7 @@ class Seen:
     secret: secret.Facts = dataclasses.field(default_factory=secret.Facts)
     """The key of its Secrets."""
     ssh: sshdoor.Facts = dataclasses.field(default_factory=sshdoor.Facts)
+    mail: mailserver.Facts = dataclasses.field(default_factory=mailserver.Facts)
     """The door into containers for accounts."""
     certificate: certificate.Facts = dataclasses.field(default_factory=certificate.Facts)
     """When the API's ends."""
@@ -176,7 +177,7 @@ def collect(call: invocation.Invocation) -> Seen:
         return dataclasses.replace(below, sandbox=_sandboxes(config, below.gpus), ssh=door)
     seen = asyncio.run(_collect_service(call, config, status, listing, kept))
     found = _sandboxes(config, listing, demanded)
-    seen = dataclasses.replace(seen, config_problem=refused, sandbox=found)
+    seen = dataclasses.replace(seen, config_problem=refused, sandbox=found, mail=mailserver.collect(config))
     return dataclasses.replace(seen, reservations=reserved, workloads=kept_up, idling=idle)
 
 
