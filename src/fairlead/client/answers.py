@@ -600,6 +600,13 @@ class NetworkView(Record, frozen=True, kw_only=True):
     """The host's address in each, where names are asked."""
 
 
+class NewWebhook(Record, frozen=True, kw_only=True):
+    """`NewWebhook` of the API."""
+
+    secret: str
+    webhook: WebhookView
+
+
 class NodeList(Record, frozen=True, kw_only=True):
     """`NodeList` of the API."""
 
@@ -1041,6 +1048,39 @@ class VolumeView(Record, frozen=True, kw_only=True):
     storage_class: str
     labels: Mapping[str, str]
     created_at: str | None
+
+
+class WebhookList(Record, frozen=True, kw_only=True):
+    """`WebhookList` of the API."""
+
+    items: tuple[WebhookView, ...]
+    next: str = ""
+    """`after` of the next page; empty: there is none."""
+
+
+class WebhookView(Record, frozen=True, kw_only=True):
+    """`WebhookView` of the API."""
+
+    id: str
+    tenancy: str
+    """Whose events; empty: everything on the machine."""
+    url: str
+    """Address; of a chat's and of a query only the part without secrets."""
+    events: tuple[str, ...]
+    """Kinds of events; empty: all."""
+    account: str
+    """Who made it; empty: root."""
+    created_at: str
+    pending: int
+    """Events that are still to be delivered."""
+    format: str = "fairlead"
+    """Fairlead, slack, matrix or email."""
+    person: str = ""
+    """Account whose own notice it is; empty: nobody's."""
+    reach: str = ""
+    """What that person is told of: own, tenancy or machine."""
+    is_confirmed: bool = True
+    """False: the code sent to the address is awaited."""
 
 
 class WindowView(Record, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from fairlead import Client, errors
 from fairlead.serve import server
 from fairlead.serve.webhooks import mail
 from tests.unit.cli.liveservice import fairlead
@@ -66,3 +67,19 @@ async def test_what_is_wrong_is_said(call: Call, tmp_path: Path) -> None:
         found = await call("notify", *words)
         assert found.exit_code != 0
         assert "there is no notice" in found.stderr
+
+
+async def test_python_has_the_same(call: Call, tmp_path: Path) -> None:
+    url = f"http+unix://{next(tmp_path.rglob('*.sock'))}"
+
+    def ask() -> None:
+        with Client(url) as client:
+            made = client.add_notice("https://hooks.example/T/x", form="slack", tenancy="red")
+            assert (made.tenancy, made.url) == ("red", "https://hooks.example/…")
+            assert list(client.notices()) == []  # root's is the tenancy's webhook
+            for act in (client.remove_notice, lambda name: client.confirm_notice(name, "1")):
+                with pytest.raises(errors.NotFound):
+                    act("whk_0")
+
+    await asyncio.to_thread(ask)
+    assert "slack" in (await call("webhook", "list", "-o", "wide")).stdout
