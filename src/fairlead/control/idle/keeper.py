@@ -119,6 +119,9 @@ class IdleKeeper:
 
     async def _look(self, pod: core.Pod, policies: Policies, aliases: Mapping[str, str]) -> Step:
         about = pod.metadata
+        if podstate.is_final(pod) or podstate.state_of(pod) == "stopping":
+            self._warned.pop(about.uid, None)
+            return Step()
         binding = policies.of(about.namespace, ledger.named_queue(pod))
         names = (aliases.get(about.namespace, ""), self._owner(about.namespace))
         is_free = binding.action == policy.OFF or policy.is_exempt(binding, about.namespace, about.name, names)

@@ -139,7 +139,7 @@ def plan(verdict: Verdict | None, policy: Policy, warned: Warned | None, *, cloc
     Args: verdict: None: it has not held GPUs for long enough, or is exempt.   clock: monotonic seconds.
     """
     if verdict is None or policy.action == OFF:
-        return Step(clear="the policy does not bind it" if warned else "")
+        return Step(clear="no policy ends it as it is now" if warned else "")
     if verdict.unknown:
         # A warning that cannot be confirmed is taken back: its time begins anew once there are figures.
         return Step(unknown=verdict.unknown, clear=verdict.unknown if warned else "")

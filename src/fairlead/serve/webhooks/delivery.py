@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import ipaddress
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent import futures
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,6 +32,8 @@ _TIMEOUT: Final = aiohttp.ClientTimeout(total=15.0)
 _LOOK_S, _PRUNE_S = 1.0, 3600.0
 _TAKEN: Final = 250
 """A mail server's reply to a message that it takes."""
+_AT_ONCE: Final = 4
+"""Messages under way."""
 _NO_MAIL: Final = mail.Server()
 _JSON: Final = {"content-type": "application/json", "user-agent": "fairlead-webhooks"}
 
@@ -51,6 +55,10 @@ class _Sent:
     status: int | None = None
     error: str = ""
     is_final: bool = False
+
+
+def _postmen() -> futures.ThreadPoolExecutor:
+    return futures.ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="mail")
 
 
 async def _ignored(_item: port.Due, _why: str) -> None:
@@ -95,11 +103,19 @@ class Sender:
     """Called with what will not be sent, and why."""
     _busy: set[str] = field(default_factory=set)
     """Webhooks that have an event under way."""
+    _postmen: futures.ThreadPoolExecutor = field(default_factory=_postmen)
+    """Threads of their own: a mail server that does not answer keeps nobody else of the process waiting."""
     _landed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set where one has ended."""
 
     async def run(self) -> None:
         """Deliver until cancelled."""
+        try:
+            await self._run()
+        finally:
+            self._postmen.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self) -> None:
         pruned = 0.0
         async with asyncio.TaskGroup() as tasks:
             while True:
@@ -183,7 +199,8 @@ class Sender:
         try:
             mail.check_recipient(to, self.mail, is_trusted=True)
             made = mail.compose(one.body, to=to, sender=self.mail.sender, id_=one.id, at=one.created_at)
-            failed = await asyncio.to_thread(mail.send, self.mail, made, to=to)
+            sending = functools.partial(mail.send, self.mail, made, to=to)
+            failed = await asyncio.get_running_loop().run_in_executor(self._postmen, sending)
         except (errors.FairleadError, ValueError) as error:
             return _Sent(error=errors.readable(str(error))[:200])
         if failed is None:

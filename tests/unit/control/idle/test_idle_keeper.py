@@ -115,6 +115,7 @@ async def test_the_owner_hears_first_and_then_the_container_is_ended() -> None:
     assert (stop.reason, stop.message) == ("GPUsIdle", "its GPUs were below 5 % for 15 minutes (idle.action)")
     await world.after(600)
     assert len(await world.plane.messages("GPUsIdle")) == 1
+    assert await world.plane.messages("GPUsInUse") == []
 
 
 async def test_who_uses_the_gpu_again_is_left_alone_and_hears_it() -> None:

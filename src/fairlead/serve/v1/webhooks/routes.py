@@ -14,7 +14,7 @@ from fairlead.serve.backend.port import require
 from fairlead.serve.v1.dependencies import Dependencies, Services
 from fairlead.serve.v1.tenancies.routes import find_tenancy
 from fairlead.serve.v1.webhooks.view import TestView, WebhookList, WebhookRequest
-from fairlead.serve.webhooks.port import NewWebhook, Spec, WebhookDetail, Webhooks, Whose
+from fairlead.serve.webhooks.port import EMAIL, NewWebhook, Spec, WebhookDetail, Webhooks, Whose
 from fairlead.wire.fairlead.tenancy import Tenancy
 
 Id = Annotated[str, params.PathParameter(description="id of the webhook, whk_…")]
@@ -29,6 +29,10 @@ async def create_webhook(services: Dependencies, data: params.JSONBody[WebhookRe
     if not data.tenancy and asker is not None and not asker.is_administrator:
         message = "a webhook of the whole machine is for its administrators"
         raise errors.Denied(message, reason="RoleForbids", hint="name a tenancy of yours")
+    if data.format == EMAIL and asker is not None and not asker.is_administrator:
+        message = "an e-mail address is written to once its owner has confirmed it"
+        hint = f"each adds their own: `fairlead notify add ADDRESS -T {errors.readable(data.tenancy[:63])}`"
+        raise errors.Denied(message, reason="RoleForbids", hint=hint)
     uid = (await find_tenancy(services, data.tenancy)).metadata.uid if data.tenancy else ""
     account = asker.account if asker else ""
     spec = Spec(

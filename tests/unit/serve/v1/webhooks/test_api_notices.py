@@ -84,6 +84,13 @@ async def test_addresses_are_checked_and_confirmed_and_roots_are_not(lab: Lab) -
     assert trusted.json()["webhook"]["is_confirmed"] is True
 
 
+async def test_a_tenancys_admin_has_no_mail_sent_to_somebody_who_did_not_ask(lab: Lab) -> None:
+    body = {"url": "mailto:ann@example.com", "format": "email", "tenancy": "red"}
+    refused = await lab.ask("owner", "POST", "/v1/webhooks", json=body)
+    assert (refused.status_code, refused.json()["reason"]) == (403, "RoleForbids")
+    assert (await lab.ask("root", "POST", "/v1/webhooks", json=body)).status_code == 201
+
+
 async def _bodies(lab: Lab) -> list[dict[str, Any]]:
     kept: Any = lab.accounts.webhooks
     async with engine.transaction(kept.database) as connection:
