@@ -152,7 +152,7 @@ class Sender:
             outcome = "sent" if not sent.error else "given up" if is_over else "failed"
             self.meter.add(telemetry.NOTICES, item.format, outcome)
             if sent.error and is_over:
-                telemetry.log.warning("notice given up", webhook=item.webhook, reason=outcome, error=sent.error)
+                telemetry.log.warning("notice given up", role=item.format, reason="NoticeGivenUp", error=sent.error)
                 await self.given_up(item, sent.error)
         except errors.FairleadError as failed:
             _say(failed)
