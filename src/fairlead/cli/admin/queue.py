@@ -30,7 +30,7 @@ def _amounts(amounts: Mapping[str, str], *, main: str = "") -> str:
 def _idle(item: QueueView) -> str:
     """Return what its spec says of idle GPUs; what is its parent's stands as a dash."""
     idle = item.spec.idle
-    if not any((idle.action, idle.below_percent, idle.after_seconds, idle.warn_seconds, idle.exempt)):
+    if idle is None or not any((idle.action, idle.below_percent, idle.after_seconds, idle.warn_seconds, idle.exempt)):
         return "-"
     parts = [idle.action or "-", f"<{idle.below_percent:g}%" if idle.below_percent else ""]
     parts += [output.span(one) for one in (idle.after_seconds, idle.warn_seconds) if one]

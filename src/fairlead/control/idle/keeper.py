@@ -109,7 +109,7 @@ class IdleKeeper:
                 specs.append(tree.spec_of(item))
             except errors.Invalid:
                 continue  # the queue itself says so
-        given = {item.metadata.name: item.spec.idle for item in items}
+        given = {item.metadata.name: item.spec.idle for item in items if item.spec.idle is not None}
         return Policies(tree.Tree(specs), given, self._default)
 
     async def _aliases(self) -> Mapping[str, str]:

@@ -34,7 +34,8 @@ def collect(client: Client, given: IdleSettings, history: HistoryView | None, *,
     sources: tuple[str, ...] = () if given.action == "off" else (f"idle.action={given.action}",)
     try:
         queues = client.call("GET", "/v1/queues", QueueList, timeout_s=timeout_s).items
-        sources += tuple(f'queue "{one.name}"' for one in queues if one.spec.idle.action not in {"", "off"})
+        acting = [one.name for one in queues if one.spec.idle is not None and one.spec.idle.action not in {"", "off"}]
+        sources += tuple(f'queue "{name}"' for name in acting)
         items = client.call("GET", "/v1/containers", ContainerList, timeout_s=timeout_s).items if sources else ()
     except errors.FairleadError:
         return Facts()

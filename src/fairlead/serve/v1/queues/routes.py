@@ -134,7 +134,7 @@ def _check_idle(data: QueueRequest, *, is_machine: bool) -> None:
 def _changed(spec: queue.QueueSpec, data: QueueRequest) -> queue.QueueSpec:
     given = _given(data)
     if data.idle is not None:
-        given["idle"] = msgspec.structs.replace(spec.idle, **_given(data.idle))
+        given["idle"] = msgspec.structs.replace(spec.idle or queue.IdleSpec(), **_given(data.idle))
     return msgspec.structs.replace(spec, **given)
 
 

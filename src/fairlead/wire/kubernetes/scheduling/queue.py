@@ -55,8 +55,8 @@ class QueueSpec(Wire, frozen=True):
     """Its pods are not ended for others before they ran for so long."""
     policy: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["", *POLICIES]})] = ""
     """By which policy its pods are placed; empty: its parent's, and of the topmost control.policy."""
-    idle: IdleSpec = IdleSpec()
-    """What becomes of its containers whose GPUs are idle."""
+    idle: IdleSpec | None = None
+    """What becomes of its containers whose GPUs are idle; None: what its parent says."""
 
 
 class QueueStatus(Wire, frozen=True):
