@@ -34,12 +34,11 @@ def collect(settings: Settings) -> Facts:
     given = settings.mail
     if not given.server:
         return Facts()
-    from fairlead.cli.process.listen import notices  # only where mail is sent
-    from fairlead.serve.webhooks import mail
+    from fairlead.serve.webhooks import mail  # only where mail is sent
 
     problem = None
     try:
-        with mail.opened(notices.mail_server(given)) as connection:
+        with mail.opened(mail.of_settings(given)) as connection:
             connection.noop()
     except errors.FairleadError as error:
         problem = error

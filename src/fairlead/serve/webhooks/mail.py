@@ -22,6 +22,7 @@ from typing import Final
 from fairlead import errors
 from fairlead.frozen import frozen
 from fairlead.serve.webhooks import words
+from fairlead.settings.serving import MailSettings
 
 SCHEME: Final = "mailto:"
 TIMEOUT_S: Final = 15.0
@@ -29,6 +30,9 @@ _LOCAL: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~
 _LABEL: Final = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _ADDRESS: Final = re.compile(rf"({_LOCAL})@({_LABEL}(\.{_LABEL})*)")
 _LONGEST, _LONGEST_LOCAL = 254, 64
+_LARGEST_PORT: Final = 65535
+_HERE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+"""Servers that a password reaches without leaving this machine."""
 NONE, STARTTLS, TLS = "none", "starttls", "tls"
 _FOR_GOOD: Final = 5
 """First digit of a reply after which another try ends the same."""
@@ -87,6 +91,32 @@ def check_recipient(text: str, server: Server, *, is_trusted: bool) -> str:
         message = f"no e-mail goes to {domain}"
         raise errors.Denied(message, reason="MailDomainRefused", hint=f"to {', '.join(server.domains)} (mail.domains)")
     return found
+
+
+def of_settings(given: MailSettings) -> Server:
+    """Return the mail server of the settings. Raises: Invalid (`MailSettingsInvalid`)."""
+    if not given.server:
+        return Server()
+    if not 0 < given.port <= _LARGEST_PORT or any(one.isspace() or not one.isprintable() for one in given.server):
+        message = f"mail.server and mail.port: {errors.readable(given.server[:80])}:{given.port} is not a server"
+        raise errors.Invalid(message, reason="MailSettingsInvalid", hint="mail.server=smtp.example.com, mail.port=587")
+    if not given.sender:
+        message = "mail.server is set, and mail.sender is not"
+        raise errors.Invalid(message, reason="MailSettingsInvalid", hint="mail.sender=fairlead@example.com")
+    if given.user and given.security == NONE and given.server not in _HERE:
+        message = "mail.security=none would send the password of mail.user in the clear"
+        raise errors.Invalid(message, reason="MailSettingsInvalid", hint="mail.security=starttls or tls")
+    return Server(
+        host=given.server,
+        port=given.port,
+        security=given.security,
+        user=given.user,
+        password_file=given.password_file,
+        ca=given.ca,
+        sender=parse_address(given.sender),
+        per_hour=given.per_hour,
+        domains=tuple(name for one in given.domains.lower().split(",") if (name := one.strip())),
+    )
 
 
 def compose(body: bytes, *, to: str, sender: str, id_: str, at: float) -> email.message.EmailMessage:

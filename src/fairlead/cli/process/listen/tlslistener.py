@@ -30,7 +30,7 @@ from fairlead.serve.database import engine
 from fairlead.serve.limits.bucket import Rate
 from fairlead.serve.limits.gate import Gate, Policy
 from fairlead.serve.metering.budgetkeeper import Keeper
-from fairlead.serve.webhooks import address, foresight
+from fairlead.serve.webhooks import address, foresight, mail
 from fairlead.serve.webhooks.delivery import Sender
 from fairlead.serve.webhooks.store import StoredWebhooks
 from fairlead.serve.webhooks.watcher import Watcher
@@ -150,7 +150,7 @@ async def opened(config: settings.Settings) -> AsyncIterator[TLSListener]:
     limits = policy(config.api)
     with contextlib.closing(sockets.listen_at(config.api.listen)) as listener, _ssh(config) as ssh:
         made, allowed = logins.of_settings(config), address.read_networks(config.webhooks.allow)
-        post = notices.mail_server(config.mail)
+        post = mail.of_settings(config.mail)
         found = certificate.operators(config.api.certificate, config.api.key)
         more = tuple(name for one in config.api.names.split(",") if (name := one.strip()))
         names = None if found else (*more, *own_names(listener))
