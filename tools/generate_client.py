@@ -37,6 +37,8 @@ ANSWERS = (
     "ProcessTable",
     "QuotaList",
     "ReservationList",
+    "WebhookList",
+    "NewWebhook",
     "SecretList",
     "Self",
     "Status",

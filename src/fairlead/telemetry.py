@@ -120,6 +120,12 @@ CLAIM_SECONDS = Metric(
 REGISTRATIONS = Metric(
     name="fairlead_registrations_total", text="registrations a kubelet accepted", labels=("resource",)
 )
+NOTICES = Metric(
+    name="fairlead_notices_total",
+    text="attempts to send an event, by form (fairlead, slack, matrix, email) and outcome: sent, failed (tried again), "
+    "given up",
+    labels=("format", "outcome"),
+)
 DECISIONS = Metric(
     name="fairlead_scheduler_decisions_total",
     text="pods looked at, by result: bound, refused (fits nowhere), lost (another scheduler was faster), failed",
@@ -206,6 +212,7 @@ METRICS: Final = (
     CLAIM_SECONDS,
     REGISTRATIONS,
     PART_FAILURES,
+    NOTICES,
     DECISIONS,
     OVERLOOKED,
     PENDING,

@@ -106,6 +106,30 @@ token = "PAGE_TOKEN"
 END
 export FAIRLEAD_SESSION_TEMPLATES=/root/templates.toml
 """
+_POST = r"""
+cat >post.py <<'END'
+import http.server, pathlib, socketserver, threading
+class Mail(socketserver.StreamRequestHandler):
+    def handle(self):
+        self.wfile.write(b"220 sink\r\n")
+        for line in self.rfile:
+            if line[:4] == b"DATA":
+                self.wfile.write(b"354 go on\r\n")
+                while self.rfile.readline() not in (b".\r\n", b""):
+                    pass
+            self.wfile.write(b"250 ok\r\n")
+class Chat(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *words): pass
+mail = socketserver.ThreadingTCPServer(("127.0.0.1", 2525), Mail)
+threading.Thread(target=mail.serve_forever, daemon=True).start()
+http.server.ThreadingHTTPServer(("127.0.0.1", 9000), Chat).serve_forever()
+END
+python3 post.py &
+"""
 PAGES_READ = {
     "how-to/audit-isolation.md": _SERVICE + _ISOLATION,
     "how-to/configure-an-engine.md": "mkdir -p /etc/udev/rules.d\n",
@@ -115,6 +139,7 @@ PAGES_READ = {
     "how-to/docker-users.md": _SERVICE,
     "how-to/run-containers.md": _SERVICE + _CONTAINERS,
     "how-to/reserve.md": _SERVICE,
+    "how-to/idle-gpus.md": _SERVICE,
     "how-to/sessions.md": _TEMPLATES + _SERVICE,
     "how-to/secrets.md": _SERVICE,
     "how-to/simulate-faults.md": _SERVICE,
@@ -124,6 +149,7 @@ PAGES_READ = {
     "how-to/tenancies.md": "apt-get install -y -qq --no-install-recommends iptables\n",
     "how-to/accounts.md": "apt-get install -y -qq --no-install-recommends curl\n",
     "how-to/webhooks.md": "apt-get install -y -qq --no-install-recommends iptables\n",
+    "how-to/notices.md": _POST,
     "how-to/share-a-gpu.md": "",
     "how-to/lend-vgpus.md": "",
     "how-to/usage.md": "",

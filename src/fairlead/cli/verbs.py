@@ -95,6 +95,11 @@ VERBS: Final = {
         _PEOPLE, "admin.queue:group", "Share GPUs among teams: what each is due, may borrow, and has to give back."
     ),
     "webhook": Verb(_PEOPLE, "admin.webhook:webhook", "Have events sent to an address, signed."),
+    "notify": Verb(
+        _PEOPLE,
+        "admin.notify:notify",
+        "Be told what becomes of your containers: by e-mail, in a chat, or at an address.",
+    ),
     "audit": Verb(_PEOPLE, "view.audit:audit", "Show who changed what by TLS and who was refused."),
     "login": Verb(_PEOPLE, "admin.login:login", "Keep a service's address and your key for it."),
     "context": Verb(_PEOPLE, "admin.login:contexts_group", "Choose which service verbs go to."),

@@ -192,6 +192,8 @@ class ContainerView(Record, frozen=True, kw_only=True):
     """Null: in a list, or no possession of GPUs is written down here."""
     gpu_leases: tuple[ProofView, ...] = ()
     """Its GPUs and what they were verified by; lists leave them out."""
+    idle: IdleView | None = None
+    """Its owner was warned that its GPUs are idle; null: they are not."""
     definition: Definition | None = None
     """What it was asked to be; left out of lists."""
 
@@ -304,6 +306,8 @@ class Explanation(Record, frozen=True, kw_only=True):
     """Null: no possession of GPUs is written down here."""
     gpu_leases: tuple[ProofView, ...] = ()
     """Its GPUs, and what they were verified by."""
+    idle: IdleView | None = None
+    """Its GPUs are idle; null: they are not."""
 
 
 class GPU(Record, frozen=True, kw_only=True):
@@ -450,6 +454,17 @@ class HostDriver(Record, frozen=True, kw_only=True):
     branch: str
 
 
+class IdleView(Record, frozen=True, kw_only=True):
+    """`IdleView` of the API."""
+
+    since: str
+    action: str
+    """Warn, stop or requeue; unknown: nothing, for lack of figures."""
+    acts_at: str | None
+    """When it is ended at the earliest; null: it is not."""
+    message: str
+
+
 class ImageList(Record, frozen=True, kw_only=True):
     """`ImageList` of the API."""
 
@@ -583,6 +598,13 @@ class NetworkView(Record, frozen=True, kw_only=True):
     """One of IPv4, one of IPv6 where the host has it."""
     gateways: tuple[str, ...]
     """The host's address in each, where names are asked."""
+
+
+class NewWebhook(Record, frozen=True, kw_only=True):
+    """`NewWebhook` of the API."""
+
+    secret: str
+    webhook: WebhookView
 
 
 class NodeList(Record, frozen=True, kw_only=True):
@@ -1026,6 +1048,39 @@ class VolumeView(Record, frozen=True, kw_only=True):
     storage_class: str
     labels: Mapping[str, str]
     created_at: str | None
+
+
+class WebhookList(Record, frozen=True, kw_only=True):
+    """`WebhookList` of the API."""
+
+    items: tuple[WebhookView, ...]
+    next: str = ""
+    """`after` of the next page; empty: there is none."""
+
+
+class WebhookView(Record, frozen=True, kw_only=True):
+    """`WebhookView` of the API."""
+
+    id: str
+    tenancy: str
+    """Whose events; empty: everything on the machine."""
+    url: str
+    """Address; of a chat's and of a query only the part without secrets."""
+    events: tuple[str, ...]
+    """Kinds of events; empty: all."""
+    account: str
+    """Who made it; empty: root."""
+    created_at: str
+    pending: int
+    """Events that are still to be delivered."""
+    format: str = "fairlead"
+    """Fairlead, slack, matrix or email."""
+    person: str = ""
+    """Account whose own notice it is; empty: nobody's."""
+    reach: str = ""
+    """What that person is told of: own, tenancy or machine."""
+    is_confirmed: bool = True
+    """False: the code sent to the address is awaited."""
 
 
 class WindowView(Record, frozen=True, kw_only=True):

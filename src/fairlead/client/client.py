@@ -236,6 +236,32 @@ class Client:
         path = calls.item_path("/v1/reservations", name)
         self.calls.call("DELETE", path, type(None), params={"namespace": namespace or self.namespace})
 
+    def notices(self) -> record.Listing[answers.WebhookView]:
+        """Return what you are told, and where; without secrets."""
+        found = self.calls.call("GET", "/v1/notices", answers.WebhookList).items
+        return record.Listing(found, columns=("id", "format", "tenancy", "reach", "is_confirmed", "url"))
+
+    def add_notice(
+        self, url: str, *, form: str = "fairlead", token: str = "", tenancy: str = "", events: Sequence[str] = ()
+    ) -> answers.WebhookView:
+        """Be told of your containers, or of a tenancy's, and have its id.
+
+        Args:   url: https://HOST/PATH, or mailto:NAME@HOST.   form: fairlead, slack, matrix or email.
+                token: of a Matrix account.   events: as "container.failed"; none: those for people.
+        Raises: Invalid, Denied: what is not sent to; Conflict: you have as many as there may be.
+        """
+        body = {"url": url, "format": form, "token": token, "tenancy": tenancy, "events": list(events)}
+        return self.calls.call("POST", "/v1/notices", answers.NewWebhook, body=body).webhook
+
+    def confirm_notice(self, name: str, code: str) -> None:
+        """Confirm an e-mail address by the code that was sent there. Raises: Denied (`CodeWrong`); NotFound."""
+        path = f"{calls.item_path('/v1/notices', name)}:confirm"
+        self.calls.call("POST", path, answers.WebhookView, body={"code": code})
+
+    def remove_notice(self, name: str) -> None:
+        """Be told no more. Raises: NotFound."""
+        self.calls.call("DELETE", calls.item_path("/v1/notices", name), type(None))
+
     def quotas(self, *, namespace: str | None = None) -> record.Listing[answers.QuotaView]:
         """Return how much the containers of each namespace may ask for together, and do."""
         params = {"namespace": namespace}

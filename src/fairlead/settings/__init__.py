@@ -26,6 +26,7 @@ from fairlead.settings.groups import (
     StateSettings,
     rows,
 )
+from fairlead.settings.idling import IdleSettings
 from fairlead.settings.reading import DEFAULT_FILE, RESERVED, environment, load, override
 from fairlead.settings.reserving import ReserveSettings
 from fairlead.settings.row import PREFIX, Row
@@ -39,6 +40,7 @@ __all__ = [
     "DebugSettings",
     "EngineSettings",
     "HealthSettings",
+    "IdleSettings",
     "KubeletSettings",
     "LabelSettings",
     "LeaseSettings",

@@ -15,6 +15,7 @@ from typing import Any
 
 from fairlead.frozen import frozen
 from fairlead.settings.control import ControlSettings
+from fairlead.settings.idling import IdleSettings
 from fairlead.settings.reserving import ReserveSettings
 from fairlead.settings.row import Row, row
 from fairlead.settings.serving import (
@@ -22,6 +23,8 @@ from fairlead.settings.serving import (
     ConsoleSettings,
     DatabaseSettings,
     HistorySettings,
+    MailSettings,
+    NotifySettings,
     OIDCSettings,
     SessionSettings,
     SSHSettings,
@@ -446,6 +449,8 @@ class Settings:
     database: DatabaseSettings = field(default_factory=DatabaseSettings)
     oidc: OIDCSettings = field(default_factory=OIDCSettings)
     webhooks: WebhookSettings = field(default_factory=WebhookSettings)
+    mail: MailSettings = field(default_factory=MailSettings)
+    notify: NotifySettings = field(default_factory=NotifySettings)
     silicon: SiliconSettings = field(default_factory=SiliconSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
     node: NodeSettings = field(default_factory=NodeSettings)
@@ -458,6 +463,7 @@ class Settings:
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
     control: ControlSettings = field(default_factory=ControlSettings)
     reserve: ReserveSettings = field(default_factory=ReserveSettings)
+    idle: IdleSettings = field(default_factory=IdleSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     log: LogSettings = field(default_factory=LogSettings)
     debug: DebugSettings = field(default_factory=DebugSettings)

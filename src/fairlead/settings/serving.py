@@ -141,6 +141,37 @@ class OIDCSettings:
 
 
 @frozen
+class MailSettings:
+    """E-mail to people, where the API is served on TLS."""
+
+    server: str = row("", text="name of the mail server that messages are handed to; empty: no e-mail is sent")
+    port: int = row(587, text="its port: mostly 587 for starttls, 465 for tls, 25 for none")
+    security: str = row(
+        "starttls",
+        text="how the connection is encrypted; none sends the password in the clear, so it goes to this machine alone",
+        choices=("starttls", "tls", "none"),
+    )
+    user: str = row("", text="who logs in there; empty: nobody does")
+    password_file: Path | None = row(None, text="file with that user's password, which root alone may read")
+    ca: Path | None = row(None, text="certificates that the server's is signed by; without: those of this machine")
+    sender: str = row("", text="address that messages come from, as fairlead@example.com")
+    per_hour: int = row(20, text="messages an hour to one account, or from one tenancy's webhooks; more are given up")
+    domains: str = row(
+        "", text="domains that accounts may have mail sent to, joined by commas; empty: every one, once it is confirmed"
+    )
+
+
+@frozen
+class NotifySettings:
+    """When people are told, and webhooks."""
+
+    wait_min: float = row(
+        30, unit="min", text="a container that waits for a place for so long is told of once; 0: none"
+    )
+    ahead_min: float = row(15, unit="min", text="so long before the end of its --timeout a container's end is told of")
+
+
+@frozen
 class WebhookSettings:
     """Where events are sent to, where the API is served on TLS."""
 

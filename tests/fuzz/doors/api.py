@@ -292,6 +292,8 @@ BODIES: Final = (
     ("POST", "/v1/session", (("session", {"key": f"flk_{'a' * 12}_{'b' * 64}"}),)),
     ("PUT", "/v1/tenancies/held/budget", (("budget", {"amount": "5", "action": "stop", "notify_percent": [50]}),)),
     ("POST", "/v1/webhooks", (("webhook", {"url": "https://hooks.example/x", "events": ["container.*"]}),)),
+    ("POST", "/v1/notices", (("notice", {"url": "mailto:ann@example.com", "format": "email", "tenancy": "red"}),)),
+    ("POST", "/v1/notices/held:confirm", (("confirm", {"code": "01234567"}),)),
     ("POST", "/v1/oidc/device:finish", (("login", {"handle": "gAAAA"}),)),
     ("POST", "/v1/keys", (("key", {"account": "ann", "scopes": ["read"], "lifetime_s": 60.0, "note": "x"}),)),
     ("POST", "/v1/sshkeys", (("key", {"account": "ann", "public_key": "ssh-ed25519 AAAA", "lifetime_s": 60.0}),)),

@@ -75,7 +75,10 @@ OF_A_LEDGER = frozenset({"leases", "lease history", "lease report", "lease basel
 OF_TENANCIES = frozenset({"tenancy create", "tenancy list", "tenancy show", "tenancy test"})
 """Verbs of a service that keeps tenancies, which the one here does not: `test_api_tenancies.py` reads their view."""
 OF_ACCOUNTS = frozenset(
-    {"user create", "user list", "key list", "ssh-key list", "audit", "webhook list", "webhook show"}
+    {
+        *("user create", "user list", "key list", "ssh-key list", "audit"),
+        *("webhook list", "webhook show", "notify list", "notify show"),
+    }
 )
 """Verbs of a service with accounts, which the one here does not have: `test_api_accounts.py` and
 `test_api_audit.py` read their views."""

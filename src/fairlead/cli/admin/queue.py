@@ -13,8 +13,9 @@ from fairlead.cli.core import options, output
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.client.calls import item_path
-from fairlead.serve.v1.queues.view import QueueList, QueueRequest, QueueView
+from fairlead.serve.v1.queues.view import IdleRequest, QueueList, QueueRequest, QueueView
 from fairlead.settings.control import POLICIES
+from fairlead.settings.idling import ACTIONS
 
 
 def _amounts(amounts: Mapping[str, str], *, main: str = "") -> str:
@@ -24,6 +25,17 @@ def _amounts(amounts: Mapping[str, str], *, main: str = "") -> str:
         for name, value in sorted(amounts.items(), key=lambda pair: (not pair[0].endswith("/gpu"), pair[0]))
     ]
     return ", ".join(told) or "-"
+
+
+def _idle(item: QueueView) -> str:
+    """Return what its spec says of idle GPUs; what is its parent's stands as a dash."""
+    idle = item.spec.idle
+    if idle is None or not any((idle.action, idle.below_percent, idle.after_seconds, idle.warn_seconds, idle.exempt)):
+        return "-"
+    parts = [idle.action or "-", f"<{idle.below_percent:g}%" if idle.below_percent else ""]
+    parts += [output.span(one) for one in (idle.after_seconds, idle.warn_seconds) if one]
+    parts.append(f"not {', '.join(idle.exempt)}" if idle.exempt else "")
+    return " ".join(filter(None, parts))
 
 
 def _devices(amounts: Mapping[str, str]) -> Mapping[str, str]:
@@ -41,6 +53,7 @@ _COLUMNS: Final = (
     Column[QueueView]("DUE", lambda item: _amounts(_devices(item.status.share))),
     Column[QueueView]("RUN/WAIT", lambda item: f"{item.status.running_pods}/{item.status.pending_pods}"),
     Column[QueueView]("POLICY", lambda item: item.spec.policy or "-", is_wide=True),
+    Column[QueueView]("IDLE", _idle, is_wide=True),
     Column[QueueView]("NAMESPACES", lambda item: ", ".join(item.spec.namespaces) or "-", is_wide=True),
     Column[QueueView]("PROBLEM", lambda item: item.problem or "-", is_wide=True),
 )
@@ -70,6 +83,19 @@ def _spec_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--policy", type=click.Choice(("", *POLICIES)), metavar="POLICY", help='where they go; "": as its parent has it'
     )
+    @click.option(
+        "--idle",
+        "idle_action",
+        type=click.Choice(("", *ACTIONS)),
+        metavar="ACTION",
+        help='of idle GPUs: off, warn, stop or requeue; "": as its parent has it',
+    )
+    @click.option("--idle-below", type=click.FloatRange(0, 100), metavar="PERCENT", help="load of a GPU that is idle")
+    @click.option("--idle-after", type=options.Duration(), help="idle for so long: its owner is warned")
+    @click.option("--idle-warning", type=options.Duration(), help="from the warning to the end")
+    @click.option("--idle-cpu", type=click.FloatRange(0), metavar="PERCENT", help="who uses so much of a CPU is busy")
+    @click.option("--idle-io", type=click.IntRange(0), metavar="BYTES", help="who moves so many a second is busy")
+    @click.option("--idle-exempt", multiple=True, metavar="NAME", help='what is left alone; "": nothing')
     @functools.wraps(function)
     def given(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
@@ -125,8 +151,28 @@ def _put(client: Client, name: str, given: dict[str, Any], *, create: bool) -> Q
         namespaces=given["namespaces"] or None,
         min_runtime_seconds=given["min_runtime"],
         policy=given["policy"],
+        idle=_idle_request(given),
     )
     return client.call("PUT", _path(name), QueueView, body=request, params={"create": str(create).lower()})
+
+
+def _idle_request(given: Mapping[str, Any]) -> IdleRequest | None:
+    """Return what is asked of idle GPUs; None: nothing."""
+    wanted = {field: given[option] for option, field in _IDLE.items() if given[option] is not None}
+    if given["idle_exempt"]:
+        wanted["exempt"] = tuple(filter(None, given["idle_exempt"]))
+    return IdleRequest(**wanted) if wanted else None
+
+
+_IDLE: Final = {
+    "idle_action": "action",
+    "idle_below": "below_percent",
+    "idle_after": "after_seconds",
+    "idle_warning": "warn_seconds",
+    "idle_cpu": "cpu_percent",
+    "idle_io": "io_bytes",
+}
+"""Options, and what they are in a request."""
 
 
 def _parsed(values: Sequence[str], flag: str, client: Client) -> Mapping[str, str] | None:

@@ -9,10 +9,12 @@ from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.client.calls import item_path
 from fairlead.serve.v1.webhooks.view import TestView, WebhookList, WebhookRequest
+from fairlead.serve.webhooks import port
 from fairlead.serve.webhooks.port import DeliveryView, NewWebhook, WebhookDetail, WebhookView
 
 
-def _events(item: WebhookView) -> str:
+def events(item: WebhookView) -> str:
+    """Return kinds of events in a cell."""
     if not item.events:
         return "all"
     return item.events[0] if len(item.events) == 1 else f"{item.events[0]} +{len(item.events) - 1}"
@@ -21,11 +23,12 @@ def _events(item: WebhookView) -> str:
 _COLUMNS: tuple[Column[WebhookView], ...] = (
     Column("ID", lambda item: item.id),
     Column("TENANCY", lambda item: item.tenancy or "-"),
-    Column("EVENTS", _events),
+    Column("EVENTS", events),
     Column("PENDING", lambda item: str(item.pending)),
+    Column("FORM", lambda item: item.format, is_wide=True),
     Column("URL", lambda item: item.url),
 )
-_DELIVERIES: tuple[Column[DeliveryView], ...] = (
+DELIVERIES: tuple[Column[DeliveryView], ...] = (
     Column("AT", lambda item: item.created_at),
     Column("EVENT", lambda item: item.type),
     Column("STATE", lambda item: item.state),
@@ -44,11 +47,12 @@ def webhook() -> None:
 @webhook.command("create")
 @click.argument("url", metavar="URL")
 @click.option("--tenancy", "-T", "whose", default="", metavar="NAME", help="whose events  [default: all]")
-@click.option("--event", "events", multiple=True, metavar="KIND", help="as container.failed or container.*")
+@click.option("--event", "kinds", multiple=True, metavar="KIND", help="as container.failed or container.*")
+@click.option("--format", "form", type=click.Choice(port.FORMATS), default=port.FAIRLEAD, help="signed, or for people")
 @options.pass_client
-def create(client: Client, *, url: str, whose: str, events: tuple[str, ...]) -> None:
+def create(client: Client, *, url: str, whose: str, kinds: tuple[str, ...], form: str) -> None:
     """Make a webhook; its secret is printed once, and nothing else."""
-    body = WebhookRequest(url=url, tenancy=whose, events=events)
+    body = WebhookRequest(url=url, tenancy=whose, events=kinds, format=form)
     made = client.call("POST", "/v1/webhooks", NewWebhook, body=body)
     plaintext.echo(made.secret)
     plaintext.echo(f"{made.webhook.id}: the secret is not shown again; `fairlead webhook test` tries it", err=True)
@@ -73,7 +77,7 @@ def show(client: Client, *, name: str, form: str) -> None:
     if form in {"json", "yaml"}:
         output.show_value(found, form=form)
         return
-    output.show_listing(found.deliveries, _DELIVERIES, form=form, name=lambda item: item.id)
+    output.show_listing(found.deliveries, DELIVERIES, form=form, name=lambda item: item.id)
     if form != "name" and (failed := next((item for item in found.deliveries if item.error), None)):
         plaintext.echo(f"{failed.type}: {failed.error}", err=True)
 

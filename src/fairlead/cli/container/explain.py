@@ -40,6 +40,8 @@ def explanation_lines(found: Explanation) -> list[str]:
         lines.append(f"  its priority is {priority(found)}: higher goes first")
     if found.time_limit_s is not None and found.state not in view.ENDED:
         lines.append(f"  its time limit is {output.span(found.time_limit_s)}{_left(found)}")
+    if found.idle is not None:
+        lines.append(f"  {found.idle.message}")
     if found.isolation != isolation.NONE:
         lines.append(f"  its isolation is {found.isolation}")
     lines += [f"  {line}" for line in output.lines_of(decision_rows(found.facts))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from fairlead.cli.core.output import Column
 from fairlead.cli.core.terminal import gotemplate
 from fairlead.plan.pod import podstate
 from fairlead.serve.v1.containers.life import waiting
-from fairlead.serve.v1.containers.view import ContainerView
+from fairlead.serve.v1.containers.view import IDLE_UNKNOWN, ContainerView
 
 
 def _gpus(item: ContainerView) -> str:
@@ -45,6 +46,8 @@ def _shown_state(item: ContainerView) -> str:
 
 def _reason(item: ContainerView) -> str:
     """Return why it is in its state; of one that waits its place in the queue, or that it never fits."""
+    if _is_idle(item) and item.idle is not None:
+        return _idle(item.idle.acts_at)
     waits = item.waiting
     if waits is None or waits.reason == waiting.OTHER:
         return item.reason
@@ -53,7 +56,21 @@ def _reason(item: ContainerView) -> str:
     return f"{waiting.ordinal(waits.place)} in queue" if waits.place else item.reason
 
 
+def _is_idle(item: ContainerView) -> bool:
+    return item.state == "running" and item.idle is not None and item.idle.action != IDLE_UNKNOWN
+
+
+def _idle(acts_at: str | None) -> str:
+    """Return that GPUs are idle, and how long it takes until the container is ended for it."""
+    if acts_at is None:
+        return "idle GPUs"
+    left = dt.datetime.fromisoformat(acts_at) - dt.datetime.now(dt.UTC)
+    return f"idle GPUs, ends in {output.span(max(0.0, left.total_seconds()))}"
+
+
 def _message(item: ContainerView) -> str:
+    if _is_idle(item) and item.idle is not None:
+        return item.idle.message
     return item.waiting.message if item.waiting is not None else item.message
 
 

@@ -9,11 +9,11 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import Final
 
-from fairlead.cli.doctor import certificate, gpu_checks, sandbox, secret, specs, sshdoor, tenancy
+from fairlead.cli.doctor import certificate, gpu_checks, mailserver, sandbox, secret, specs, sshdoor, tenancy
 from fairlead.cli.doctor.finding import Finding
 from fairlead.cli.doctor.held import claims, lease, leftovers
 from fairlead.cli.doctor.machine_facts import Seen
-from fairlead.cli.doctor.planned import reservations, workloads
+from fairlead.cli.doctor.planned import idling, reservations, workloads
 from fairlead.cli.doctor.sharing import mps, passthrough, vgpu
 from fairlead.plan.pod import admission
 from fairlead.serve.history.view import HistoryView
@@ -34,6 +34,7 @@ def check(seen: Seen) -> Iterator[Finding]:
     yield from claims.check(seen.claims)
     yield from secret.check(seen.secret)
     yield from sshdoor.check(seen.ssh)
+    yield from mailserver.check(seen.mail)
     yield from certificate.check(seen.certificate, dt.datetime.now(dt.UTC))
     yield from tenancy.check(seen.tenancy)
     yield from tenancy.check_user_ids(seen.tenancy)
@@ -53,6 +54,7 @@ def check(seen: Seen) -> Iterator[Finding]:
         yield from _containers(seen)
         yield from workloads.check(seen.workloads)
         yield from reservations.check(seen.reservations)
+        yield from idling.check(seen.idling)
 
 
 def _silicon(seen: Seen) -> Iterator[Finding]:

@@ -20,9 +20,9 @@ import msgspec
 from fairlead import errors, files
 from fairlead.cli.core import connection, invocation
 from fairlead.cli.core.client import Client
-from fairlead.cli.doctor import certificate, sandbox, secret, specs, sshdoor, tenancy
+from fairlead.cli.doctor import certificate, mailserver, sandbox, secret, specs, sshdoor, tenancy
 from fairlead.cli.doctor.held import claims, lease, leftovers
-from fairlead.cli.doctor.planned import reservations, workloads
+from fairlead.cli.doctor.planned import idling, reservations, workloads
 from fairlead.cli.doctor.sharing import mps, passthrough
 from fairlead.engine.port import Advice
 from fairlead.kernel import socketpeer
@@ -139,11 +139,13 @@ class Seen:
     secret: secret.Facts = dataclasses.field(default_factory=secret.Facts)
     """The key of its Secrets."""
     ssh: sshdoor.Facts = dataclasses.field(default_factory=sshdoor.Facts)
+    mail: mailserver.Facts = dataclasses.field(default_factory=mailserver.Facts)
     """The door into containers for accounts."""
     certificate: certificate.Facts = dataclasses.field(default_factory=certificate.Facts)
     """When the API's ends."""
     reservations: reservations.Facts = dataclasses.field(default_factory=reservations.Facts)
     workloads: workloads.Facts = dataclasses.field(default_factory=workloads.Facts)
+    idling: idling.Facts = dataclasses.field(default_factory=idling.Facts)
     leftovers: leftovers.Facts = dataclasses.field(default_factory=leftovers.Facts)
     """What is held for what is gone."""
     tenancy: tenancy.Facts = dataclasses.field(default_factory=tenancy.Facts)
@@ -168,13 +170,15 @@ def collect(call: invocation.Invocation) -> Seen:
             kept, refused, demanded = _count_secrets(client), _refused(client, status), _demanding(client)
             reserved = reservations.collect(client, no_show_min=config.reserve.no_show_min, timeout_s=_ANSWER_S)
             kept_up = workloads.collect(client, timeout_s=_ANSWER_S)
+            idle = idling.collect(client, config.idle, status.history, timeout_s=_ANSWER_S)
     except (errors.Unavailable, errors.ProtocolError) as error:
         below = asyncio.run(_collect_below(config, errors.sentence(error)))
         door = sshdoor.collect(config, is_served=False)
         return dataclasses.replace(below, sandbox=_sandboxes(config, below.gpus), ssh=door)
     seen = asyncio.run(_collect_service(call, config, status, listing, kept))
     found = _sandboxes(config, listing, demanded)
-    return dataclasses.replace(seen, config_problem=refused, sandbox=found, reservations=reserved, workloads=kept_up)
+    seen = dataclasses.replace(seen, config_problem=refused, sandbox=found, mail=mailserver.collect(config))
+    return dataclasses.replace(seen, reservations=reserved, workloads=kept_up, idling=idle)
 
 
 def _sandboxes(config: Settings, listing: GPUListing, demanded: Sequence[str] = ()) -> sandbox.Facts:

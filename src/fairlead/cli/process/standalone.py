@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairlead import __version__, command, errors, settings, telemetry
 from fairlead.backoff import Backoff
-from fairlead.cli.process import gpumetrics, history, owner, reserving, tenancies, workloads
+from fairlead.cli.process import gpumetrics, history, idling, owner, reserving, tenancies, workloads
 from fairlead.cli.process.listen import ledgers, machinepage
 from fairlead.control import manager
 from fairlead.control.claim import devicetaint, resourceclaim
@@ -131,7 +131,10 @@ async def run_service(
                     _refuse_gvisor, config, lambda: reports[-1].snapshots.value.inventory if reports else None
                 ),
             )
-            making = workloads.PodMaker(living, workloads.hold_file(config.state.run))
+            making, measured = (
+                workloads.PodMaker(living, workloads.hold_file(config.state.run)),
+                idling.LateFigures(),
+            )
             controllers: tuple[manager.Controller, ...] = (
                 controller.Scheduler(
                     store,
@@ -142,6 +145,7 @@ async def run_service(
                     more=(reserving.constraint(config),),
                 ),
                 reserving.keeper(config, store, evicting),
+                idling.keeper(config, store, evicting, living, measured, tasks),
                 podgc.PodGC(store, config.control, node=node),
                 resourceclaim.ResourceClaims(store, user_devices=config.api.user_gpus),
                 devicetaint.DeviceTaints(store, evicting),
@@ -201,7 +205,7 @@ async def run_service(
                 info=_service_info(config, node, owned.cdi_folder, public),
                 accounts=public.accounts if public else dependencies.NO_ACCOUNTS,
             )
-            making.context = door.admission
+            making.context, measured.source = door.admission, door.backend.history
             _serve_metrics(config, tasks, lambda: figures.expose(reports[-1].expose_gpus))
             tasks.create_task(_serve_api(config, door, public, ready=serving, meter=figures.meter), name="api")
             await registered.wait()

@@ -486,10 +486,11 @@ class Kubelet:
             fresh = await self._store.get(core.Pod, pod.metadata.name, pod.metadata.namespace)
             if fresh.metadata.uid == pod.metadata.uid:
                 seen = self._pods.get(pod.metadata.uid)
-                # What others write of the status, maybe since `pod` was read: a stop, and the claims of templates.
+                # What others write of the status, maybe since `pod` was read: a stop, a warning, claims of templates.
                 told = msgspec.structs.replace(
                     status,
                     stop_request=fresh.status.stop_request,
+                    idle_notice=fresh.status.idle_notice,
                     resource_claim_statuses=fresh.status.resource_claim_statuses,
                 )
                 self._take_over(seen, await self._store.update_status(msgspec.structs.replace(fresh, status=told)))

@@ -11,6 +11,9 @@ from fairlead.plan.pod import admission
 from fairlead.wire.kubernetes import core, meta
 
 _CRASH: Final = "CrashLoopBackOff"
+IDLE: Final = "GPUsIdle"
+"""Why a pod was ended: it did not use its GPUs."""
+_STOPPED: Final = frozenset({"Stopped", "Preempted", "Reserved", IDLE})
 
 
 def is_final(pod: core.Pod) -> bool:
@@ -22,7 +25,7 @@ def state_of(pod: core.Pod) -> str:
     """Return the one word for where a pod is."""
     status = pod.status
     if status.phase in core.ENDED_PHASES:
-        return "stopped" if status.reason in {"Stopped", "Preempted", "Reserved"} else status.phase.lower()
+        return "stopped" if status.reason in _STOPPED else status.phase.lower()
     if pod.metadata.deletion_timestamp is not None or status.stop_request is not None:
         return "stopping"
     if any(item.state.waiting and item.state.waiting.reason == _CRASH for item in statuses(pod)):
@@ -49,6 +52,13 @@ def why(pod: core.Pod) -> tuple[str, str]:
             if condition.type == "PodScheduled" and condition.status == "False":
                 return condition.reason, condition.message
     return "", ""
+
+
+def exit_code(pod: core.Pod) -> int | None:
+    """Return the first exit code of a pod's containers that is not 0; None: none of them ended."""
+    ended = (item.state.terminated for item in statuses(pod))
+    codes = [one.exit_code for one in ended if one is not None]
+    return next((code for code in codes if code), 0) if codes else None
 
 
 def statuses(pod: core.Pod) -> Iterator[core.ContainerStatus]:

@@ -590,6 +590,7 @@ def _status(
         pod_ip=look.pod.status.pod_ip,
         pod_ips=look.pod.status.pod_ips,
         stop_request=look.pod.status.stop_request,
+        idle_notice=look.pod.status.idle_notice,
         resource_claim_statuses=look.pod.status.resource_claim_statuses,
     )
 

@@ -55,6 +55,7 @@ class Action(StrEnum):
     SESSION_OWN = "session.own"
     WEBHOOK_READ = "webhook.read"
     WEBHOOK_WRITE = "webhook.write"
+    NOTICE_OWN = "notice.own"
     SESSION_OPEN = "session.open"
 
 
@@ -104,6 +105,7 @@ TABLE: Final[Mapping[Action, Rule]] = {
     Action.AUDIT_READ: Rule(words="read the audit log", scope=Scope.READ, roles=_from(Role.ADMIN)),
     Action.WEBHOOK_READ: Rule(words="see webhooks", scope=Scope.MANAGE, roles=_from(Role.ADMIN)),
     Action.WEBHOOK_WRITE: Rule(words="change webhooks", scope=Scope.MANAGE, roles=_from(Role.ADMIN)),
+    Action.NOTICE_OWN: Rule(words="keep notices", scope=Scope.MANAGE, roles=_from(Role.VIEWER), needs_membership=False),
     Action.SESSION_OWN: Rule(words="keep a session", scope=None, roles=_from(Role.VIEWER), needs_membership=False),
     Action.SESSION_OPEN: Rule(
         words="log in", scope=None, roles=_from(Role.VIEWER), needs_membership=False, needs_account=False

@@ -87,6 +87,11 @@ class StoredPeople:
             await connection.execute(sa.delete(schema.API_KEY).where(_KEY.account == name))
             await connection.execute(sa.delete(schema.SSH_KEY).where(schema.SSH_KEY.c.account == name))
             await connection.execute(sa.delete(schema.MEMBERSHIP).where(_MEMBER.account == name))
+            # A later account of the name is another person: it inherits no notices, and tells nobody else's address.
+            theirs = sa.select(schema.WEBHOOK.c.id).where(schema.WEBHOOK.c.person == name)
+            events = schema.WEBHOOK_EVENT
+            await connection.execute(sa.delete(events).where(events.c.webhook.in_(theirs)))
+            await connection.execute(sa.delete(schema.WEBHOOK).where(schema.WEBHOOK.c.person == name))
             await connection.execute(sa.delete(schema.ACCOUNT).where(_ACCOUNT.name == name))
 
     async def grant(self, name: str, membership: Membership) -> port.MemberView:

@@ -14,6 +14,7 @@ from fairlead.serve.accounts.sessions import Lifetime
 from fairlead.serve.database.unchanged import Commits, Unchanged
 from fairlead.serve.metering.budgetstore import StoredBudgets
 from fairlead.serve.webhooks.address import Network
+from fairlead.serve.webhooks.mail import Server
 from fairlead.serve.webhooks.store import StoredWebhooks
 
 
@@ -24,14 +25,15 @@ def open_accounts(
     lifetime: Lifetime | None = None,
     logins: Callable[[Identities], Logins] | None = None,
     allowed: tuple[Network, ...] = (),
+    mail: Server | None = None,
 ) -> port.Accounts:
     """Return the accounts of a database.
 
     Args: now: Unix seconds.   lifetime: of browsers' sessions.   logins: by an identity provider.
-          allowed: networks that webhooks may go to though they are not public.
+          allowed: networks that webhooks may go to though they are not public.   mail: None: no e-mail is sent.
     """
     commits = Commits(database)
-    hooks = StoredWebhooks(database=database, allowed=allowed, now=now)
+    hooks = StoredWebhooks(database=database, allowed=allowed, now=now, mail=mail or Server())
     return port.Accounts(
         people=store.StoredPeople(database=database, now=now),
         keys=store.StoredKeys(database=database, now=now, known=Unchanged(commits)),

@@ -6,6 +6,7 @@ store. No other file mints one, so no route and no backend decides by itself who
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ class Place:
     """Whether what is made there is a tenant's, whatever the namespace says of itself."""
     most_devices: int = 0
     """Of each resource at once, where no quota there counts it; 0: no limit."""
+    account: str = ""
+    """Whose key asks; empty: who asks has no account."""
     rule: Callable[[core.Pod], core.Pod] = _unruled
     """Returns a pod as the caller may have it there. Raises: Denied."""
 
@@ -82,6 +85,11 @@ class Places(Protocol):
 
 class Part(Protocol):
     """What is left of a machine: one user's namespace, or the namespaces of an account's tenancies."""
+
+    @property
+    def account(self) -> str:
+        """Whose key it is; empty: who asks has no account."""
+        ...
 
     @property
     def most_devices(self) -> int:
@@ -131,7 +139,8 @@ class Everywhere:
 
     def again(self, old: core.Pod) -> Place:
         """See `Places.again`. A tenant's pod stays one: its mark is the stored pod's, which callers cannot set."""
-        return self.new(old.metadata.namespace, for_tenancy=names.TENANT in old.metadata.annotations)
+        place = self.new(old.metadata.namespace, for_tenancy=names.TENANT in old.metadata.annotations)
+        return dataclasses.replace(place, account=old.metadata.annotations.get(names.ACCOUNT, ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,12 +156,14 @@ class Within:
             makes_namespace=self.part.makes_namespace,
             is_tenants=True,
             most_devices=self.part.most_devices,
+            account=self.part.account,
             rule=functools.partial(_ruled, mounts=self.part.mounts),
         )
 
     def again(self, old: core.Pod) -> Place:
-        """See `Places.again`."""
-        return self.new(old.metadata.namespace)
+        """See `Places.again`. Who started it stays who is told of it, whoever restarts it."""
+        place = self.new(old.metadata.namespace)
+        return dataclasses.replace(place, account=old.metadata.annotations.get(names.ACCOUNT, place.account))
 
 
 def recorded(spec: PodReplacementSpec) -> Submission:
@@ -162,6 +173,7 @@ def recorded(spec: PodReplacementSpec) -> Submission:
         makes_namespace=spec.is_tenants,
         is_tenants=spec.is_tenants,
         most_devices=spec.most_devices,
+        account=spec.account,
     )
     return place.submission(spec.pod)
 

@@ -246,6 +246,7 @@ def submission(pod: core.Pod, owner: meta.Object) -> places.Submission:
             pod=pod,
             is_tenants=names.TENANT in marks,
             most_devices=int(most) if most.isdecimal() else 0,
+            account=marks.get(names.ACCOUNT, ""),
         )
     )
     return dataclasses.replace(asked, is_workloads=True)
@@ -256,6 +257,7 @@ def _marked(item: Workload, place: Place) -> Any:
     if not place.is_tenants:
         return item
     marks = {names.TENANT: place.namespace, MOST_DEVICES: str(place.most_devices)}
+    marks |= {names.ACCOUNT: place.account} if place.account else {}
     about = msgspec.structs.replace(item.metadata, annotations={**item.metadata.annotations, **marks})
     return msgspec.structs.replace(item, metadata=about)
 

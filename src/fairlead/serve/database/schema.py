@@ -84,8 +84,19 @@ WEBHOOK: Final = sa.Table(
     sa.Column("events", sa.String(512), nullable=False),
     sa.Column("secret", sa.String(64), nullable=False),
     sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("format", sa.String(16), nullable=False, server_default="fairlead"),
+    sa.Column("person", sa.String(63), nullable=False, server_default=""),
+    sa.Column("reach", sa.String(16), nullable=False, server_default=""),
+    sa.Column("token", sa.String(1024), nullable=False, server_default=""),
+    sa.Column("code", sa.String(32), nullable=False, server_default=""),
+    sa.Column("tries", sa.Integer, nullable=False, server_default="0"),
 )
-"""No foreign key: a webhook is its tenancy's, and outlives the account that made it. `events` empty: all."""
+"""No foreign key: a webhook is its tenancy's, and outlives the account that made it. `events` empty: all.
+
+`person`: the account that is told, and whose notice it is; empty: the tenancy's, or the machine's. `reach`: of a
+person's, what they are told of: own, tenancy or machine. `token`: what the receiver is shown beside the address.
+`code`: what confirms an e-mail address; empty: it is confirmed. `tries`: wrong codes so far.
+"""
 WEBHOOK_EVENT: Final = sa.Table(
     "webhook_event",
     METADATA,

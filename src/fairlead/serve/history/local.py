@@ -14,9 +14,11 @@ from typing import Final, TypeVar
 
 from fairlead import errors
 from fairlead.model import replica
+from fairlead.model.device import gpus_by_device
 from fairlead.model.gpu import GPU, Inventory
 from fairlead.plan.history import figure, tier
 from fairlead.plan.history.figure import CONTAINER, FIGURES, HELD, MIG, Interval, Points, Row
+from fairlead.plan.idle import judge
 from fairlead.serve.history.file import Held
 from fairlead.serve.history.port import Question, Sees
 from fairlead.serve.history.recorder import Recorder
@@ -104,6 +106,24 @@ class LocalHistory:
         if sees is not None:
             series = [one for one in series if one.metric != HELD]
         return self._view(device, window, series, self._notes(asked, window))
+
+    async def measured(self, uid: str, devices: Iterable[str], window: judge.Window) -> judge.Measured:
+        """Return what was measured of a pod and its devices, see `control.idle.keeper.Figures`.
+
+        Raises: Unavailable: the last sample was not kept, or the file does not answer.
+        """
+        if self._recorder.problem:
+            raise errors.Unavailable("the last sample was not kept", reason="HistoryUnreachable")
+        boards = gpus_by_device(self._scan().gpus)
+        asked = tier.choose(window.since, window.until, None, now=window.until, days=self._days)
+        found: dict[str, list[Row]] = {}
+        for device in sorted({replica.origin(one) for one in devices})[:_MOST_DEVICES]:
+            board = boards.get(device)
+            kind = figure.GPU if board == device else MIG
+            key = device if board is not None else ""
+            found[device] = await self._ask(functools.partial(self._recorder.file.read, kind, key, asked))
+        container = await self._ask(lambda: self._recorder.file.read(CONTAINER, uid, asked))
+        return judge.Measured(devices=found, container=container)
 
     def _named(self, text: str) -> tuple[str, str]:
         """Return the GPU that is meant, and the device. Raises: NotFound."""

@@ -34,6 +34,7 @@ from fairlead.serve.v1.templates import routes as templates
 from fairlead.serve.v1.tenancies import routes as tenancies
 from fairlead.serve.v1.usage import routes as usage
 from fairlead.serve.v1.volumes import routes as volume_routes
+from fairlead.serve.v1.webhooks import notices
 from fairlead.serve.v1.webhooks import routes as webhooks
 
 ROUTES: Final = (
@@ -69,6 +70,7 @@ ROUTES: Final = (
     *budgets.ROUTES,
     *leases.ROUTES,
     *webhooks.ROUTES,
+    *notices.ROUTES,
     *status.ROUTES,
 )
 

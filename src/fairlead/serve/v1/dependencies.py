@@ -233,7 +233,7 @@ def _part(items: Sequence[Tenancy], principal: roles.Principal, action: roles.Ac
             allowed[namespace] = item
         else:
             forbidden[namespace] = roles.refusal(principal.account, action)
-    return member.Member(allowed=allowed, forbidden=forbidden)
+    return member.Member(allowed=allowed, forbidden=forbidden, account=principal.account)
 
 
 Dependencies = di.NamedDependency[params.SkipValidation[Services]]

@@ -93,3 +93,11 @@ def _refused(url: str, why: str) -> errors.Denied:
     message = f"no webhook goes to {urllib.parse.urlsplit(url).netloc}: {why}"
     hint = "the machine's operator names networks that are not public in webhooks.allow"
     return errors.Denied(message, reason="WebhookAddressRefused", hint=hint)
+
+
+def shown(url: str, form: str) -> str:
+    """Return an address as it is shown: the path of a chat's is its secret, and so may a query be."""
+    parts = urllib.parse.urlsplit(url)
+    if form == "slack":
+        return f"{parts.scheme}://{parts.netloc}/…"
+    return urllib.parse.urlunsplit(parts._replace(query="…" if parts.query else ""))

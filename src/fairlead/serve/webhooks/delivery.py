@@ -1,5 +1,7 @@
 """Sends the events in the outbox: to addresses that were checked, without redirects, again until accepted.
 
+A webhook has a form: signed for programs, or in words for a chat or by e-mail, whose server is the operator's.
+
 Each webhook has one event under way, the oldest, and does not wait for others: a receiver that never answers holds up
 its own events alone. A name is looked up here and nowhere else: the addresses that `address` lets pass are the ones
 that are connected to, so that a name which resolves differently later (DNS rebinding) reaches nothing else. Of an
@@ -10,10 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import ipaddress
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent import futures
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,10 +25,44 @@ import aiohttp
 from aiohttp import abc
 
 from fairlead import errors, telemetry
-from fairlead.serve.webhooks import address, port, signing
+from fairlead.frozen import frozen
+from fairlead.serve.webhooks import address, mail, port, signing, words
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=15.0)
 _LOOK_S, _PRUNE_S = 1.0, 3600.0
+_TAKEN: Final = 250
+"""A mail server's reply to a message that it takes."""
+_AT_ONCE: Final = 4
+"""Messages under way."""
+_NO_MAIL: Final = mail.Server()
+_JSON: Final = {"content-type": "application/json", "user-agent": "fairlead-webhooks"}
+
+
+@frozen
+class _Request:
+    """What is sent."""
+
+    url: str
+    body: bytes
+    headers: Mapping[str, str]
+    method: str = "POST"
+
+
+@frozen
+class _Sent:
+    """How an attempt ended; no error: it was taken."""
+
+    status: int | None = None
+    error: str = ""
+    is_final: bool = False
+
+
+def _postmen() -> futures.ThreadPoolExecutor:
+    return futures.ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="mail")
+
+
+async def _ignored(_item: port.Due, _why: str) -> None:
+    return None
 
 
 class _Judging(abc.AbstractResolver):
@@ -59,13 +97,25 @@ class Sender:
     outbox: port.Outbox
     allowed: tuple[address.Network, ...] = ()
     now: Callable[[], float] = time.time
+    mail: mail.Server = _NO_MAIL
+    meter: telemetry.Meter = telemetry.UNMETERED
+    given_up: Callable[[port.Due, str], Awaitable[None]] = _ignored
+    """Called with what will not be sent, and why."""
     _busy: set[str] = field(default_factory=set)
     """Webhooks that have an event under way."""
+    _postmen: futures.ThreadPoolExecutor = field(default_factory=_postmen)
+    """Threads of their own: a mail server that does not answer keeps nobody else of the process waiting."""
     _landed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set where one has ended."""
 
     async def run(self) -> None:
         """Deliver until cancelled."""
+        try:
+            await self._run()
+        finally:
+            self._postmen.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self) -> None:
         pruned = 0.0
         async with asyncio.TaskGroup() as tasks:
             while True:
@@ -96,9 +146,14 @@ class Sender:
     async def _carry(self, item: port.Due) -> None:
         """Try one event, and write how that went; where it cannot be written, it is sent again after a while."""
         try:
-            status, error = await self._send(item)
+            sent = await self._send(item)
             telemetry.crash_point("webhook-answered")
-            await self.outbox.done(item, status=status, error=error)
+            is_over = await self.outbox.done(item, status=sent.status, error=sent.error, is_final=sent.is_final)
+            outcome = "sent" if not sent.error else "given up" if is_over else "failed"
+            self.meter.add(telemetry.NOTICES, item.format, outcome)
+            if sent.error and is_over:
+                telemetry.log.warning("notice given up", role=item.format, reason="NoticeGivenUp", error=sent.error)
+                await self.given_up(item, sent.error)
         except errors.FairleadError as failed:
             _say(failed)
             await asyncio.sleep(_LOOK_S)
@@ -106,22 +161,51 @@ class Sender:
             self._busy.discard(item.webhook)
             self._landed.set()
 
-    async def _send(self, one: port.Due) -> tuple[int | None, str]:
-        """Return status and what went wrong; empty: it was taken."""
+    async def _send(self, one: port.Due) -> _Sent:
+        if one.format == port.EMAIL:
+            return await self._mailed(one)
         try:
             address.check_url(one.url, self.allowed)
-            headers = signing.headers(one.secret, id_=one.id, at=int(self.now()), body=one.body)
+            asked = self._asked(one)
             connector = aiohttp.TCPConnector(resolver=_Judging(one.url, self.allowed), use_dns_cache=False)
             async with (
                 aiohttp.ClientSession(connector=connector, timeout=_TIMEOUT, trust_env=False) as client,
-                client.post(one.url, data=one.body, headers=headers, allow_redirects=False) as answer,
+                client.request(
+                    asked.method, asked.url, data=asked.body, headers=asked.headers, allow_redirects=False
+                ) as answer,
             ):
                 status = answer.status
         except errors.FairleadError as error:
-            return None, error.message
+            return _Sent(error=error.message)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            return None, errors.readable(f"{type(error).__name__}: {error}")
-        return status, "" if 200 <= status < 300 else f"the receiver answers {status}"
+            # An address of a chat is its secret, and some of these errors quote it.
+            said = str(error).replace(one.url, address.shown(one.url, one.format))
+            return _Sent(error=errors.readable(f"{type(error).__name__}: {said}"))
+        return _Sent(status=status, error="" if 200 <= status < 300 else f"the receiver answers {status}")
+
+    def _asked(self, one: port.Due) -> _Request:
+        """Return what is sent of an event to an address."""
+        if one.format == port.SLACK:
+            return _Request(url=one.url, body=words.slack(one.body), headers=_JSON)
+        if one.format == port.MATRIX:
+            # The event's id is the transaction's: a server that has it already does not show it again.
+            headers = {**_JSON, "authorization": f"Bearer {one.token}"}
+            return _Request(method="PUT", url=f"{one.url}/{one.id}", body=words.matrix(one.body), headers=headers)
+        headers = signing.headers(one.secret, id_=one.id, at=int(self.now()), body=one.body)
+        return _Request(url=one.url, body=one.body, headers=headers)
+
+    async def _mailed(self, one: port.Due) -> _Sent:
+        to = one.url.removeprefix(mail.SCHEME)
+        try:
+            mail.check_recipient(to, self.mail, is_trusted=True)
+            made = mail.compose(one.body, to=to, sender=self.mail.sender, id_=one.id, at=one.created_at)
+            sending = functools.partial(mail.send, self.mail, made, to=to)
+            failed = await asyncio.get_running_loop().run_in_executor(self._postmen, sending)
+        except (errors.FairleadError, ValueError) as error:
+            return _Sent(error=errors.readable(str(error))[:200])
+        if failed is None:
+            return _Sent(status=_TAKEN)
+        return _Sent(status=failed.code, error=failed.message, is_final=failed.is_final)
 
 
 def _say(error: errors.FairleadError) -> None:

@@ -12,11 +12,23 @@ from fairlead.frozen import frozen
 from fairlead.serve.metering import budgetkeeper
 
 STATES: Final = ("pending", "creating", "running", "crashed", "stopping", "succeeded", "failed", "stopped")
-REMOVED, TEST = "container.removed", "webhook.test"
+REMOVED, TEST, CONFIRM = "container.removed", "webhook.test", "notice.confirm"
+WAITS, ENDS_SOON, SICK = "container.waits", "container.ends_soon", "container.gpu_unhealthy"
+"""A container waits for long; it will be ended; a GPU that it holds is unhealthy."""
+GPU_SICK, GPU_WELL = "gpu.unhealthy", "gpu.healthy"
+FAIRLEAD, SLACK, MATRIX, EMAIL = FORMATS = ("fairlead", "slack", "matrix", "email")
+"""In which form an event is sent."""
+OWN, TENANCY, MACHINE = REACHES = ("own", "tenancy", "machine")
+"""What a person is told of: containers that they started, all of a tenancy, everything."""
 EVENTS: Final = (
     *(f"container.{state}" for state in STATES),
     REMOVED,
+    WAITS,
+    ENDS_SOON,
+    SICK,
     "gpu.quarantined",
+    GPU_SICK,
+    GPU_WELL,
     budgetkeeper.THRESHOLD,
     budgetkeeper.STOPPING,
 )
@@ -28,11 +40,15 @@ class WebhookView(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     tenancy: Annotated[str, msgspec.Meta(description="whose events; empty: everything on the machine")]
-    url: str
+    url: Annotated[str, msgspec.Meta(description="address; of a chat's and of a query only the part without secrets")]
     events: Annotated[tuple[str, ...], msgspec.Meta(description="kinds of events; empty: all")]
     account: Annotated[str, msgspec.Meta(description="who made it; empty: root")]
     created_at: str
     pending: Annotated[int, msgspec.Meta(description="events that are still to be delivered")]
+    format: Annotated[str, msgspec.Meta(description="fairlead, slack, matrix or email")] = FAIRLEAD
+    person: Annotated[str, msgspec.Meta(description="account whose own notice it is; empty: nobody's")] = ""
+    reach: Annotated[str, msgspec.Meta(description="what that person is told of: own, tenancy or machine")] = ""
+    is_confirmed: Annotated[bool, msgspec.Meta(description="false: the code sent to the address is awaited")] = True
 
 
 class DeliveryView(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +88,14 @@ class Spec:
     uid: str
     """Of the tenancy; both empty: everything on the machine."""
     account: str
+    format: str = FAIRLEAD
+    token: str = ""
+    """What a Matrix server is shown."""
+    person: str = ""
+    """Whose own notice it is; empty: the tenancy's, or the machine's."""
+    reach: str = ""
+    is_trusted: bool = True
+    """Who makes it may have e-mail sent to an address that has not confirmed it."""
 
 
 @frozen
@@ -82,6 +106,8 @@ class Event:
     uid: str
     """Of the tenancy that it happened in; empty: in none."""
     data: Mapping[str, Any]
+    account: str = ""
+    """Who started the container; empty: not known, or nobody's."""
 
 
 @frozen
@@ -94,6 +120,23 @@ class Due:
     secret: str
     body: bytes
     attempts: int
+    format: str = FAIRLEAD
+    token: str = ""
+    created_at: float = 0.0
+
+
+@frozen
+class Whose:
+    """Which webhooks a caller may touch."""
+
+    uids: Collection[str] | None = None
+    """Of webhooks of tenancies: theirs; None: all, the machine's too."""
+    person: str | None = None
+    """Of notices of people: whose; empty: everybody's. None: webhooks are meant, no notices."""
+
+
+ALL: Final = Whose()
+"""Every webhook."""
 
 
 class Webhooks(Protocol):
@@ -103,22 +146,30 @@ class Webhooks(Protocol):
         """Make one. Raises: Denied (`WebhookAddressRefused`); Invalid; Conflict (`WebhooksTooMany`)."""
         ...
 
-    async def list(self, uids: Collection[str] | None) -> tuple[WebhookView, ...]:
-        """Return those of tenancies, in the order of their making. Args: uids: None: all."""
+    async def list(self, whose: Whose) -> tuple[WebhookView, ...]:
+        """Return some, in the order of their making."""
         ...
 
-    async def show(self, id_: str, uids: Collection[str] | None) -> WebhookDetail:
+    async def show(self, id_: str, whose: Whose) -> WebhookDetail:
         """Return one, and its last deliveries. Raises: NotFound (`WebhookUnknown`)."""
         ...
 
-    async def delete(self, id_: str, uids: Collection[str] | None) -> None:
+    async def delete(self, id_: str, whose: Whose) -> None:
         """Remove one with its deliveries. Raises: NotFound (`WebhookUnknown`)."""
         ...
 
-    async def test(self, id_: str, uids: Collection[str] | None) -> str:
+    async def test(self, id_: str, whose: Whose) -> str:
         """Send an event of no meaning; return its id.
 
-        Raises: NotFound (`WebhookUnknown`); Throttled (`WebhookTestsTooMany`): those of its tenancy come too often.
+        Raises: NotFound (`WebhookUnknown`); Throttled (`WebhookTestsTooMany`): those of its tenancy come too often;
+                Conflict (`NoticeUnconfirmed`).
+        """
+        ...
+
+    async def confirm(self, id_: str, code: str, whose: Whose) -> WebhookView:
+        """Confirm an e-mail address by the code that was sent there; five wrong ones remove it.
+
+        Raises: NotFound (`WebhookUnknown`); Denied (`CodeWrong`).
         """
         ...
 
@@ -138,8 +189,11 @@ class Outbox(Protocol):
         """Return the oldest delivery of each webhook whose time has come. Args: busy: webhooks that are left out."""
         ...
 
-    async def done(self, one: Due, *, status: int | None, error: str) -> None:
-        """Write how an attempt ended; an error has it tried again later, or given up."""
+    async def done(self, one: Due, *, status: int | None, error: str, is_final: bool = False) -> bool:
+        """Write how an attempt ended; an error has it tried again later, or given up, which is returned.
+
+        Args: is_final: another try would end the same.
+        """
         ...
 
     async def prune(self) -> int:

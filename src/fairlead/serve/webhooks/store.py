@@ -7,9 +7,12 @@ same id. Secrets are kept as they are, since signing needs them; the database is
 
 from __future__ import annotations
 
+import hmac
 import math
+import re
 import secrets
 import time
+import urllib.parse
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -21,16 +24,27 @@ from sqlalchemy.ext import asyncio as sqla
 from fairlead import errors
 from fairlead.serve.database import engine, schema
 from fairlead.serve.limits.bucket import Buckets, Rate
-from fairlead.serve.webhooks import address, port, signing
+from fairlead.serve.webhooks import address, mail, port, signing
 from fairlead.wire.text import timestamp
 
 _HOOK, _EVENT, _SEEN = schema.WEBHOOK.c, schema.WEBHOOK_EVENT.c, schema.WEBHOOK_SEEN.c
+_ACCOUNT, _MEMBER = schema.ACCOUNT.c, schema.MEMBERSHIP.c
 WAITS_S: Final = (5.0, 60.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 36000.0)
 """Wait after each failed attempt; after the ninth, some 27.6 hours later, an event is given up."""
 _MOST_HOOKS, _MOST_PENDING, _MOST_SHOWN, _AT_ONCE = 10, 1000, 20, 256
+_ROOM: Final = re.compile(r"/_matrix/client/v3/rooms/[^/]+/send/m\.room\.message")
 TESTS: Final = Rate(per_s=0.1, burst=10)
 """Of the webhooks of one tenancy together: each is a request to whatever address its members named."""
+CODES: Final = Rate(per_s=1 / 600, burst=5)
+"""Of messages that ask to confirm an address, which may be anybody's."""
 _KEPT_S: Final = 7 * 86400.0
+_HOUR_S: Final = 3600.0
+_NO_MAIL: Final = mail.Server()
+_TRIES: Final = 5
+"""Wrong codes after which a notice is removed."""
+_TOKEN: Final = 1024
+_RATED: Final = "not sent: "
+"""How the error of an event begins that was never tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,71 +54,129 @@ class StoredWebhooks:
     database: sqla.AsyncEngine
     allowed: tuple[address.Network, ...] = ()
     now: Callable[[], float] = time.time
+    mail: mail.Server = _NO_MAIL
     tests: Buckets = field(default_factory=lambda: Buckets(TESTS, now=time.monotonic))
-    """By uid of the tenancy."""
+    """By uid of the tenancy, or by account."""
+    codes: Buckets = field(default_factory=lambda: Buckets(CODES, now=time.monotonic))
+    """By account."""
 
     async def create(self, spec: port.Spec) -> port.NewWebhook:
         """See `port.Webhooks.create`."""
-        address.check_url(spec.url, self.allowed)
+        url = self._checked(spec)
+        is_doubted = spec.format == port.EMAIL and not spec.is_trusted
+        if is_doubted and (wait_s := math.ceil(self.codes.take(spec.account).wait_s)) > 0:
+            # Beside `mail.per_hour`: what is removed and made again would not be counted there.
+            message = f"codes are sent {CODES.burst} times at once, and then one in ten minutes"
+            hint = f"ask again in {wait_s} s"
+            raise errors.Throttled(message, reason="NoticesTooMany", hint=hint, retry_after_s=wait_s)
         secret = signing.make_secret()
         row = {
             "id": f"whk_{secrets.token_hex(6)}",
             "account": spec.account,
             "tenancy_uid": spec.uid,
             "tenancy": spec.tenancy,
-            "url": spec.url,
+            "url": url,
             "events": " ".join(port.read_events(spec.events)),
             "secret": secret,
             "created_at": self.now(),
+            "format": spec.format,
+            "person": spec.person,
+            "reach": spec.reach if spec.person else "",
+            "token": spec.token,
+            "code": f"{secrets.randbelow(10**8):08}" if is_doubted else "",
+            "tries": 0,
         }
-        count = sa.select(sa.func.count()).select_from(schema.WEBHOOK).where(_HOOK.tenancy_uid == spec.uid)
+        owned = _HOOK.person == spec.person
+        owned = owned if spec.person else sa.and_(owned, _HOOK.tenancy_uid == spec.uid)
+        count = sa.select(sa.func.count()).select_from(schema.WEBHOOK).where(owned)
         async with engine.transaction(self.database) as connection:
             if (await connection.execute(count)).scalar_one() >= _MOST_HOOKS:
-                message = (
-                    f'"{spec.tenancy or "the machine"}" has {_MOST_HOOKS} webhooks, which is the most there may be'
-                )
-                hint = "`fairlead webhook delete` makes room"
+                who, what = spec.person or spec.tenancy or "the machine", "notices" if spec.person else "webhooks"
+                message = f'"{who}" has {_MOST_HOOKS} {what}, which is the most there may be'
+                hint = f"`fairlead {'notify remove' if spec.person else 'webhook delete'}` makes room"
                 raise errors.Conflict(message, reason="WebhooksTooMany", hint=hint)
             await connection.execute(sa.insert(schema.WEBHOOK).values(row))
+            if row["code"]:
+                event = port.Event(type=port.CONFIRM, uid="", data={"webhook": row["id"], "code": row["code"]})
+                await self._enqueue(connection, row, event)
         return port.NewWebhook(secret=secret, webhook=_view(row, 0))
 
-    async def list(self, uids: Collection[str] | None) -> tuple[port.WebhookView, ...]:
+    def _checked(self, spec: port.Spec) -> str:
+        """Return the address of a webhook to be made. Raises: as `create`."""
+        if spec.format not in port.FORMATS:
+            message = f'format: "{errors.readable(spec.format[:40])}" is none'
+            raise errors.Invalid(message, reason="WebhookFormatUnknown", hint=f"one of {', '.join(port.FORMATS)}")
+        if (spec.format == port.MATRIX) != bool(spec.token) or len(spec.token) > _TOKEN or not _is_token(spec.token):
+            message = "token: a Matrix room needs the access token of an account, and nothing else takes one"
+            raise errors.Invalid(message, reason="WebhookTokenInvalid", hint="one line of printable ASCII")
+        if spec.format == port.EMAIL:
+            to = spec.url.removeprefix(mail.SCHEME)
+            return mail.SCHEME + mail.check_recipient(to, self.mail, is_trusted=spec.is_trusted)
+        address.check_url(spec.url, self.allowed)
+        if spec.format == port.MATRIX and not _ROOM.fullmatch(urllib.parse.urlsplit(spec.url).path):
+            message = "url: not the address of a Matrix room's messages"
+            hint = "https://HOST/_matrix/client/v3/rooms/ROOM/send/m.room.message, or `notify add --room`"
+            raise errors.Invalid(message, reason="WebhookURLInvalid", hint=hint)
+        return spec.url
+
+    async def list(self, whose: port.Whose) -> tuple[port.WebhookView, ...]:
         """See `port.Webhooks.list`."""
-        wanted = sa.select(schema.WEBHOOK).where(*_of(uids)).order_by(_HOOK.created_at, _HOOK.id)
+        wanted = sa.select(schema.WEBHOOK).where(*_of(whose)).order_by(_HOOK.created_at, _HOOK.id)
         waiting = sa.select(_EVENT.webhook, sa.func.count()).where(_EVENT.next_at.is_not(None)).group_by(_EVENT.webhook)
         async with engine.transaction(self.database) as connection:
             rows = (await connection.execute(wanted)).mappings().all()
             counts = {str(name): int(number) for name, number in await connection.execute(waiting)}
         return tuple(_view(row, counts.get(row["id"], 0)) for row in rows)
 
-    async def show(self, id_: str, uids: Collection[str] | None) -> port.WebhookDetail:
+    async def show(self, id_: str, whose: port.Whose) -> port.WebhookDetail:
         """See `port.Webhooks.show`."""
         mine = sa.select(schema.WEBHOOK_EVENT).where(_EVENT.webhook == id_)
         pending = sa.select(sa.func.count()).where(_EVENT.webhook == id_, _EVENT.next_at.is_not(None))
         async with engine.transaction(self.database) as connection:
-            row = await _find(connection, id_, uids)
+            row = await _find(connection, id_, whose)
             last = await connection.execute(mine.order_by(_EVENT.created_at.desc(), _EVENT.id).limit(_MOST_SHOWN))
             found = last.mappings().all()
             count = (await connection.execute(pending)).scalar_one()
         return port.WebhookDetail(webhook=_view(row, count), deliveries=tuple(map(_delivery, found)))
 
-    async def delete(self, id_: str, uids: Collection[str] | None) -> None:
+    async def delete(self, id_: str, whose: port.Whose) -> None:
         """See `port.Webhooks.delete`."""
         async with engine.transaction(self.database) as connection:
-            await _find(connection, id_, uids)
+            await _find(connection, id_, whose)
             await connection.execute(sa.delete(schema.WEBHOOK_EVENT).where(_EVENT.webhook == id_))
             await connection.execute(sa.delete(schema.WEBHOOK).where(_HOOK.id == id_))
 
-    async def test(self, id_: str, uids: Collection[str] | None) -> str:
+    async def test(self, id_: str, whose: port.Whose) -> str:
         """See `port.Webhooks.test`."""
         async with engine.transaction(self.database) as connection:
-            row = await _find(connection, id_, uids)
-            if (wait_s := math.ceil(self.tests.take(row["tenancy_uid"]).wait_s)) > 0:
+            row = await _find(connection, id_, whose)
+            if row["code"]:
+                message = "its address is not confirmed yet"
+                hint = f"the code that was sent there: `fairlead notify confirm {id_} CODE`"
+                raise errors.Conflict(message, reason="NoticeUnconfirmed", hint=hint)
+            if (wait_s := math.ceil(self.tests.take(_owner(row)).wait_s)) > 0:
                 message = f"the webhooks of one tenancy are tried {TESTS.burst} times at once, and then every 10 s"
                 hint = f"ask again in {wait_s} s; `fairlead webhook show {id_}` says how the last ones went"
                 raise errors.Throttled(message, reason="WebhookTestsTooMany", hint=hint, retry_after_s=wait_s)
             event = port.Event(type=port.TEST, uid=row["tenancy_uid"], data={"webhook": id_})
-            return await self._enqueue(connection, id_, event)
+            return await self._enqueue(connection, row, event)
+
+    async def confirm(self, id_: str, code: str, whose: port.Whose) -> port.WebhookView:
+        """See `port.Webhooks.confirm`."""
+        async with engine.transaction(self.database) as connection:
+            row = await _find(connection, id_, whose)
+            one, is_right = _HOOK.id == id_, hmac.compare_digest(code.strip().encode(), row["code"].encode())
+            tries = row["tries"] + 1
+            if not row["code"] or is_right:
+                await connection.execute(sa.update(schema.WEBHOOK).where(one).values(code="", tries=0))
+                return _view({**row, "code": ""}, 0)
+            if tries >= _TRIES:
+                await connection.execute(sa.delete(schema.WEBHOOK_EVENT).where(_EVENT.webhook == id_))
+                await connection.execute(sa.delete(schema.WEBHOOK).where(one))
+            else:
+                await connection.execute(sa.update(schema.WEBHOOK).where(one).values(tries=tries))
+        hint = "it was the last try: add the notice again" if tries >= _TRIES else f"{_TRIES - tries} tries are left"
+        raise errors.Denied("that is not the code which was sent to the address", reason="CodeWrong", hint=hint)
 
     async def seen(self) -> Mapping[str, str]:
         """See `port.Outbox.seen`."""
@@ -122,17 +194,18 @@ class StoredWebhooks:
     async def enqueue(self, connection: sqla.AsyncConnection, events: Sequence[port.Event]) -> None:
         """Write what is to be sent of events, as a part of another transaction."""
         for event in events:
-            whose = sa.or_(_HOOK.tenancy_uid == "", _HOOK.tenancy_uid == event.uid)
-            for row in (await connection.execute(sa.select(schema.WEBHOOK).where(whose))).mappings().all():
+            wanted = sa.select(schema.WEBHOOK).where(_told_of(event), _HOOK.code == "")
+            for row in (await connection.execute(wanted)).mappings().all():
                 if not row["events"] or event.type in row["events"].split():
-                    await self._enqueue(connection, row["id"], event)
+                    await self._enqueue(connection, row, event)
 
     async def tell(self, connection: sqla.AsyncConnection, kind: str, uid: str, data: Mapping[str, Any]) -> None:
         """Write one event of a tenancy, as a part of another transaction."""
         await self.enqueue(connection, (port.Event(type=kind, uid=uid, data=data),))
 
-    async def _enqueue(self, connection: sqla.AsyncConnection, hook: str, event: port.Event) -> str:
-        now, id_ = self.now(), f"evt_{secrets.token_hex(12)}"
+    async def _enqueue(self, connection: sqla.AsyncConnection, owner: Mapping[Any, Any], event: port.Event) -> str:
+        """Write one event for a webhook, given by its row."""
+        now, id_, hook = self.now(), f"evt_{secrets.token_hex(12)}", owner["id"]
         body = {"type": event.type, "timestamp": timestamp.emit(now), "data": event.data}
         row = {
             "id": id_,
@@ -144,6 +217,8 @@ class StoredWebhooks:
             "attempts": 0,
             "error": "",
         }
+        if owner["format"] == port.EMAIL and await self._mailed(connection, owner, now) >= self.mail.per_hour:
+            row |= {"next_at": None, "error": f"{_RATED}{self.mail.per_hour} in an hour are the most (mail.per_hour)"}
         waiting = (_EVENT.webhook == hook, _EVENT.next_at.is_not(None))
         count = (await connection.execute(sa.select(sa.func.count()).where(*waiting))).scalar_one()
         if count >= _MOST_PENDING:
@@ -153,13 +228,26 @@ class StoredWebhooks:
         await connection.execute(sa.insert(schema.WEBHOOK_EVENT).values(row))
         return id_
 
+    async def _mailed(self, connection: sqla.AsyncConnection, owner: Mapping[Any, Any], now: float) -> int:
+        """Return how much e-mail one account, or one tenancy, was sent in the last hour, or will be."""
+        mine = _HOOK.person == owner["person"]
+        mine = mine if owner["person"] else sa.and_(mine, _HOOK.tenancy_uid == owner["tenancy_uid"])
+        counted = sa.select(sa.func.count()).select_from(
+            schema.WEBHOOK_EVENT.join(schema.WEBHOOK, _EVENT.webhook == _HOOK.id)
+        )
+        fresh = (_EVENT.created_at > now - _HOUR_S, _EVENT.error.not_like(f"{_RATED}%"))
+        found = await connection.execute(counted.where(mine, _HOOK.format == port.EMAIL, *fresh))
+        return int(found.scalar_one())
+
     async def due(self, *, busy: Collection[str] = ()) -> tuple[port.Due, ...]:
         """See `port.Outbox.due`."""
         order = (_EVENT.next_at, _EVENT.created_at)
         place = sa.func.row_number().over(partition_by=_EVENT.webhook, order_by=order).label("place")
         ranked = sa.select(schema.WEBHOOK_EVENT, place).where(_EVENT.next_at <= self.now(), _EVENT.webhook.not_in(busy))
         each = ranked.subquery()
-        wanted = sa.select(each, _HOOK.url, _HOOK.secret).join_from(each, schema.WEBHOOK, each.c.webhook == _HOOK.id)
+        wanted = sa.select(each, _HOOK.url, _HOOK.secret, _HOOK.format, _HOOK.token).join_from(
+            each, schema.WEBHOOK, each.c.webhook == _HOOK.id
+        )
         ripe = wanted.where(each.c.place == 1).order_by(each.c.next_at, each.c.created_at).limit(_AT_ONCE - len(busy))
         async with engine.transaction(self.database) as connection:
             rows = (await connection.execute(ripe)).mappings().all()
@@ -171,14 +259,17 @@ class StoredWebhooks:
                 secret=row["secret"],
                 body=row["body"].encode(),
                 attempts=row["attempts"],
+                format=row["format"],
+                token=row["token"],
+                created_at=row["created_at"],
             )
             for row in rows
         )
 
-    async def done(self, one: port.Due, *, status: int | None, error: str) -> None:
+    async def done(self, one: port.Due, *, status: int | None, error: str, is_final: bool = False) -> bool:
         """See `port.Outbox.done`."""
         now = self.now()
-        is_last = one.attempts >= len(WAITS_S)
+        is_last = is_final or one.attempts >= len(WAITS_S)
         next_at = None if not error or is_last else now + WAITS_S[one.attempts]
         values = {
             "attempts": one.attempts + 1,
@@ -189,6 +280,7 @@ class StoredWebhooks:
         }
         async with engine.transaction(self.database) as connection:
             await connection.execute(sa.update(schema.WEBHOOK_EVENT).where(_EVENT.id == one.id).values(values))
+        return bool(error) and is_last
 
     async def prune(self) -> int:
         """See `port.Outbox.prune`."""
@@ -197,17 +289,44 @@ class StoredWebhooks:
             return (await connection.execute(sa.delete(schema.WEBHOOK_EVENT).where(old))).rowcount
 
 
-def _of(uids: Collection[str] | None) -> tuple[sa.ColumnElement[bool], ...]:
-    return () if uids is None else (_HOOK.tenancy_uid.in_(tuple(uids)),)
+def _of(whose: port.Whose) -> tuple[sa.ColumnElement[bool], ...]:
+    if whose.person is not None:
+        return (_HOOK.person == whose.person,) if whose.person else (_HOOK.person != "",)
+    mine = () if whose.uids is None else (_HOOK.tenancy_uid.in_(tuple(whose.uids)),)
+    return (_HOOK.person == "", *mine)
 
 
-async def _find(connection: sqla.AsyncConnection, id_: str, uids: Collection[str] | None) -> dict[str, Any]:
+def _told_of(event: port.Event) -> sa.ColumnElement[bool]:
+    """Return which webhooks an event concerns. A person is told while they are what the notice needs, no longer."""
+    in_it = sa.exists().where(_MEMBER.account == _HOOK.person, _MEMBER.tenancy_uid == event.uid)
+    is_administrator = sa.exists().where(_ACCOUNT.name == _HOOK.person, _ACCOUNT.is_administrator)
+    of_nobody = sa.and_(_HOOK.person == "", sa.or_(_HOOK.tenancy_uid == "", _HOOK.tenancy_uid == event.uid))
+    reaches = [of_nobody, sa.and_(_HOOK.reach == port.MACHINE, is_administrator)]
+    if event.uid:
+        of_tenancy = sa.and_(_HOOK.reach == port.TENANCY, _HOOK.tenancy_uid == event.uid)
+        reaches.append(sa.and_(of_tenancy, sa.or_(in_it, is_administrator)))
+    if event.uid and event.account:
+        reaches.append(sa.and_(_HOOK.reach == port.OWN, _HOOK.person == event.account, in_it))
+    return sa.or_(*reaches)
+
+
+def _owner(row: Mapping[Any, Any]) -> str:
+    """Return whose requests are counted together."""
+    return f"person {row['person']}" if row["person"] else str(row["tenancy_uid"])
+
+
+def _is_token(text: str) -> bool:
+    return text.isascii() and text.isprintable() and " " not in text
+
+
+async def _find(connection: sqla.AsyncConnection, id_: str, whose: port.Whose) -> dict[str, Any]:
     is_one = id_.isascii() and id_.isprintable() and len(id_) <= 32
-    wanted = sa.select(schema.WEBHOOK).where(_HOOK.id == id_, *_of(uids))
+    wanted = sa.select(schema.WEBHOOK).where(_HOOK.id == id_, *_of(whose))
     row = (await connection.execute(wanted)).mappings().first() if is_one else None
     if row is None:
-        message = f'there is no webhook "{errors.readable(id_[:80])}"'
-        raise errors.NotFound(message, reason="WebhookUnknown", hint="`fairlead webhook list` lists them")
+        what, verb = ("webhook", "webhook") if whose.person is None else ("notice", "notify")
+        message = f'there is no {what} "{errors.readable(id_[:80])}"'
+        raise errors.NotFound(message, reason="WebhookUnknown", hint=f"`fairlead {verb} list` lists them")
     return dict(row)
 
 
@@ -215,11 +334,15 @@ def _view(row: Any, pending: int) -> port.WebhookView:
     return port.WebhookView(
         id=row["id"],
         tenancy=row["tenancy"],
-        url=row["url"],
+        url=address.shown(row["url"], row["format"]),
         events=tuple(row["events"].split()),
         account=row["account"],
         created_at=timestamp.emit(row["created_at"]),
         pending=pending,
+        format=row["format"],
+        person=row["person"],
+        reach=row["reach"],
+        is_confirmed=not row["code"],
     )
 
 

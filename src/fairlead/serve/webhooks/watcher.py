@@ -1,4 +1,4 @@
-"""Turns changes of containers and GPUs into events for webhooks.
+"""Turns changes of containers and GPUs into events for webhooks, and what comes with time: long waits, near ends.
 
 The state that was last written of each object is compared with what the store says, from the list on: what changed
 while the service was down is sent when it is back, as the state that is true then. States in between are not known.
@@ -9,19 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from fairlead import errors, telemetry
 from fairlead.plan.pod import podstate
 from fairlead.plan.tenancy import baseline
-from fairlead.serve.webhooks.port import REMOVED, Event, Outbox
+from fairlead.serve.webhooks import foresight
+from fairlead.serve.webhooks.port import ENDS_SOON, GPU_SICK, GPU_WELL, REMOVED, SICK, WAITS, Event, Outbox
 from fairlead.store import port, reflector
 from fairlead.wire.fairlead.tenancy import Tenancy
-from fairlead.wire.kubernetes import core, gpulease
+from fairlead.wire.kubernetes import core, gpudevice, gpulease, names
+from fairlead.wire.kubernetes.gpudevice import GPUDevice
 from fairlead.wire.kubernetes.gpulease import GPULease
 
-_POD, _LEASE, _TENANCY = "pod:", "lease:", "tenancy:"
+_POD, _LEASE, _TENANCY, _GPU, _EVENT = "pod:", "lease:", "tenancy:", "gpu:", "event:"
+_MARKS: Final = {WAITS: "waits:", ENDS_SOON: "ends:", SICK: "sick:"}
+"""What was said of what is to come for a pod, beside its state."""
+_LOOK_S: Final = 30.0
+"""How often pods are looked at for what comes with time."""
+_LONGEST_MARK: Final = 128
+_RESERVED: Final = "reservation "
+_TIME: Final = "time"
 _NONE: Final = ("", "")
 _AGAIN_S: Final = 5.0
 _MOST: Final = 10_000
@@ -33,8 +43,19 @@ _Listed = tuple[str, Sequence[Any]]
 class Watcher:
     """Follows a store for an outbox."""
 
-    def __init__(self, store: port.Store, outbox: Outbox) -> None:
+    def __init__(
+        self,
+        store: port.Store,
+        outbox: Outbox,
+        *,
+        times: foresight.Times | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Take what is followed. Args: now: Unix seconds."""
         self._store, self._outbox = store, outbox
+        self._times, self._now = times or foresight.Times(), now
+        self._pods: dict[str, core.Pod] = {}
+        """By uid: those that have not ended."""
         self._seen: dict[str, str] = {}
         self._whose: dict[str, tuple[str, str]] = {}
         """Name and uid of the tenancy by namespace, `_NONE` for a namespace of none; looked up at first use."""
@@ -52,17 +73,30 @@ class Watcher:
             queue.put_nowait((prefix, items))
 
         async with asyncio.TaskGroup() as tasks:
-            for kind, prefix in ((Tenancy, _TENANCY), (core.Pod, _POD), (GPULease, _LEASE)):
+            for kind, prefix, selected in (
+                (Tenancy, _TENANCY, port.EVERYTHING),
+                (core.Pod, _POD, port.EVERYTHING),
+                (GPULease, _LEASE, port.EVERYTHING),
+                (GPUDevice, _GPU, port.EVERYTHING),
+                (core.Event, _EVENT, port.Selector(fields={"reason": foresight.AHEAD})),
+            ):
                 following = reflector.follow(
                     self._store,
                     kind,
-                    port.EVERYTHING,
+                    selected,
                     listed=functools.partial(listed, prefix),
                     changed=queue.put_nowait,
                     is_optional=True,
                 )
                 tasks.create_task(following)
             tasks.create_task(self._take(queue))
+            tasks.create_task(self._tick(queue))
+
+    async def _tick(self, queue: asyncio.Queue[_Listed | port.Change[Any]]) -> None:
+        """Have time looked at in its turn among changes."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            queue.put_nowait((_TIME, ()))
 
     async def _take(self, queue: asyncio.Queue[_Listed | port.Change[Any]]) -> None:
         self._seen = dict(await _insist(self._outbox.seen))
@@ -78,11 +112,20 @@ class Watcher:
                 await self._note(found.object, is_gone=found.kind is port.ChangeKind.DELETED)
             return
         prefix, items = found
-        if prefix == _TENANCY:
+        if prefix == _TIME:
+            for pod in tuple(self._pods.values()):
+                await self._foresee(pod)
+        elif prefix == _TENANCY:
             self._whose.clear()
             for item in items:
                 self._keep(item, is_gone=False)
-            return
+        else:
+            await self._list(prefix, items)
+
+    async def _list(self, prefix: str, items: Sequence[Any]) -> None:
+        """Write what a list of objects means: what is new, what changed, and what is gone since."""
+        if prefix == _POD:
+            self._pods.clear()
         there = set()
         for item in items:
             there.add(f"{prefix}{item.metadata.uid}")
@@ -90,7 +133,10 @@ class Watcher:
         for name in [one for one in self._seen if one.startswith(prefix) and one not in there]:
             # Its name is not known any more; receivers know the container by its uid.
             whose = self._seen[name].partition(" ")[2]
-            await self._write(name, None, Event(type=REMOVED, uid=whose, data={"uid": name.removeprefix(prefix)}))
+            event = Event(type=REMOVED, uid=whose, data={"uid": name.removeprefix(prefix)})
+            await self._write(name, None, *((event,) if prefix == _POD else ()))
+        if prefix == _POD:
+            await self._forget(there)
 
     async def _note(self, item: Any, *, is_gone: bool) -> None:
         if isinstance(item, core.Pod):
@@ -100,6 +146,17 @@ class Watcher:
             if before != state:
                 event = await self._container(item, state)
                 await self._write(name, None if state is None else f"{state} {event.uid}", event)
+            if is_gone or podstate.is_final(item):
+                self._pods.pop(item.metadata.uid, None)
+                await self._unmark(item.metadata.uid)
+            else:
+                self._pods[item.metadata.uid] = item
+                await self._foresee(item)
+        elif isinstance(item, core.Event):
+            if not is_gone and (fact := foresight.of_event(item)) is not None:
+                await self._say_ahead(item, fact)
+        elif isinstance(item, GPUDevice):
+            await self._judge(item, is_gone=is_gone)
         elif isinstance(item, GPULease):
             name, quarantined = f"{_LEASE}{item.metadata.uid}", item.status.state == gpulease.QUARANTINED
             if quarantined and not is_gone and name not in self._seen:
@@ -107,6 +164,63 @@ class Watcher:
                 await self._write(name, gpulease.QUARANTINED, Event(type="gpu.quarantined", uid="", data=data))
             elif name in self._seen and (is_gone or not quarantined):
                 await self._write(name, None)
+
+    async def _judge(self, item: GPUDevice, *, is_gone: bool) -> None:
+        """Write that a GPU is unhealthy, or healthy again; where nobody knows, nothing is said."""
+        name, health = f"{_GPU}{item.metadata.uid}", item.status.health
+        is_sick = health in {gpudevice.UNHEALTHY, gpudevice.LOST}
+        data = {"gpu": item.spec.uuid, "node": item.spec.node_name, "reason": item.status.reason}
+        data["message"] = item.status.message[:500]
+        if is_gone:
+            if name in self._seen:
+                await self._write(name, None)
+        elif is_sick and name not in self._seen:
+            await self._write(name, health, Event(type=GPU_SICK, uid="", data=data))
+        elif health == gpudevice.HEALTHY and name in self._seen:
+            await self._write(name, None, Event(type=GPU_WELL, uid="", data={**data, "reason": "", "message": ""}))
+
+    async def _foresee(self, pod: core.Pod) -> None:
+        """Write what is to come for a pod, once; what is no longer true may be said again later."""
+        found = {fact.kind: fact for fact in foresight.facts(pod, self._now(), self._times)}
+        for kind, prefix in _MARKS.items():
+            name, fact = f"{prefix}{pod.metadata.uid}", found.get(kind)
+            if fact is None:
+                # A reservation's warning comes by an event, which the pod does not show.
+                if name in self._seen and not self._seen[name].startswith(_RESERVED):
+                    await self._write(name, None)
+            elif self._seen.get(name) != fact.mark[:_LONGEST_MARK] and not self._is_said(pod, name, fact):
+                await self._write(name, fact.mark[:_LONGEST_MARK], await self._event(pod, kind, fact.data))
+
+    def _is_said(self, pod: core.Pod, name: str, fact: foresight.Fact) -> bool:
+        """Return whether a pod that is ended now was warned of that end: its state is told of besides."""
+        cause = f"{fact.data.get('cause', '')} "
+        return pod.status.stop_request is not None and self._seen.get(name, "").startswith(cause)
+
+    async def _say_ahead(self, event: core.Event, fact: foresight.Fact) -> None:
+        name = f"{_MARKS[ENDS_SOON]}{event.involved_object.uid}"
+        pod = self._pods.get(event.involved_object.uid)
+        if pod is not None and self._seen.get(name) != fact.mark[:_LONGEST_MARK]:
+            await self._write(name, fact.mark[:_LONGEST_MARK], await self._event(pod, ENDS_SOON, fact.data))
+
+    async def _unmark(self, uid: str) -> None:
+        for prefix in _MARKS.values():
+            if f"{prefix}{uid}" in self._seen:
+                await self._write(f"{prefix}{uid}", None)
+
+    async def _forget(self, there: Collection[str]) -> None:
+        """Drop the marks of pods that are gone. Args: there: names of those that are not."""
+        uids = {name.removeprefix(_POD) for name in there}
+        for prefix in _MARKS.values():
+            for name in [one for one in self._seen if one.startswith(prefix)]:
+                if name.removeprefix(prefix) not in uids:
+                    await self._write(name, None)
+
+    async def _event(self, pod: core.Pod, kind: str, data: Mapping[str, Any]) -> Event:
+        """Return an event of a pod."""
+        tenancy, uid = await self._tenancy(pod.metadata.namespace)
+        about = pod.metadata
+        named = {"name": about.name, "namespace": about.namespace, "tenancy": tenancy, "uid": about.uid}
+        return Event(type=kind, uid=uid, data={**named, **data}, account=_account(pod))
 
     async def _container(self, pod: core.Pod, state: str | None) -> Event:
         tenancy, uid = await self._tenancy(pod.metadata.namespace)
@@ -120,7 +234,10 @@ class Watcher:
             "reason": reason,
             "message": message[:500],
         }
-        return Event(type=REMOVED if state is None else f"container.{state}", uid=uid, data=data)
+        if podstate.is_final(pod):
+            data = {**data, "exit_code": podstate.exit_code(pod)}
+        kind = REMOVED if state is None else f"container.{state}"
+        return Event(type=kind, uid=uid, data=data, account=_account(pod))
 
     def _keep(self, item: Tenancy, *, is_gone: bool) -> None:
         """Note a tenancy's namespace, and forget the namespaces of none: one may belong to it now."""
@@ -152,6 +269,11 @@ async def _insist(call: Callable[[], Awaitable[T]]) -> T:
         except errors.FairleadError as error:
             telemetry.log.error("webhook events not written", reason=error.reason, error=errors.sentence(error))
             await asyncio.sleep(_AGAIN_S)
+
+
+def _account(pod: core.Pod) -> str:
+    """Return who started a pod; only we set the mark."""
+    return pod.metadata.annotations.get(names.ACCOUNT, "")
 
 
 def _named(item: Tenancy) -> tuple[str, str]:

@@ -494,6 +494,24 @@ class StopRequest(Wire, frozen=True):
     message: str = ""
 
 
+IDLE_UNKNOWN: Final = "unknown"
+"""The action of a notice that it is not known whether devices are idle."""
+
+
+class IdleNotice(Wire, frozen=True):
+    """A warning that a pod's devices are idle."""
+
+    since: str
+    """Since when at the latest, RFC 3339."""
+    warned_at: str
+    action: str
+    """`warn`, `stop` or `requeue`; `unknown`: nothing, since figures are missing."""
+    acts_at: str | None = None
+    """When it is ended at the earliest; None: never."""
+    message: str = ""
+    """For a person."""
+
+
 class PodResourceClaimStatus(Wire, frozen=True):
     """The claim that stands behind an entry of `spec.resourceClaims` with a template."""
 
@@ -545,6 +563,8 @@ class PodStatus(Wire, frozen=True):
     stop_request: StopRequest | None = None
     """Ours, on one machine: the API writes it, the embedded kubelet heeds it. Kubernetes stops a pod by deleting it, so
     it has no field for this, and an API server drops it."""
+    idle_notice: IdleNotice | None = None
+    """Ours, on one machine, as `stop_request` is."""
 
 
 class Pod(Wire, frozen=True):

@@ -137,6 +137,8 @@ class PodReplacementSpec(Wire, frozen=True):
     """The new pod is a tenant's, in whatever namespace."""
     most_devices: int = 0
     """Of each resource in the namespace, where no quota there counts it; 0: no limit."""
+    account: str = ""
+    """Whose key asked for it."""
 
 
 class PodReplacement(Wire, frozen=True, kw_only=True):

@@ -67,6 +67,8 @@ DEVICES: Final = "fairlead.dev/devices"
 # annotations of a pod
 TENANT: Final = "fairlead.dev/tenant"
 """The tenancy that asked for the pod, in whatever namespace it is: the rules for tenants bind it."""
+ACCOUNT: Final = "fairlead.dev/account"
+"""The account whose key asked for the pod, by TLS."""
 REPLACED: Final = "fairlead.dev/replaced"
 """On a pod that is removed so that another one of its name can be stored: `fairlead restart`."""
 

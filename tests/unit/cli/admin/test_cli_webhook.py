@@ -42,7 +42,7 @@ async def test_a_webhook_is_made_tried_shown_and_deleted(call: Call) -> None:
     sent = (await call("test", id_)).stdout.strip()
     listed = (await call("list")).stdout.splitlines()
     assert listed[0].split() == ["ID", "TENANCY", "EVENTS", "PENDING", "URL"]
-    assert listed[1].split()[:-1] == [id_, "red", "container.pending", "+8", "1"]
+    assert listed[1].split()[:-1] == [id_, "red", "container.pending", "+11", "1"]
     assert listed[1].split()[-1].startswith("https://hooks")
     shown = await call("show", id_)
     assert shown.stdout.splitlines()[1].split()[1:] == ["webhook.test", "pending", "0", "-"]

@@ -18,6 +18,7 @@ from fairlead.serve.console import app as console
 from fairlead.serve.console import guard
 from fairlead.serve.limits.bucket import Rate
 from fairlead.serve.limits.gate import Policy
+from fairlead.store import retry
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.resource import dialect
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
@@ -100,6 +101,21 @@ async def test_every_page_is_drawn_on_a_machine_with_and_without_containers(sock
             assert 'aria-current="page"' in answer.text
         await _running(socket, f"train{count}", gpus=2)
         await socket.post("/v1/containers", json={"image": "demo", "name": f"waits{count}", "gpus": 4})
+
+
+async def test_the_warning_about_idle_gpus_stands_on_the_containers_page_as_text(
+    world: World, socket: httpx.AsyncClient
+) -> None:
+    await _running(socket, "lazy", gpus=1)
+    assert 'id="idle"' not in (await socket.get("/console/containers/default/lazy")).text
+    said = core.IdleNotice(since="s", warned_at="w", action="stop", acts_at="a", message="<b>idle</b> since then")
+
+    def warned(pod: core.Pod) -> core.Pod:
+        return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, idle_notice=said))
+
+    await retry.change_status(world.store, core.Pod, "lazy", warned, namespace="default")
+    text = (await socket.get("/console/containers/default/lazy")).text
+    assert 'id="idle">&lt;b&gt;idle&lt;/b&gt; since then</div>' in text
 
 
 async def test_the_overview_says_who_holds_which_gpu(socket: httpx.AsyncClient) -> None:

@@ -38,8 +38,12 @@ class Receiver:
         self.status = 200
         self.location = ""
         self.got: list[tuple[dict[str, str], bytes]] = []
+        self.methods: list[str] = []
+        self.paths: list[str] = []
 
     async def take(self, request: web.Request) -> web.Response:
+        self.methods.append(request.method)
+        self.paths.append(request.raw_path)
         self.got.append(({name.lower(): value for name, value in request.headers.items()}, await request.read()))
         return web.Response(status=self.status, headers={"location": self.location} if self.location else {})
 
@@ -48,7 +52,7 @@ class Receiver:
 async def receiver() -> AsyncIterator[Receiver]:
     made = Receiver()
     app = web.Application()
-    app.add_routes([web.post("/{path:.*}", made.take)])
+    app.add_routes([web.post("/{path:.*}", made.take), web.put("/{path:.*}", made.take)])
     runner = web.AppRunner(app)
     await runner.setup()
     listener = socket.create_server(("127.0.0.1", 0))
@@ -95,10 +99,10 @@ async def test_an_event_is_signed_as_standard_webhooks_says(lab: Lab, receiver: 
     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
     right = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
     assert (headers["webhook-signature"], headers["webhook-timestamp"]) == (f"v1,{right}", str(int(START)))
-    (one,) = (await lab.kept.show(made.webhook.id, None)).deliveries
+    (one,) = (await lab.kept.show(made.webhook.id, port.ALL)).deliveries
     assert (one.id, one.state, one.status, one.attempts) == (headers["webhook-id"], "delivered", 200, 1)
     assert await lab.sender.deliver() == 0
-    assert made.secret not in str(await lab.kept.list(None))
+    assert made.secret not in str(await lab.kept.list(port.ALL))
 
 
 async def test_what_is_not_taken_is_sent_again_with_growing_waits_and_given_up_at_last(
@@ -115,7 +119,7 @@ async def test_what_is_not_taken_is_sent_again_with_growing_waits_and_given_up_a
     assert await lab.sender.deliver() == 1
     lab.now += 10**6
     assert await lab.sender.deliver() == 0
-    (one,) = (await lab.kept.show(made.webhook.id, None)).deliveries
+    (one,) = (await lab.kept.show(made.webhook.id, port.ALL)).deliveries
     assert (one.state, one.attempts, one.error) == ("given up", 9, "given up: the receiver answers 503")
     assert len({headers["webhook-id"] for headers, _ in receiver.got}) == 1
     assert await lab.kept.prune() == 1
@@ -147,14 +151,14 @@ async def test_a_webhook_hears_of_its_tenancy_and_of_what_it_asked_for_alone(lab
     await lab.happen("container.failed", uid="u-red")
     await lab.happen("container.running", uid="u-blue")
     await lab.happen("gpu.quarantined")
-    pending = {one.id: one.pending for one in await lab.kept.list(None)}
+    pending = {one.id: one.pending for one in await lab.kept.list(port.ALL)}
     assert pending == {red.id: 1, blue.id: 1, every.id: 2}
-    assert [one.id for one in await lab.kept.list(["u-red"])] == [red.id]
+    assert [one.id for one in await lab.kept.list(port.Whose(uids=["u-red"]))] == [red.id]
     for act in (lab.kept.show, lab.kept.delete, lab.kept.test):
         with pytest.raises(errors.NotFound):
-            await act(blue.id, ["u-red"])
-    await lab.kept.delete(red.id, ["u-red"])
-    assert {one.id: one.pending for one in await lab.kept.list(None)} == {blue.id: 1, every.id: 2}
+            await act(blue.id, port.Whose(uids=["u-red"]))
+    await lab.kept.delete(red.id, port.Whose(uids=["u-red"]))
+    assert {one.id: one.pending for one in await lab.kept.list(port.ALL)} == {blue.id: 1, every.id: 2}
     assert {one.webhook for one in await lab.kept.due()} == {blue.id, every.id}
 
 
@@ -163,7 +167,7 @@ async def test_a_receiver_cannot_lead_a_delivery_elsewhere(lab: Lab, receiver: R
     made = await lab.hook(receiver.url)
     await lab.happen("container.failed")
     await lab.sender.deliver()
-    (one,) = (await lab.kept.show(made.webhook.id, None)).deliveries
+    (one,) = (await lab.kept.show(made.webhook.id, port.ALL)).deliveries
     assert (len(receiver.got), one.state, one.status) == (1, "pending", 302)
 
 
@@ -220,7 +224,7 @@ async def test_a_name_that_leads_inside_is_refused_when_it_is_looked_up(
     made = await lab.hook(receiver.url.replace("127.0.0.1", host).replace("http:", "https:"))
     await lab.happen("container.failed")
     await Sender(outbox=lab.kept, now=lambda: lab.now).deliver()
-    (one,) = (await lab.kept.show(made.webhook.id, None)).deliveries
+    (one,) = (await lab.kept.show(made.webhook.id, port.ALL)).deliveries
     assert "not a public address" in one.error or "not a canonical IPv4 address" in one.error
     assert (one.status, receiver.got) == (None, [])
 
@@ -254,7 +258,7 @@ async def test_a_receiver_that_never_answers_does_not_hold_the_others(
         await lab.happen("container.failed")
         await lab.sender.deliver()
     assert len(receiver.got) == 1
-    assert "Timeout" in (await lab.kept.show(dead.webhook.id, None)).deliveries[0].error
+    assert "Timeout" in (await lab.kept.show(dead.webhook.id, port.ALL)).deliveries[0].error
 
 
 @contextlib.asynccontextmanager
@@ -289,15 +293,17 @@ async def test_a_database_that_is_away_for_a_moment_ends_no_delivery(
     await lab.happen("container.failed")
     real, tries = lab.kept.done, list[str]()
 
-    async def away(self: StoredWebhooks, one: port.Due, *, status: int | None, error: str) -> None:
+    async def away(
+        self: StoredWebhooks, one: port.Due, *, status: int | None, error: str, is_final: bool = False
+    ) -> bool:
         tries.append(one.id)
         if len(tries) == 1:
             raise errors.Unavailable("the database is away", reason="DatabaseUnavailable")
-        await real(one, status=status, error=error)
+        return await real(one, status=status, error=error, is_final=is_final)
 
     monkeypatch.setattr(StoredWebhooks, "done", away)
     async with _running(lab.sender), asyncio.timeout(5):
-        while (await lab.kept.show(made.webhook.id, None)).deliveries[0].state != "delivered":  # noqa: ASYNC110
+        while (await lab.kept.show(made.webhook.id, port.ALL)).deliveries[0].state != "delivered":  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert (len(tries), len(receiver.got)) == (2, 2)
 
@@ -306,13 +312,13 @@ async def test_tries_of_a_tenancys_webhooks_have_a_rate(lab: Lab, receiver: Rece
     """Also where a webhook is made anew for each: the service is nobody's means to knock at another's door."""
     for _ in range(store.TESTS.burst):
         made = await lab.hook(receiver.url, uid="u-red")
-        await lab.kept.test(made.webhook.id, ["u-red"])
-        await lab.kept.delete(made.webhook.id, ["u-red"])
+        await lab.kept.test(made.webhook.id, port.Whose(uids=["u-red"]))
+        await lab.kept.delete(made.webhook.id, port.Whose(uids=["u-red"]))
     last, other = await lab.hook(receiver.url, uid="u-red"), await lab.hook(receiver.url, uid="u-blue")
     with pytest.raises(errors.Throttled) as refused:
-        await lab.kept.test(last.webhook.id, ["u-red"])
+        await lab.kept.test(last.webhook.id, port.Whose(uids=["u-red"]))
     assert (refused.value.reason, refused.value.context["retry_after_s"]) == ("WebhookTestsTooMany", 10)
-    await lab.kept.test(other.webhook.id, ["u-blue"])
+    await lab.kept.test(other.webhook.id, port.Whose(uids=["u-blue"]))
 
 
 async def test_who_made_a_webhook_does_not_hear_what_names_of_the_inside_stand_for(
@@ -325,7 +331,7 @@ async def test_who_made_a_webhook_does_not_hear_what_names_of_the_inside_stand_f
     made = await lab.hook("https://db.corp.example/")
     await lab.happen("container.failed")
     await lab.sender.deliver()
-    (one,) = (await lab.kept.show(made.webhook.id, None)).deliveries
+    (one,) = (await lab.kept.show(made.webhook.id, port.ALL)).deliveries
     assert ("not a public address" in one.error, "10.20.30.40" in one.error) == (True, False)
 
 
@@ -351,7 +357,7 @@ async def test_an_answer_that_unpacks_to_gigabytes_is_not_unpacked(lab: Lab) -> 
     finally:
         tracemalloc.stop()
         await runner.cleanup()
-    assert (await lab.kept.show(made.webhook.id, None)).deliveries[0].state == "delivered"
+    assert (await lab.kept.show(made.webhook.id, port.ALL)).deliveries[0].state == "delivered"
     assert most < 1 << 23
 
 
@@ -363,7 +369,7 @@ async def test_the_outbox_of_a_webhook_is_bounded(
     for number in range(5):
         lab.now += 1
         await lab.happen("container.failed", object_=f"pod:{number}")
-    found = (await lab.kept.show(made.webhook.id, None)).deliveries
+    found = (await lab.kept.show(made.webhook.id, port.ALL)).deliveries
     assert [one.state for one in found] == ["pending"] * 3 + ["given up"] * 2
     for _ in range(9):
         await lab.hook(receiver.url)

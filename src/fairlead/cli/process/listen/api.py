@@ -40,7 +40,7 @@ _COMMON: Final = (
 
 @click.command(cls=sections.SectionedCommand, common=_COMMON)
 @options.settings_options(
-    "api", "console", "database", "oidc", "webhooks", "metering", "state", "cluster", "log", "debug"
+    "api", "console", "database", "oidc", "webhooks", "mail", "notify", "metering", "state", "cluster", "log", "debug"
 )
 def api(config: settings.Settings) -> None:
     """Serve a cluster's API and console on TLS, to accounts with keys."""

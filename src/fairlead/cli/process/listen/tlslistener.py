@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import datetime as dt
 import functools
 import math
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fairlead import errors, settings, telemetry
-from fairlead.cli.process.listen import logins
+from fairlead.cli.process.listen import logins, notices
 from fairlead.serve import authentication, certificate, server, sockets
 from fairlead.serve.accounts import recording, stores
 from fairlead.serve.accounts.port import Accounts
@@ -29,7 +30,7 @@ from fairlead.serve.database import engine
 from fairlead.serve.limits.bucket import Rate
 from fairlead.serve.limits.gate import Gate, Policy
 from fairlead.serve.metering.budgetkeeper import Keeper
-from fairlead.serve.webhooks import address
+from fairlead.serve.webhooks import address, foresight, mail
 from fairlead.serve.webhooks.delivery import Sender
 from fairlead.serve.webhooks.store import StoredWebhooks
 from fairlead.serve.webhooks.watcher import Watcher
@@ -66,6 +67,8 @@ class TLSListener:
     """Host of the identity provider; empty: there is none."""
     sender: Sender
     """Of what happens to webhooks."""
+    times: foresight.Times = dataclasses.field(default_factory=foresight.Times)
+    """When people are told of what is to come."""
     ssh: SSHListener | None = None
     """None: it is off."""
 
@@ -87,8 +90,9 @@ class TLSListener:
             tasks.create_task(certificate.keep(context, self.files, names, _now), name="certificate")
             tasks.create_task(recording.keep(self.accounts.audit, self.audit_days, time.time), name="audit")
             tasks.create_task(recording.keep_sessions(self.accounts.sessions), name="sessions")
-            tasks.create_task(self.sender.run(), name="webhooks")
-            tasks.create_task(Watcher(store, self.sender.outbox).run(), name="events")
+            sender = dataclasses.replace(self.sender, meter=meter, given_up=notices.GivenUp(store).record)
+            tasks.create_task(sender.run(), name="webhooks")
+            tasks.create_task(Watcher(store, sender.outbox, times=self.times).run(), name="events")
             keeper = Keeper(
                 budgets=self.accounts.budgets,
                 metering=backend.metering,
@@ -146,6 +150,7 @@ async def opened(config: settings.Settings) -> AsyncIterator[TLSListener]:
     limits = policy(config.api)
     with contextlib.closing(sockets.listen_at(config.api.listen)) as listener, _ssh(config) as ssh:
         made, allowed = logins.of_settings(config), address.read_networks(config.webhooks.allow)
+        post = mail.of_settings(config.mail)
         found = certificate.operators(config.api.certificate, config.api.key)
         more = tuple(name for one in config.api.names.split(",") if (name := one.strip()))
         names = None if found else (*more, *own_names(listener))
@@ -157,8 +162,13 @@ async def opened(config: settings.Settings) -> AsyncIterator[TLSListener]:
             yield TLSListener(
                 address=_address(listener, *more[:1]),
                 files=files,
-                sender=Sender(outbox=StoredWebhooks(database=database, allowed=allowed), allowed=allowed),
-                accounts=stores.open_accounts(database, lifetime=_lifetime(config), logins=made, allowed=allowed),
+                sender=Sender(
+                    outbox=StoredWebhooks(database=database, allowed=allowed, mail=post), allowed=allowed, mail=post
+                ),
+                times=notices.times(config.notify),
+                accounts=stores.open_accounts(
+                    database, lifetime=_lifetime(config), logins=made, allowed=allowed, mail=post
+                ),
                 listener=listener,
                 names=names,
                 more_names=more,

@@ -73,7 +73,7 @@ def admit(asked: Submission, classes: Sequence[PriorityClass], here: machine.Her
         pod = msgspec.structs.replace(pod, metadata=kept)
     admitted = admission.admit(priority.resolve(_with_local_claims(pod), classes))
     return Admitted(
-        pod=_marked(admitted) if asked.place.is_tenants else admitted,
+        pod=_marked(admitted, asked.place.account) if asked.place.is_tenants else admitted,
         place=asked.place,
         written=msgspec.to_builtins(pod) if asked.written is None else asked.written,
         foreign=foreignrequest.refusal(asked.pod, resource=here.resource),
@@ -213,10 +213,11 @@ def _with_local_claims(pod: core.Pod) -> core.Pod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, machine=here))
 
 
-def _marked(pod: core.Pod) -> core.Pod:
-    """Return a pod that its node's kubelet knows as a tenant's."""
+def _marked(pod: core.Pod, account: str) -> core.Pod:
+    """Return a pod that its node's kubelet knows as a tenant's. Args: account: who asked for it; empty: nobody's."""
     about = pod.metadata
     annotations = {**about.annotations, names.TENANT: about.namespace}
+    annotations |= {names.ACCOUNT: account} if account else {}
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(about, annotations=annotations))
 
 

@@ -100,6 +100,7 @@ class LocalLifecycle:
             grace_period_seconds=grace_s,
             is_tenants=asked.place.is_tenants,
             most_devices=asked.place.most_devices,
+            account=asked.place.account,
         )
         return await self.replacements.replace(old, spec)
 

@@ -40,6 +40,8 @@ class Member:
     """Told where the request has its effect."""
     mounts: tuple[str, ...] = ()
     """See `place.Part.mounts`."""
+    account: str = ""
+    """See `place.Part.account`."""
 
     @property
     def most_devices(self) -> int:

@@ -91,6 +91,11 @@ class User:
     """See `place.Part.mounts`."""
 
     @property
+    def account(self) -> str:
+        """See `place.Part.account`: a user of the machine has none."""
+        return ""
+
+    @property
     def names_others(self) -> bool:
         """See `place.Part.names_others`: who else uses the machine is known to its users."""
         return True

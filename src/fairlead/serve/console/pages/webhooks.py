@@ -16,7 +16,7 @@ from fairlead.serve.console import visit as visits
 from fairlead.serve.console.draw import tone
 from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.v1.webhooks.view import WebhookList
-from fairlead.serve.webhooks.port import EVENTS, NewWebhook, WebhookDetail, WebhookView
+from fairlead.serve.webhooks.port import EVENTS, FAIRLEAD, NewWebhook, WebhookDetail, WebhookView
 
 Id = Annotated[str, params.PathParameter()]
 
@@ -34,6 +34,7 @@ async def make(visit: Visitor, body: params.RawBody) -> litestar.Response[bytes]
     wanted = {
         "url": fields.get("url", "").strip(),
         "tenancy": fields.get("tenancy", ""),
+        "format": fields.get("format", FAIRLEAD),
         "events": [one for one in EVENTS if fields.get(f"on-{one}")],
     }
     answer = await visits.tried(visit.api.ask("POST", "/v1/webhooks", body=wanted, csrf=fields.get("csrf", "")))

@@ -58,6 +58,18 @@ class ContainerClaim(msgspec.Struct, frozen=True, kw_only=True):
     devices: Annotated[tuple[str, ...], msgspec.Meta(description="names of those that it was given here")] = ()
 
 
+IDLE_UNKNOWN: Final = core.IDLE_UNKNOWN
+
+
+class IdleView(msgspec.Struct, frozen=True, kw_only=True):
+    """A warning that a container's GPUs are idle, or that this is not known."""
+
+    since: str
+    action: Annotated[str, msgspec.Meta(description="warn, stop or requeue; unknown: nothing, for lack of figures")]
+    acts_at: Annotated[str | None, msgspec.Meta(description="when it is ended at the earliest; null: it is not")]
+    message: str
+
+
 class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     """One container, or one group of containers started from a manifest."""
 
@@ -113,6 +125,9 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     gpu_leases: Annotated[
         tuple[ProofView, ...], msgspec.Meta(description="its GPUs and what they were verified by; lists leave them out")
     ] = ()
+    idle: Annotated[
+        IdleView | None, msgspec.Meta(description="its owner was warned that its GPUs are idle; null: they are not")
+    ] = None
     definition: Annotated[Definition | None, msgspec.Meta(description="what it was asked to be; left out of lists")] = (
         None
     )
@@ -146,6 +161,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     gpu_leases: Annotated[
         tuple[ProofView, ...], msgspec.Meta(description="its GPUs, and what they were verified by")
     ] = ()
+    idle: Annotated[IdleView | None, msgspec.Meta(description="its GPUs are idle; null: they are not")] = None
 
 
 class ContainerList(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,7 +209,16 @@ def container_view(pod: core.Pod) -> ContainerView:
         isolation=isolation.of_class(pod.spec.runtime_class_name),
         addresses=tuple(one.ip for one in pod.status.pod_ips),
         claims=claims,
+        idle=idle_view(pod),
     )
+
+
+def idle_view(pod: core.Pod) -> IdleView | None:
+    """Return the warning that a pod's GPUs are idle; None: there is none, or it has ended."""
+    one = pod.status.idle_notice
+    if one is None or podstate.is_final(pod):
+        return None
+    return IdleView(since=one.since, action=one.action, acts_at=one.acts_at, message=one.message)
 
 
 def _claims(pod: core.Pod) -> Iterator[ContainerClaim]:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import litestar
 import msgspec
 from litestar import params, status_codes
 
 from fairlead import errors
+from fairlead.plan.idle import policy
 from fairlead.plan.schedule.fairshare import tree
 from fairlead.serve.api import page as pages
 from fairlead.serve.api.failure import documented
 from fairlead.serve.v1.dependencies import Dependencies
-from fairlead.serve.v1.queues.view import QueueList, QueueRequest, QueueView, view
+from fairlead.serve.v1.queues.view import IdleRequest, QueueList, QueueRequest, QueueView, view
+from fairlead.settings.idling import ACTIONS
 from fairlead.store import retry
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import meta
 from fairlead.wire.kubernetes.scheduling import queue
 
+_EXEMPT, _NAME = 100, 200
+"""Names that a queue exempts, and characters of one."""
 Name = Annotated[str, params.PathParameter(description="name of the queue")]
 
 
@@ -30,6 +34,7 @@ async def set_queue(
     create: Annotated[bool, params.QueryParameter(description="only make a new one")] = False,
 ) -> QueueView:
     """Make a queue, or change the fields that are given. What runs already is left alone."""
+    _check_idle(data, is_machine=bool(services.info.node))
     if create:
         item = queue.Queue(metadata=meta.ObjectMeta(name=name), spec=_changed(queue.QueueSpec(), data))
         await _check(services.store, item)
@@ -108,9 +113,33 @@ async def _check(store: Store, item: queue.Queue) -> None:
             raise errors.Invalid(message, reason="QueueInvalid", hint="cpu, memory, or a device as nvidia.com/gpu")
 
 
+def _check_idle(data: QueueRequest, *, is_machine: bool) -> None:
+    """Refuse a policy for idle GPUs that would not be carried out. Raises: Invalid (`IdlePolicyInvalid`)."""
+    if (idle := data.idle) is None:
+        return
+    if not is_machine:
+        message = "idle: nothing watches idle GPUs on a cluster, only on one machine"
+        raise errors.Invalid(message, reason="IdlePolicyInvalid", hint="leave it out")
+    if idle.action is not None and idle.action not in {"", *ACTIONS}:
+        message = f'idle.action: "{errors.readable(idle.action[:40])}" is none'
+        raise errors.Invalid(message, reason="IdlePolicyInvalid", hint=f"one of {', '.join(ACTIONS)}")
+    if idle.after_seconds is not None and 0 < idle.after_seconds < policy.LEAST_S:
+        message = f"idle.after_seconds: {idle.after_seconds} is too short to be measured"
+        raise errors.Invalid(message, reason="IdlePolicyInvalid", hint=f"{policy.LEAST_S:g} or more")
+    if idle.exempt is not None and (len(idle.exempt) > _EXEMPT or any(len(one) > _NAME for one in idle.exempt)):
+        message = f"idle.exempt: at most {_EXEMPT} names of {_NAME} characters"
+        raise errors.Invalid(message, reason="IdlePolicyInvalid", hint="exempt a namespace as a whole")
+
+
 def _changed(spec: queue.QueueSpec, data: QueueRequest) -> queue.QueueSpec:
-    given = {name: value for name in data.__struct_fields__ if (value := getattr(data, name)) is not None}
+    given = _given(data)
+    if data.idle is not None:
+        given["idle"] = msgspec.structs.replace(spec.idle or queue.IdleSpec(), **_given(data.idle))
     return msgspec.structs.replace(spec, **given)
+
+
+def _given(data: QueueRequest | IdleRequest) -> dict[str, Any]:
+    return {name: value for name in data.__struct_fields__ if (value := getattr(data, name)) is not None}
 
 
 def _path(found: dict[str, queue.Queue], name: str) -> tuple[str, ...]:

@@ -11,6 +11,28 @@ from fairlead.wire.fairlead import listing
 from fairlead.wire.kubernetes.scheduling import queue
 
 
+class IdleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What becomes of containers whose GPUs are idle; a field that is left out stays as it is, 0 is the parent's."""
+
+    action: Annotated[str | None, msgspec.Meta(description="off, warn, stop or requeue; empty: as its parent's")] = None
+    below_percent: Annotated[float, msgspec.Meta(ge=0, le=100, description="load below which a GPU is idle")] | None = (
+        None
+    )
+    after_seconds: Annotated[int, msgspec.Meta(ge=0, le=31_536_000, description="idle for so long: warned")] | None = (
+        None
+    )
+    warn_seconds: Annotated[int, msgspec.Meta(ge=0, le=31_536_000, description="from warning to end")] | None = None
+    cpu_percent: Annotated[float, msgspec.Meta(ge=0, description="of a CPU: who uses so much is busy")] | None = None
+    io_bytes: Annotated[int, msgspec.Meta(ge=0, description="a second: who moves so much is busy")] | None = None
+    exempt: (
+        Annotated[
+            tuple[str, ...],
+            msgspec.Meta(description="namespaces, tenancies, accounts of the machine, or NAMESPACE/CONTAINER"),
+        ]
+        | None
+    ) = None
+
+
 class QueueRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a queue is to be; a field that is left out stays as it is, or as a new queue has it."""
 
@@ -22,6 +44,7 @@ class QueueRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     namespaces: Annotated[tuple[str, ...] | None, msgspec.Meta(description="whose containers are in it")] = None
     min_runtime_seconds: Annotated[int, msgspec.Meta(ge=0, description="run time before preemption")] | None = None
     policy: Annotated[str | None, msgspec.Meta(description="how its pods are placed; empty: as its parent's")] = None
+    idle: Annotated[IdleRequest | None, msgspec.Meta(description="what becomes of idle GPUs, on one machine")] = None
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from fairlead.serve.backend.port import require
 from fairlead.serve.v1.dependencies import Dependencies, Services
 from fairlead.serve.v1.tenancies.routes import find_tenancy
 from fairlead.serve.v1.webhooks.view import TestView, WebhookList, WebhookRequest
-from fairlead.serve.webhooks.port import NewWebhook, Spec, WebhookDetail, Webhooks
+from fairlead.serve.webhooks.port import EMAIL, NewWebhook, Spec, WebhookDetail, Webhooks, Whose
 from fairlead.wire.fairlead.tenancy import Tenancy
 
 Id = Annotated[str, params.PathParameter(description="id of the webhook, whk_…")]
@@ -29,9 +29,22 @@ async def create_webhook(services: Dependencies, data: params.JSONBody[WebhookRe
     if not data.tenancy and asker is not None and not asker.is_administrator:
         message = "a webhook of the whole machine is for its administrators"
         raise errors.Denied(message, reason="RoleForbids", hint="name a tenancy of yours")
+    if data.format == EMAIL and asker is not None and not asker.is_administrator:
+        message = "an e-mail address is written to once its owner has confirmed it"
+        hint = f"each adds their own: `fairlead notify add ADDRESS -T {errors.readable(data.tenancy[:63])}`"
+        raise errors.Denied(message, reason="RoleForbids", hint=hint)
     uid = (await find_tenancy(services, data.tenancy)).metadata.uid if data.tenancy else ""
     account = asker.account if asker else ""
-    spec = Spec(url=data.url, events=data.events, tenancy=data.tenancy, uid=uid, account=account)
+    spec = Spec(
+        url=data.url,
+        events=data.events,
+        tenancy=data.tenancy,
+        uid=uid,
+        account=account,
+        format=data.format,
+        token=data.token,
+        is_trusted=asker is None or asker.is_administrator,
+    )
     return await kept.create(spec)
 
 
@@ -44,7 +57,7 @@ async def create_webhook(services: Dependencies, data: params.JSONBody[WebhookRe
 )
 async def list_webhooks(services: Dependencies, page: pages.Paged) -> WebhookList:
     """Return webhooks without their secrets, in the order of their making."""
-    found = await _kept(services).list(await _uids(services))
+    found = await _kept(services).list(await _whose(services))
     items, following = page.cut(found, lambda one: (one.created_at, one.id))
     return WebhookList(items=items, next=following)
 
@@ -55,7 +68,7 @@ async def list_webhooks(services: Dependencies, page: pages.Paged) -> WebhookLis
 async def show_webhook(services: Dependencies, name: Id) -> WebhookDetail:
     """Return a webhook and the last events on their way to it, with their attempts."""
     kept = _kept(services)
-    return await kept.show(name, await _uids(services))
+    return await kept.show(name, await _whose(services))
 
 
 @litestar.delete(
@@ -68,7 +81,7 @@ async def show_webhook(services: Dependencies, name: Id) -> WebhookDetail:
 async def delete_webhook(services: Dependencies, name: Id) -> None:
     """Remove a webhook; what was not delivered to it is not any more."""
     kept = _kept(services)
-    await kept.delete(name, await _uids(services))
+    await kept.delete(name, await _whose(services))
 
 
 @litestar.post(
@@ -80,7 +93,7 @@ async def delete_webhook(services: Dependencies, name: Id) -> None:
 async def try_webhook(services: Dependencies, name: Id) -> TestView:
     """Send an event `webhook.test`; GET /v1/webhooks/NAME says how it went."""
     kept = _kept(services)
-    return TestView(id=await kept.test(name, await _uids(services)))
+    return TestView(id=await kept.test(name, await _whose(services)))
 
 
 ROUTES: Final = (create_webhook, list_webhooks, show_webhook, delete_webhook, try_webhook)
@@ -90,9 +103,9 @@ def _kept(services: Services) -> Webhooks:
     return require(services.accounts).webhooks
 
 
-async def _uids(services: Services) -> tuple[str, ...] | None:
-    """Return whose webhooks the asker may touch; None: all."""
+async def _whose(services: Services) -> Whose:
+    """Return which webhooks the asker may touch."""
     asker = services.principal
     if asker is None or asker.is_administrator:
-        return None
-    return tuple(item.metadata.uid for item in (await services.store.list(Tenancy)).items)
+        return Whose()
+    return Whose(uids=tuple(item.metadata.uid for item in (await services.store.list(Tenancy)).items))

@@ -12,8 +12,28 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from fairlead.settings.control import POLICIES
+from fairlead.settings.idling import ACTIONS
 from fairlead.wire.kubernetes.gpudevice import API_VERSION as _GROUP
 from fairlead.wire.kubernetes.meta import Condition, ObjectMeta, Wire
+
+
+class IdleSpec(Wire, frozen=True):
+    """What becomes of its containers whose GPUs are idle; carried out on one machine, and on no cluster."""
+
+    action: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["", *ACTIONS]})] = ""
+    """off, warn, stop or requeue; empty: its parent's, and of the topmost the setting idle.action."""
+    below_percent: Annotated[float, msgspec.Meta(ge=0, le=100)] = 0
+    """Load in percent below which a GPU is idle; 0: its parent's."""
+    after_seconds: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """How long all GPUs of a container are idle before its owner is warned; 0: its parent's."""
+    warn_seconds: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """How long after the warning it is ended; 0: its parent's."""
+    cpu_percent: Annotated[float, msgspec.Meta(ge=0)] = 0
+    """A container that uses so much of a CPU is not idle; 0: its parent's."""
+    io_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """One that reads, writes, sends and receives so many bytes a second is not idle; 0: its parent's."""
+    exempt: tuple[str, ...] = ()
+    """Namespaces, tenancies, accounts of the machine, or NAMESPACE/CONTAINER, beside those of its parent."""
 
 
 class QueueSpec(Wire, frozen=True):
@@ -35,6 +55,8 @@ class QueueSpec(Wire, frozen=True):
     """Its pods are not ended for others before they ran for so long."""
     policy: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["", *POLICIES]})] = ""
     """By which policy its pods are placed; empty: its parent's, and of the topmost control.policy."""
+    idle: IdleSpec | None = None
+    """What becomes of its containers whose GPUs are idle; None: what its parent says."""
 
 
 class QueueStatus(Wire, frozen=True):

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.cli.doctor import finding
-from fairlead.cli.doctor.planned import reservations, workloads
+from fairlead.cli.doctor.planned import idling, reservations, workloads
 from fairlead.serve.v1.objects.view import ObjectList
 from fairlead.serve.v1.reservations.view import ReservationView, WindowView
 
@@ -117,3 +117,14 @@ def test_a_rollout_that_does_not_get_on_and_a_job_that_was_given_up_have_their_w
 
 def test_a_service_without_workloads_has_nothing_to_say() -> None:
     assert list(workloads.check(collect({}))) == []
+
+
+def test_a_policy_for_idle_gpus_that_cannot_act_is_named() -> None:
+    assert list(idling.check(idling.Facts())) == []
+    assert [one.level for one in idling.check(idling.Facts(sources=("idle.action=stop",)))] == ["ok"]
+    (blind,) = idling.check(idling.Facts(sources=('queue "vision"',), has_figures=False))
+    assert blind.level == "warn"
+    assert 'though queue "vision" says so' in blind.what
+    (mig,) = idling.check(idling.Facts(sources=("idle.action=stop",), unjudged=("red/train",)))
+    assert "red/train" in mig.what
+    assert "MIG" in mig.why

@@ -27,6 +27,7 @@ from fairlead.serve.limits.bucket import Rate
 from fairlead.serve.limits.gate import Gate, Policy
 from fairlead.serve.v1 import app as v1
 from fairlead.serve.v1 import permissions
+from fairlead.serve.webhooks.mail import Server
 from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import meta
@@ -95,10 +96,10 @@ class Lab:
 
 
 @contextlib.asynccontextmanager
-async def opened(world: World, tmp_path: Path) -> AsyncIterator[Lab]:
-    """Give a machine with accounts."""
+async def opened(world: World, tmp_path: Path, mail: Server | None = None) -> AsyncIterator[Lab]:
+    """Give a machine with accounts. Args: mail: where it hands over e-mail; None: it sends none."""
     async with engine.opened(engine.url_of("", tmp_path)) as database:
-        made = Lab(world, stores.open_accounts(database))
+        made = Lab(world, stores.open_accounts(database, mail=mail))
         await made.tenancy("red")
         await made.tenancy("blue")
         for role in Role:

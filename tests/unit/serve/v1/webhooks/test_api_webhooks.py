@@ -194,21 +194,21 @@ async def test_more_changes_than_may_wait_for_the_database_are_listed_again(
 ) -> None:
     await _make(lab, "root")
     outbox = _Away(lab.accounts.webhooks)  # type: ignore[arg-type]  # as above
-    monkeypatch.setattr(watching, "_MOST", 4)
+    monkeypatch.setattr(watching, "_MOST", 8)
     monkeypatch.setattr(watching, "_AGAIN_S", 0.02)
     async with asyncio.TaskGroup() as group, asyncio.timeout(20):
         running = group.create_task(Watcher(lab.world.store, outbox).run())  # type: ignore[arg-type]  # its two verbs
         await lab.run("developer", "first", tenancy="red")
         await outbox.refused.wait()
         with capture_logs() as logged:
-            for number in range(9):
+            for number in range(15):
                 await lab.run("developer", f"train-{number}", tenancy="red")
                 await asyncio.sleep(0)
             while not any("listed again" in one["event"] for one in logged):  # noqa: ASYNC110  a log has no event
                 await asyncio.sleep(0.02)
         monkeypatch.setattr(watching, "_MOST", 100)
         outbox.back.set()
-        names = ["first", *(f"train-{number}" for number in range(9))]
+        names = ["first", *(f"train-{number}" for number in range(15))]
         for name in names:
             await _until(lab, name)
         running.cancel()
