@@ -137,7 +137,7 @@ class Running:
             while line := await reader.readline():
                 self._hear(qmp.parse_line(line), writer)
         except (OSError, ValueError, errors.ProtocolError) as error:
-            telemetry.log.warning("emulator not understood", pid=self.pid, error=str(error))
+            telemetry.log.warning("emulator not understood", error=f"process {self.pid}: {error}")
         finally:
             self._writer = None
             for answer in self._answers.values():
