@@ -13,8 +13,9 @@ Source: KEP-4815; kubernetes-sigs/dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin/
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from fairlead.frozen import frozen
@@ -93,11 +94,11 @@ def largest(profiles: Iterable[MIGProfile]) -> dict[str, int]:
     return found
 
 
-def places(profiles: Sequence[MIGProfile]) -> Iterator[tuple[MIGProfile, int]]:
-    """Yield every placement, the smallest profiles first, of each profile that first which leaves most placements."""
-    for profile in sorted(profiles, key=lambda one: (one.takes_media, one.size, one.slices, one.id)):
-        for start in preferred_starts(profiles, profile):
-            yield profile, start
+@functools.lru_cache(maxsize=16)
+def places(profiles: tuple[MIGProfile, ...]) -> tuple[tuple[MIGProfile, int], ...]:
+    """Return every placement, the smallest profiles first, of each profile that first which leaves most placements."""
+    ordered = sorted(profiles, key=lambda one: (one.takes_media, one.size, one.slices, one.id))
+    return tuple((profile, start) for profile in ordered for start in preferred_starts(profiles, profile))
 
 
 def preferred_starts(profiles: Sequence[MIGProfile], profile: MIGProfile) -> tuple[int, ...]:
@@ -140,7 +141,8 @@ def _totals(profiles: tuple[MIGProfile, ...], slices: int, memory_bytes: int) ->
     return totals | {_slice(at): 1 for at in range(slices)}
 
 
-def _limited(profiles: Iterable[MIGProfile]) -> tuple[MIGProfile, ...]:
+@functools.lru_cache(maxsize=16)
+def _limited(profiles: tuple[MIGProfile, ...]) -> tuple[MIGProfile, ...]:
     """Return the profiles of which fewer instances are allowed than there is room for."""
     return tuple(one for one in profiles if not one.takes_media and one.limit < _most_disjoint(one))
 
