@@ -591,6 +591,7 @@ def _status(
         pod_ips=look.pod.status.pod_ips,
         stop_request=look.pod.status.stop_request,
         resource_claim_statuses=look.pod.status.resource_claim_statuses,
+        extended_resource_claim_status=look.pod.status.extended_resource_claim_status,
     )
 
 
