@@ -316,7 +316,7 @@ async def _prepare(store: sqlite.SQLiteStore, config: settings.Settings, node: s
         for one, bare in zip(deviceclass.classes(config.node.resource), deviceclass.CLASSES, strict=True):
             try:
                 await store.create(one)
-            except errors.Conflict:  # it is there, as an earlier release made it, or as somebody changed it
+            except errors.Conflict:  # it is there, as an earlier release made it, or as a person changed it
                 there = await store.get(DeviceClass, one.metadata.name)
                 if there.spec == bare.spec:
                     await store.update(msgspec.structs.replace(there, spec=one.spec))

@@ -178,11 +178,15 @@ class ClaimNode:
             node=lambda: Node(driver=DRIVER, pool=POOL, devices=self.offered(), boot_id=self.boot),
             pods=lambda: self.pods,
             said=lambda *said: self.said.append(said),
-            told=lambda ref, progress: self.told.append((ref.name, progress)),
+            told=self.tell,
             patience_s=self.patience_s,
         )
         self.preparer = preparer.Preparer(self.store, self.gate, self.journal, (self.files, self._hardware), around)
         self.adopter = self.make_adopter(self.folder / "plugin")
+
+    def tell(self, ref: ClaimRef, progress: Progress | None) -> None:
+        """Take in how far a claim is."""
+        self.told.append((ref.name, progress))
 
     def make_adopter(self, folder: Path) -> adopter.Adopter:
         """Make what takes over the claims of a checkpoint in a folder."""
