@@ -313,14 +313,22 @@ async def _prepare(store: sqlite.SQLiteStore, config: settings.Settings, node: s
     """Bring the store to where controllers may read it."""
     await _ensure_namespace(store, "default")
     if config.node.door == gpudoor.CLAIMS or config.plugin.config_file is not None:
-        for one, bare in zip(deviceclass.classes(config.node.resource), deviceclass.CLASSES, strict=True):
-            try:
-                await store.create(one)
-            except errors.Conflict:  # it is there, as an earlier release made it, or as a person changed it
-                there = await store.get(DeviceClass, one.metadata.name)
-                if there.spec == bare.spec:
-                    await store.update(msgspec.structs.replace(there, spec=one.spec))
+        await ensure_classes(store, config.node.resource)
     await nodestatus.forget_devices(store, node)
+
+
+async def ensure_classes(store: Store, resource: str) -> None:
+    """Make the DeviceClasses of the driver that are missing; one that a person has changed stays as it is.
+
+    Args: resource: of whole GPUs, for which the class of these stands.
+    """
+    for one, bare in zip(deviceclass.classes(resource), deviceclass.CLASSES, strict=True):
+        try:
+            await store.create(one)
+        except errors.Conflict:
+            there = await store.get(DeviceClass, one.metadata.name)
+            if there.spec == bare.spec != one.spec:  # as an earlier release made it
+                await store.update(msgspec.structs.replace(there, spec=one.spec))
 
 
 async def _refuse_gvisor(

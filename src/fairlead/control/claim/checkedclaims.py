@@ -12,7 +12,6 @@ from typing import Protocol, TypeVar
 from fairlead.plan.claim import claimquota
 from fairlead.plan.pod import userrule
 from fairlead.store.port import EVERYTHING, Admitter, Change, Listing, PatchingStore, Reader, Selector
-from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import Object
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
 
@@ -31,8 +30,7 @@ def check_quota(claim: ResourceClaim, seen: Reader, *, user_devices: int) -> Non
     """
     namespace = claim.metadata.namespace
     limit = user_devices if userrule.uid_of(namespace) is not None else 0
-    present, quotas = seen.list(ResourceClaim, namespace), seen.list(core.ResourceQuota, namespace)
-    claimquota.check(claim, quotas, present, most_devices=limit)
+    claimquota.check_seen(claim, seen, most_devices=limit)
 
 
 class CheckedClaims:

@@ -1,0 +1,40 @@
+"""What one machine makes before its controllers run."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.cli.process import standalone
+from fairlead.plan.dra import deviceclass
+from fairlead.store.embedded.memory import MemoryStore
+from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
+
+_GPU = "gpu.nvidia.com"
+
+
+async def _named(store: MemoryStore) -> dict[str, str | None]:
+    """Return the extended resource of each class."""
+    await standalone.ensure_classes(store, "nvidia.com/gpu")
+    return {one.metadata.name: one.spec.extended_resource_name for one in (await store.list(DeviceClass)).items}
+
+
+async def test_the_class_of_whole_gpus_stands_for_their_resource() -> None:
+    store = MemoryStore()
+    assert await _named(store) == {_GPU: "nvidia.com/gpu", "mig.nvidia.com": None}
+    version = (await store.get(DeviceClass, _GPU)).metadata.resource_version
+    await _named(store)
+    assert (await store.get(DeviceClass, _GPU)).metadata.resource_version == version
+
+
+async def test_a_class_that_an_earlier_release_made_stands_for_it_from_now_on() -> None:
+    store = MemoryStore()
+    for one in deviceclass.CLASSES:
+        await store.create(one)
+    assert (await _named(store))[_GPU] == "nvidia.com/gpu"
+
+
+async def test_a_class_that_a_person_has_changed_stays() -> None:
+    store = MemoryStore()
+    (gpu, _) = deviceclass.CLASSES
+    await store.create(msgspec.structs.replace(gpu, spec=msgspec.structs.replace(gpu.spec, selectors=())))
+    assert (await _named(store))[_GPU] is None
