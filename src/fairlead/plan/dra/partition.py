@@ -126,7 +126,8 @@ def overlaps(profile: MIGProfile, start: int, standing: Iterable[tuple[int, int]
     return any(start < other + size and other < start + profile.size for other, size in standing)
 
 
-def _totals(profiles: tuple[MIGProfile, ...], slices: int, memory_bytes: int) -> dict[str, int]:
+@functools.lru_cache(maxsize=16)
+def _totals(profiles: tuple[MIGProfile, ...], slices: int, memory_bytes: int) -> Mapping[str, int]:
     limited = _limited(profiles)
     placed = [(one, start, _consumption(one, start, limited)) for one in profiles for start in one.starts]
     whole = {**largest(profiles)}
@@ -189,6 +190,7 @@ def _most(placed: Sequence[tuple[MIGProfile, int, Mapping[str, int]]], counter: 
     return best[0][1]
 
 
+@functools.lru_cache(maxsize=64)
 def counter_name(capacity: str) -> str:
     """Return the counter of a capacity, whose name is a DNS label: `copy-engines` for `copyEngines`."""
     return _CAPITAL.sub(r"\1-\2", capacity).lower()
