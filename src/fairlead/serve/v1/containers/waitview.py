@@ -226,13 +226,14 @@ def why(pod: core.Pod, census: Census) -> str:
 
 def _described(pod: core.Pod, census: Census, *, now: dt.datetime, caller: Caller) -> Waiting:
     nodes, whole, ours = census.nodes, census.whole, census.ours
-    need = census.by_amount(reference.pod_info(pod))
+    whole_need = reference.pod_info(pod)
+    need = census.by_amount(whole_need)
     is_refused = bool(pod.spec.scheduling_gates) or (pod.spec.scheduler_name == ours and rules.refusal(pod.spec))
     if whole and not is_refused:
         open_to_it = [node for node in whole if _is_open(need, node)]
         if open_to_it and (never := _never(need, open_to_it, census.claimed)) is not None:
             return never
-        if (told := _told(pod)) is not None:
+        if (told := _told(pod, has_claims=need is not whole_need)) is not None:
             return told
         every = zip(nodes, whole, census.full, strict=True)
         taken = [(node, info) for node, all_of_it, info in every if _fits(need, all_of_it)]
@@ -265,8 +266,11 @@ def _missed(need: reference.PodInfo, whole: Sequence[reference.NodeInfo]) -> str
     return f"; asked for: {', '.join(fewest)}" if fewest else ""
 
 
-def _told(pod: core.Pod) -> Waiting | None:
-    """Return what the scheduler says of a group, a queue or of room that is made; None: nodes alone matter."""
+def _told(pod: core.Pod, *, has_claims: bool = False) -> Waiting | None:
+    """Return what the scheduler says of a group, a queue or of room that is made; None: nodes alone matter.
+
+    Args: has_claims: a claim is to meet what it asks for by number: then its words count whatever they are about.
+    """
     said = meta.find_condition(pod.status.conditions, "PodScheduled")
     if said is None or said.status != "False":
         return None
@@ -275,7 +279,7 @@ def _told(pod: core.Pod) -> Waiting | None:
     reason = {workloads.GROUP_INCOMPLETE: GROUP, workloads.QUEUE_HOLDS: QUEUE}.get(said.reason, "")
     if not reason and membership.of_pod(pod) is not None and said.message.startswith("group "):
         reason = GROUP
-    if not reason and (refused := waiting.said(pod)):
+    if not reason and (refused := said.message if has_claims else waiting.said(pod)):
         return Waiting(reason=OTHER, message=personwords.message(refused))
     return Waiting(reason=reason, message=personwords.message(said.message)) if reason else None
 

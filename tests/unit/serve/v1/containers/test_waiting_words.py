@@ -363,6 +363,18 @@ def test_of_gpus_that_claims_meet_the_scheduler_says_what_is_lacking() -> None:
     assert plain.reason == waiting.NEVER
 
 
+def test_where_the_scheduler_makes_no_such_claims_its_words_are_said() -> None:
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    words = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    status = msgspec.convert({"phase": "Pending", "conditions": [said | {"message": words}]}, core.PodStatus)
+    pod = msgspec.structs.replace(_pod("a", 4), status=status)
+    served = waitview.Census([_node(gpus=0)], [pod], ours="fairlead", served=frozenset({_GPU}))
+    found = waitview.describe(pod, served, now=_NOW)
+    assert found is not None
+    assert "room" not in found.message
+    assert "nvidia.com/gpu" in found.message or "GPU" in found.message
+
+
 def test_where_nodes_of_both_kinds_are_no_amount_is_said_to_never_fit() -> None:
     pod, nodes = _pod("a", 8), [_node(gpus=4), _node("two", gpus=0)]
     alone = waitview.describe(pod, waitview.Census(nodes, [pod], ours="fairlead"), now=_NOW)
