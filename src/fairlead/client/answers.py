@@ -63,6 +63,29 @@ class ClaimView(Record, frozen=True, kw_only=True):
     """Why it holds no devices; empty: it does."""
     labels: Mapping[str, str]
     created_at: str | None
+    prepared: tuple[ClaimedDevice, ...] = ()
+    """How far each device is prepared on its node."""
+
+
+class ClaimedDevice(Record, frozen=True, kw_only=True):
+    """`ClaimedDevice` of the API."""
+
+    device: str
+    """`DRIVER/POOL/NAME`, and `/SHARE` of a shared one."""
+    state: str
+    """Prepared, preparing, failed, or unreported: its driver says nothing, or was not asked yet."""
+    step: str = ""
+    """How far it is, or why it failed: one word."""
+    message: str = ""
+    """The same for a person, with the next step."""
+    since: str | None = None
+    """When it came there; null: not known."""
+    gpu: str = ""
+    """UUID of its GPU; empty: not known."""
+    mig_device: str = ""
+    """UUID of the MIG device that it is; empty: none."""
+    enforced_by: str = ""
+    """What holds programs to their share of it; empty: it is not shared."""
 
 
 class ClusterView(Record, frozen=True, kw_only=True):
@@ -98,6 +121,8 @@ class ContainerClaim(Record, frozen=True, kw_only=True):
     """What it is made from; empty: it was there."""
     devices: tuple[str, ...] = ()
     """Names of those that it was given here."""
+    resources: tuple[str, ...] = ()
+    """Extended resources that it meets, made for them; empty: none."""
 
 
 class ContainerList(Record, frozen=True, kw_only=True):
@@ -308,6 +333,8 @@ class Explanation(Record, frozen=True, kw_only=True):
     """Its GPUs, and what they were verified by."""
     idle: IdleView | None = None
     """Its GPUs are idle; null: they are not."""
+    claims: tuple[ClaimView, ...] = ()
+    """Its claims, and how far their devices are prepared."""
 
 
 class GPU(Record, frozen=True, kw_only=True):
@@ -445,6 +472,10 @@ class Holder(Record, frozen=True, kw_only=True):
     """Which container of a group; empty where it is not known."""
     since: str | None = None
     """Since when its container has started; null where that is not known."""
+    claim: str = ""
+    """ResourceClaim by which it has the device; empty: none."""
+    enforced_by: str = ""
+    """What holds its programs to their share of the device; empty: not shared."""
 
 
 class HostDriver(Record, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.model import isolation
 from fairlead.plan.pod import personwords
+from fairlead.serve.v1.claims.view import ClaimedDevice, ClaimView
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.view import ContainerView, Explanation
 
@@ -31,6 +32,16 @@ def explain(client: Client, *, name: str, namespace: str, form: str) -> None:
         plaintext.echo(line)
 
 
+_DEVICES: Final = 8
+"""Devices of a claim that are named; the others are counted."""
+_STATES: Final[Mapping[str, str]] = {
+    "prepared": "prepared",
+    "preparing": "being prepared",
+    "failed": "not prepared",
+    "unreported": "allocated, and their driver says nothing of them",
+}
+
+
 def explanation_lines(found: Explanation) -> list[str]:
     """Return an explanation as lines: the state and why, what holds now, the best nodes, why others did not fit."""
     # Left out where the summary is the waiting message already, which says what holds now.
@@ -45,7 +56,29 @@ def explanation_lines(found: Explanation) -> list[str]:
     if found.isolation != isolation.NONE:
         lines.append(f"  its isolation is {found.isolation}")
     lines += [f"  {line}" for line in output.lines_of(decision_rows(found.facts))]
+    lines += [f"  {line}" for one in found.claims for line in claim_lines(one)]
     return lines + [f"  {line}" for line in life_lines(found)]
+
+
+def claim_lines(found: ClaimView) -> list[str]:
+    """Return how far a claim is prepared as lines: one for the devices that are alike, with the next step."""
+    if not found.prepared:
+        return [f"claim {found.name}: {found.message or 'it has no devices'}"]
+    alike: dict[tuple[str, str | None, str, str], list[ClaimedDevice]] = {}
+    for one in found.prepared:
+        told = one.message if one.state != "prepared" else ""
+        alike.setdefault((one.state, one.since, told, one.enforced_by), []).append(one)
+    lines = []
+    for (state, since, told, enforced_by), devices in alike.items():
+        names = ", ".join(
+            one.device.split("/", 2)[-1] for one in devices[:_DEVICES]
+        )  # driver and pool go without saying
+        more = f" and {len(devices) - _DEVICES} more" if len(devices) > _DEVICES else ""
+        when = f" for {output.age(since)}" if since else ""
+        said = _STATES.get(state, state)
+        lines.append(f"claim {found.name}: {names}{more} {said}{when}{f': {told}' if told else ''}")
+        lines += [f"  share held by: {enforced_by}"] if enforced_by else []
+    return lines
 
 
 def life_lines(found: ContainerView | Explanation) -> list[str]:

@@ -20,10 +20,14 @@ from fairlead.serve.v1.containers.life import waiting
 from fairlead.serve.v1.containers.view import IDLE_UNKNOWN, ContainerView
 
 
-def _gpus(item: ContainerView) -> str:
-    claimed = {f"claim {one.name}": len(one.devices) for one in item.claims}
+def gpus_of(item: ContainerView) -> str:
+    """Return how many GPUs a container has, of how many it asked for where it has not all of them."""
+    met = {name: item.resources.get(name, 0) for one in item.claims if one.devices for name in one.resources}
+    claimed = {
+        f"claim {one.name}": len(one.devices) - sum(met.get(name, 0) for name in one.resources) for one in item.claims
+    }
     asked = podstate.say_devices({**item.resources, **claimed})
-    granted = podstate.say_devices({**{name: len(ids) for name, ids in item.devices.items()}, **claimed})
+    granted = podstate.say_devices({**{name: len(ids) for name, ids in item.devices.items()}, **met, **claimed})
     return asked if granted in {"0", asked} else f"{granted}/{asked}"
 
 
@@ -91,7 +95,7 @@ _COLUMNS: Final = (
     _NAMESPACE,
     Column[ContainerView]("STATE", _shown_state),
     Column[ContainerView]("REASON", _reason),
-    Column[ContainerView]("GPUS", _gpus),
+    Column[ContainerView]("GPUS", gpus_of),
     Column[ContainerView]("NODE", lambda item: item.node, rank=2),
     Column[ContainerView]("RESTARTS", lambda item: str(item.restarts), rank=3),
     Column[ContainerView]("AGE", lambda item: output.age(item.created_at)),

@@ -20,12 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from fairlead import __version__, command, errors, settings, telemetry
 from fairlead.backoff import Backoff
 from fairlead.cli.process import gpumetrics, history, idling, owner, reserving, tenancies, workloads
 from fairlead.cli.process.listen import ledgers, machinepage
 from fairlead.control import manager
-from fairlead.control.claim import devicetaint, resourceclaim
+from fairlead.control.claim import checkedclaims, devicetaint, resourceclaim
 from fairlead.control.node import podgc, startphase
 from fairlead.control.scheduler import controller
 from fairlead.engine import machine as engines
@@ -37,6 +39,7 @@ from fairlead.node.isolation import ownfolder
 from fairlead.node.kubelet import nodestatus
 from fairlead.node.lease.neighbours import ending
 from fairlead.node.sandbox import gvisor
+from fairlead.plan.claim import lifecycle as claims
 from fairlead.plan.dra import deviceclass
 from fairlead.plan.gpu import door as gpudoor
 from fairlead.plan.gpu.offer import advertise
@@ -58,6 +61,7 @@ from fairlead.store.embedded import placement
 from fairlead.store.port import Selector, Store
 from fairlead.store.sqlite import store as sqlite
 from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
 from fairlead.wire.kubernetes.scheduling import podgroup
 
 if TYPE_CHECKING:
@@ -68,9 +72,6 @@ _GOOD_RUN_S: Final = 30.0
 """After a run of this length the restart back-off begins anew."""
 _OFFER_S: Final = 10.0
 """How long `up` waits for the Node to show what the plugins advertise."""
-
-_EXTENDED: Final = "DRAExtendedResource"
-"""The feature gate of claims that a scheduler makes for extended resources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +138,9 @@ async def run_service(
             )
             controllers: tuple[manager.Controller, ...] = (
                 controller.Scheduler(
-                    store,
+                    checkedclaims.CheckedClaims(store, user_devices=config.api.user_gpus),
                     evicting,
-                    of_machine(config.control),
+                    config.control,
                     groups=(podgroup.PodGroup,),
                     date=None,
                     more=(reserving.constraint(config),),
@@ -241,21 +242,6 @@ def _serve_metrics(config: settings.Settings, tasks: asyncio.TaskGroup, expose: 
         tasks.create_task(gpumetrics.serve(where, page), name="gpu metrics")
 
 
-def of_machine(control: settings.ControlSettings) -> settings.ControlSettings:
-    """Return the scheduler's settings without claims for extended resources: the embedded kubelet prepares none.
-
-    A pod that asks for a resource which claims alone give waits, and the scheduler says for what.
-    Raises: Invalid: the settings ask for the feature.
-    """
-    gates = [one.strip() for one in control.feature_gates.split(",") if one.strip()]
-    if f"{_EXTENDED}=true" in gates:
-        message = f"control.feature_gates has {_EXTENDED}=true, and one machine's kubelet prepares no such claims"
-        hint = "leave it out, and ask by `fairlead run --device-class` or a ResourceClaim"
-        raise errors.Invalid(message, reason="SettingInvalid", hint=hint)
-    off = [one for one in gates if one != f"{_EXTENDED}=false"]
-    return dataclasses.replace(control, feature_gates=",".join((*off, f"{_EXTENDED}=false")))
-
-
 def _ready_folders(config: settings.Settings) -> None:
     """Close the folders of sockets, make the kubelet's, and remove what killed processes left half-written."""
     ownfolder.close(ownfolder.of_run(config))
@@ -331,10 +317,22 @@ async def _prepare(store: sqlite.SQLiteStore, config: settings.Settings, node: s
     """Bring the store to where controllers may read it."""
     await _ensure_namespace(store, "default")
     if config.node.door == gpudoor.CLAIMS or config.plugin.config_file is not None:
-        for one in deviceclass.CLASSES:
-            with contextlib.suppress(errors.Conflict):  # it is there, as somebody may have changed it
-                await store.create(one)
+        await ensure_classes(store, config.node.resource)
     await nodestatus.forget_devices(store, node)
+
+
+async def ensure_classes(store: Store, resource: str) -> None:
+    """Make the DeviceClasses of the driver that are missing; one that a person has changed stays as it is.
+
+    Args: resource: of whole GPUs, for which the class of these stands.
+    """
+    for one, bare in zip(deviceclass.classes(resource), deviceclass.CLASSES, strict=True):
+        try:
+            await store.create(one)
+        except errors.Conflict:
+            there = await store.get(DeviceClass, one.metadata.name)
+            if there.spec == bare.spec != one.spec:  # as an earlier release made it
+                await store.update(msgspec.structs.replace(there, spec=one.spec))
 
 
 async def _refuse_gvisor(
@@ -342,7 +340,7 @@ async def _refuse_gvisor(
 ) -> errors.FairleadError | None:
     """Return why a pod cannot run on gVisor on this machine; None: it can. Args: scan: None: not known yet."""
     program = await asyncio.to_thread(engines.find_runtime, config.engine, isolation.GVISOR_CLASS)
-    has_gpus = bool(podstate.asked_devices(pod) or pod.spec.resource_claims)
+    has_gpus = bool(podstate.asked_devices(pod) or claims.has_claims(pod))
     if (found := scan()) is None and has_gpus:
         message = "the driver of this machine's GPUs is not known yet, which gVisor must know"
         return errors.Unavailable(message, reason="Starting", hint="ask again in a moment")

@@ -66,6 +66,12 @@ def _shared(item: GPUView) -> str:
     return f"{len({one.device for one in item.holders})}/{item.replicas}" if item.sharing else ""
 
 
+def _claims(item: GPUView) -> str:
+    """Return the claims that have it or parts of it, each with what holds its programs to their share."""
+    found = {one.claim: one.enforced_by for one in item.holders if one.claim}
+    return "; ".join(f"{claim} (share held by: {by})" if by else claim for claim, by in found.items())
+
+
 def _name(item: GPUView) -> str:
     return item.gpu.name.removeprefix("NVIDIA ")
 
@@ -91,6 +97,7 @@ _GPU_COLUMNS: Final = (
     Column[GPUView]("NUMA", lambda item: "" if item.gpu.numa_node is None else str(item.gpu.numa_node), is_wide=True),
     Column[GPUView]("NODES", lambda item: ",".join(item.gpu.device_nodes), is_wide=True),
     Column[GPUView]("SERIAL", lambda item: item.gpu.serial or "", is_wide=True),
+    Column[GPUView]("CLAIM", _claims, is_wide=True),
     Column[GPUView]("WHY", lambda item: item.message, is_wide=True),
 )
 

@@ -69,7 +69,7 @@ class DeviceTaints:
 
     def _pod_changed(self, change: Change[core.Pod]) -> Iterable[str]:
         pod = change.object
-        if not pod.spec.resource_claims:
+        if not lifecycle.has_claims(pod):
             return ()
         place = f"{pod.metadata.namespace}/{pod.metadata.name}"
         _keep(self._pods, place, change)

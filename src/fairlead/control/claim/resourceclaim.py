@@ -16,11 +16,11 @@ from typing import Final
 import msgspec
 
 from fairlead import errors, telemetry
+from fairlead.control.claim import checkedclaims
 from fairlead.control.manager import Watch
 from fairlead.model.step import TraceStep
-from fairlead.plan.claim import claimquota, lifecycle
+from fairlead.plan.claim import lifecycle
 from fairlead.plan.claim.validate import door, request
-from fairlead.plan.pod import userrule
 from fairlead.store import retry, tracerecorder
 from fairlead.store.port import AdmittingStore, Change, ChangeKind, Reader, Selector
 from fairlead.wire.kubernetes import core
@@ -78,7 +78,7 @@ class ResourceClaims:
 
     def _pod_changed(self, change: Change[core.Pod]) -> Iterable[str]:
         pod, uid = change.object, change.object.metadata.uid
-        if not pod.spec.resource_claims:
+        if not lifecycle.has_claims(pod) and uid not in self._owned:
             return ()
         for key in _named(self._pods.get(uid, pod)):
             self._users.get(key, {}).pop(uid, None)
@@ -189,10 +189,7 @@ class ResourceClaims:
         raise errors.Conflict(message, reason="AlreadyExists", hint="it is tried again")
 
     def _check_quota(self, claim: ResourceClaim, seen: Reader) -> None:
-        namespace = claim.metadata.namespace
-        limit = self._user_devices if userrule.uid_of(namespace) is not None else 0
-        present, quotas = seen.list(ResourceClaim, namespace), seen.list(core.ResourceQuota, namespace)
-        claimquota.check(claim, quotas, present, most_devices=limit)
+        checkedclaims.check_quota(claim, seen, user_devices=self._user_devices)
 
     async def _find(self, name: str, pod: core.Pod) -> ResourceClaim | None:
         with contextlib.suppress(errors.NotFound):

@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -24,6 +24,7 @@ from fairlead.model.mig import Partition
 from fairlead.node.dra import claimfile, hardware, journal
 from fairlead.plan.dra import metadata
 from fairlead.plan.dra import preparation as plans
+from fairlead.plan.dra.devicestatus import Progress, Step
 from fairlead.plan.dra.preparation import Node, Preparation, PreparedDevice, Stage
 from fairlead.plan.lease import change
 from fairlead.store.port import Store
@@ -88,6 +89,8 @@ class Surroundings:
     """Its pods, as far as the store has listed them."""
     said: Callable[[str, str, str], None] = lambda _claim, _reason, _text: None
     """Called with what a person should know of a claim."""
+    told: Callable[[ClaimRef, Progress | None], None] = lambda _claim, _progress: None
+    """Called with how far a claim is prepared; None: it is unprepared. Must not wait."""
     clock: Callable[[], float] = time.time
     patience_s: float = PATIENCE_S
     """See there."""
@@ -113,6 +116,8 @@ class Preparer:
         self._around = around
         self._claims: _Locks = weakref.WeakValueDictionary()
         self._gpus: _Locks = weakref.WeakValueDictionary()
+        self._steps: dict[str, Step] = {}
+        """By UID: how far a claim is that is being prepared."""
 
     async def start(self) -> None:
         """Take up what an earlier process left: keep the daemons, sweep files. Raises: Unavailable: no ledger."""
@@ -130,6 +135,10 @@ class Preparer:
 
         Raises: FairleadError: nothing of it is left, or what is left is undone by the next call.
         """
+        with self._telling(ref):
+            return await self._prepare(ref)
+
+    async def _prepare(self, ref: ClaimRef) -> tuple[tuple[PreparedDevice, tuple[str, ...]], ...]:
         async with _locked(self._claims, [ref.uid]):
             known = self._journal.find(ref.uid)
             node = self._around.node()
@@ -142,7 +151,9 @@ class Preparer:
                 return _answer(known)  # the API server is away: what was prepared is known
             wanted = plans.plan(claim, ref.uid, node, at=self._around.clock())
             if known is not None and is_done and _is_same(known, wanted.preparation):
+                self._tell(known, Step.DONE)
                 return _answer(known)
+            self._tell(wanted.preparation, Step.ASKED)
             done = await self._carry_out_patiently(wanted.preparation, node.driver)
             for remark in wanted.remarks:
                 self._around.said(ref.words, "ClaimConfigUnused", remark)
@@ -160,6 +171,7 @@ class Preparer:
             async with _locked(self._gpus, sorted({one.gpu for one in known.devices})):
                 await self._take_back(known)
                 await self._possession.release_claim(ref.uid)
+            self._around.told(ref, None)
             telemetry.log.info("claim unprepared", claim=known.words)
 
     async def reap(self) -> tuple[str, ...]:
@@ -187,19 +199,48 @@ class Preparer:
                 telemetry.log.warning("claim unprepared that is gone", claim=one.words)
         return tuple(gone)
 
+    @contextlib.contextmanager
+    def _telling(self, ref: ClaimRef) -> Iterator[None]:
+        """Have it said why a claim was not prepared, whatever it is."""
+        try:
+            yield
+        except errors.FairleadError as error:
+            self._fail(ref, error.reason, errors.sentence(error))
+            raise
+        except asyncio.CancelledError:
+            self._fail(ref, "Interrupted", "it was not prepared within the time of one call; the kubelet tries again")
+            raise
+        except Exception as error:
+            self._fail(ref, type(error).__name__, "a defect of fairlead; the agent's log has more")
+            raise
+        finally:
+            self._steps.pop(ref.uid, None)
+
+    def _tell(self, found: Preparation, step: Step) -> None:
+        self._steps[found.uid] = step
+        ref = ClaimRef(namespace=found.namespace, name=found.name, uid=found.uid)
+        self._around.told(ref, Progress(step=step, at=self._around.clock(), preparation=found))
+
+    def _fail(self, ref: ClaimRef, reason: str, message: str, found: Preparation | None = None) -> None:
+        step = self._steps.get(ref.uid, Step.ASKED)
+        at = self._around.clock()
+        self._around.told(ref, Progress(step=step, at=at, preparation=found, reason=reason, message=message))
+
     async def _is_done(self, known: Preparation, boot_id: str) -> bool:
         """Return whether nothing is left to do for a claim: in this boot, and with its file there."""
         return known.stage is Stage.DONE and known.boot_id == boot_id and await self._files.is_there(known.uid)
 
     async def _restore(self, known: Preparation, boot_id: str) -> None:
         """Set up again what a reboot took: kubelets do not ask again for what their checkpoint has as prepared."""
+        ref = ClaimRef(namespace=known.namespace, name=known.name, uid=known.uid)
         async with (
             _locked(self._claims, [known.uid]),
             _locked(self._gpus, sorted({one.gpu for one in known.devices})),
         ):
             try:
-                await self._hardware.undo(known)
-                await self._set_up(dataclasses.replace(known, boot_id=boot_id))
+                with self._telling(ref):
+                    await self._hardware.undo(known)
+                    await self._set_up(dataclasses.replace(known, boot_id=boot_id))
             except errors.FairleadError as error:
                 self._around.said(known.words, error.reason, f"not set up again after the start: {error.message}")
                 telemetry.log.error("claim not restored", claim=known.words, reason=error.reason, error=error.message)
@@ -222,6 +263,8 @@ class Preparer:
                 if error.reason not in _PASSING or clock() >= deadline:
                     raise
                 telemetry.log.debug("claim waits for its gpus", claim=wanted.words, reason=error.reason)
+                ref = ClaimRef(namespace=wanted.namespace, name=wanted.name, uid=wanted.uid)
+                self._fail(ref, error.reason, f"it waits: {errors.sentence(error)}", wanted)
             await asyncio.sleep(_GAP_S)
 
     async def _carry_out(self, wanted: Preparation, driver: str) -> Preparation:
@@ -240,13 +283,17 @@ class Preparer:
         return done
 
     async def _set_up(self, wanted: Preparation, read: Mapping[str, Partition] | None = None) -> Preparation:
+        self._tell(wanted, Step.HELD)
         made = await self._hardware.make(wanted, read)
         telemetry.crash_point("dra.after-hardware")
         done = plans.done(wanted, made)
+        self._tell(done, Step.HARDWARE)
         await self._files.write(done, self._attributes(done))
         telemetry.crash_point("dra.after-file")
+        self._tell(done, Step.FILE)
         await self._possession.note_claim(done.uid, journal.emit(done))
         telemetry.crash_point("dra.after-note")
+        self._tell(done, Step.DONE)
         return done
 
     def _attributes(self, preparation: Preparation) -> dict[str, Mapping[str, DeviceAttribute]]:

@@ -16,10 +16,11 @@ from fairlead import errors, telemetry
 from fairlead.model.ids import GPUUUID
 from fairlead.model.mig import Partition
 from fairlead.node.cdi import specfile
-from fairlead.node.dra import adopter, claimfile, driver, hardware, journal, preparer, publisher, sockets
+from fairlead.node.dra import adopter, claimfile, claimstatus, driver, hardware, journal, preparer, publisher, sockets
 from fairlead.node.dra.around import Around
 from fairlead.node.inventory import latest, monitor
 from fairlead.plan.dra import offered, preparation, share, taints
+from fairlead.plan.dra.devicestatus import Progress
 from fairlead.plan.dra.offered import DRIVER, OfferedDevice
 from fairlead.plan.dra.preparation import Node
 from fairlead.plan.gpu import door
@@ -94,12 +95,13 @@ class Claims:
                 said=around.said,
             )
         )
+        self._statuses = claimstatus.ClaimStatuses(around.store, DRIVER, around.node)
         self._preparer = preparer.Preparer(
             around.store,
             around.gate,
             self._journal,
             (made, hardware.Hardware(self._hardware())),
-            preparer.Surroundings(node=self._node, pods=around.pods.all, said=around.said),
+            preparer.Surroundings(node=self._node, pods=around.pods.all, said=around.said, told=self._tell),
         )
 
     async def run(self, meter: telemetry.Meter) -> None:
@@ -117,9 +119,13 @@ class Claims:
             tasks.create_task(self._around.supply.follow(lambda _: self._offer()), name="dra: supply")
             tasks.create_task(self._sockets.run(served, served), name="dra: sockets")
             tasks.create_task(self._publish(meter), name="dra: slices")
+            tasks.create_task(self._statuses.run(), name="dra: claims' statuses")
             tasks.create_task(self._around.gate.rows.follow(lambda _: self._judge()), name="dra: ledger")
             tasks.create_task(self._reap(is_left=is_left), name="dra: reaper")
             tasks.create_task(self._watch_leaving(), name="dra: leaving")
+
+    def _tell(self, claim: preparer.ClaimRef, progress: Progress | None) -> None:
+        self._statuses.tell((claim.namespace, claim.name, claim.uid), progress)
 
     async def _read_partitions(self) -> None:
         """Offer what there is, for ever: MIG is read whenever the hardware is another than before."""

@@ -27,6 +27,7 @@ import msgspec
 from fairlead import errors, telemetry
 from fairlead.node.kubelet import endpoint as plugin
 from fairlead.node.kubelet.checkpoint import Checkpoint, Grant
+from fairlead.plan.claim import lifecycle
 from fairlead.plan.pod import admission
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, quantity
@@ -242,7 +243,7 @@ class DeviceManager:
         """
         reusable: dict[str, set[str]] = {}
         for is_init, item in _in_order(pod.spec):
-            for resource, count in device_requests(item):
+            for resource, count in device_requests(pod, item):
                 grant = self._grants.get((pod.metadata.uid, item.name, resource))
                 if grant is None:
                     async with self._turn(resource):
@@ -438,8 +439,12 @@ def _in_order(spec: core.PodSpec) -> tuple[tuple[bool, core.Container], ...]:
     return (*((True, item) for item in spec.init_containers), *((False, item) for item in spec.containers))
 
 
-def device_requests(item: core.Container) -> tuple[tuple[str, int], ...]:
-    """Return the extended resources a container asks for, in name order, zero counts left out."""
-    limits = item.resources.limits
-    asked = {name: quantity.parse_whole(text) for name, text in limits.items() if admission.is_extended(name)}
+def device_requests(pod: core.Pod, item: core.Container) -> tuple[tuple[str, int], ...]:
+    """Return the extended resources a container asks plugins for, in name order, zero counts left out.
+
+    Those that a claim meets are not the plugins' to give.
+    """
+    limits, met = item.resources.limits, lifecycle.met_by_claim(pod, item.name)
+    plain = (name for name in limits if name not in met and admission.is_extended(name))
+    asked = {name: quantity.parse_whole(limits[name]) for name in plain}
     return tuple((name, count) for name, count in sorted(asked.items()) if count > 0)

@@ -41,6 +41,7 @@ from fairlead.node.kubelet.dra.podclaims import PodClaims
 from fairlead.node.kubelet.probing import prober
 from fairlead.node.kubelet.runtime import Runtime, RuntimeSettings
 from fairlead.node.publish import nodeevents
+from fairlead.plan.claim import lifecycle
 from fairlead.plan.pod import podstate, podsync
 from fairlead.settings import Settings
 from fairlead.store.port import ChangeKind, Selector, Store
@@ -492,6 +493,7 @@ class Kubelet:
                     stop_request=fresh.status.stop_request,
                     idle_notice=fresh.status.idle_notice,
                     resource_claim_statuses=fresh.status.resource_claim_statuses,
+                    extended_resource_claim_status=fresh.status.extended_resource_claim_status,
                 )
                 self._take_over(seen, await self._store.update_status(msgspec.structs.replace(fresh, status=told)))
 
@@ -622,12 +624,12 @@ class Kubelet:
 def _requested(pod: core.Pod) -> set[str]:
     """Return the resources of devices that a pod asks for."""
     every = (*pod.spec.init_containers, *pod.spec.containers)
-    return {name for item in every for name, _ in device_requests(item)}
+    return {name for item in every for name, _ in device_requests(pod, item)}
 
 
 def _admitted(pod: core.Pod) -> type[podsync.Act] | UnionType:
     """Return the acts before which a pod is admitted: with claims also the start of what was created before a kill."""
-    return podsync.Start | podsync.Resume if pod.spec.resource_claims else podsync.Start
+    return podsync.Start | podsync.Resume if lifecycle.has_claims(pod) else podsync.Start
 
 
 def _container(pod: core.Pod, name: str) -> core.Container:

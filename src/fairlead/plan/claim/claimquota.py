@@ -1,7 +1,8 @@
 """Decides whether a namespace's quotas let one more claim in, by the names that Kubernetes has for them. Pure.
 
 A claim counts with what it asks for, allocated or not: the most of its alternatives, and for `All` as many devices as
-one claim can have. What claims and pods together take of a resource (`requests.nvidia.com/gpu`) is not added up here.
+one claim can have. Where a class stands for a resource its devices count against `requests.RESOURCE` too, beside what
+pods request; a claim that was made for a pod's own requests of it counts with the rest alone.
 Source: kubernetes 1.37 pkg/quota/v1/evaluator/core/resource_claims.go (behaviour).
 """
 
@@ -9,17 +10,76 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from fairlead import errors
+from fairlead.frozen import frozen
+from fairlead.plan.claim import lifecycle
 from fairlead.plan.claim.search.request import MOST
+from fairlead.plan.pod import podstate
 from fairlead.wire.kubernetes import core, quantity
+from fairlead.wire.kubernetes.meta import Object
+from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
 from fairlead.wire.kubernetes.resource.request import DeviceSubRequest, ExactDeviceRequest
-from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
+from fairlead.wire.kubernetes.resource.resourceclaim import EXTENDED_RESOURCE_CLAIM, ResourceClaim
 
 COUNT: Final = "count/resourceclaims.resource.k8s.io"
 _DEVICES: Final = ".deviceclass.resource.k8s.io/devices"
+_REQUESTS: Final = "requests."
 _STANDING: Final = "api.user_gpus"
+T = TypeVar("T", bound=Object)
+
+
+class Seen(Protocol):
+    """The objects of one moment, as `store.port.Reader`."""
+
+    def list(self, kind: type[T], namespace: str) -> tuple[T, ...]:
+        """Return the objects of a kind in one namespace."""
+        ...
+
+
+@frozen
+class Together:
+    """What claims and pods take of the resources that classes stand for."""
+
+    resources: Mapping[str, str]
+    """By class: the resource."""
+    asked: Mapping[str, Mapping[str, int]]
+    """By uid of a pod that has not ended: how many devices of each resource it requests."""
+
+    def by_claim(self, claim: ResourceClaim) -> dict[str, int]:
+        """Return what a claim takes beyond what the pod requests that it was made for, by the names of quotas."""
+        found = Counter[str]()
+        for name, count in usage(claim).items():
+            if resource := self.resources.get(name.removesuffix(_DEVICES)):
+                found[resource] += count
+        owner = lifecycle.owning_pod(claim) if EXTENDED_RESOURCE_CLAIM in claim.metadata.annotations else None
+        own = self.asked.get(owner.uid, {}) if owner is not None else {}
+        return {f"{_REQUESTS}{name}": max(0, count - own.get(name, 0)) for name, count in found.items()}
+
+    def by_pods(self) -> Counter[str]:
+        """Return what pods request, by the names of quotas."""
+        found = Counter[str]()
+        for one in self.asked.values():
+            found.update({f"{_REQUESTS}{name}": count for name, count in one.items()})
+        return found
+
+
+def check_seen(claim: ResourceClaim, seen: Seen, *, most_devices: int = 0) -> None:
+    """Let a claim pass that its namespace has room for.
+
+    Args:    most_devices: see `check`.
+    Raises:  Denied (`Forbidden`).
+    """
+    namespace = claim.metadata.namespace
+    quotas, together = seen.list(core.ResourceQuota, namespace), None
+    if any(name.startswith(_REQUESTS) for one in quotas for name in one.spec.hard):
+        classes = seen.list(DeviceClass, "")
+        resources = {one.metadata.name: one.spec.extended_resource_name or "" for one in classes}
+        pods = seen.list(core.Pod, namespace)
+        asked = {one.metadata.uid: podstate.asked_devices(one) for one in pods if not podstate.is_final(one)}
+        together = Together(resources=resources, asked=asked)
+    check(claim, quotas, seen.list(ResourceClaim, namespace), most_devices=most_devices, together=together)
 
 
 def usage(claim: ResourceClaim) -> dict[str, int]:
@@ -39,15 +99,22 @@ def check(
     present: Iterable[ResourceClaim],
     *,
     most_devices: int = 0,
+    together: Together | None = None,
 ) -> None:
     """Let a claim pass, or refuse it as an API server would.
 
     Args:    quotas, present: of its namespace.   most_devices: of each class at once, where no quota counts it; 0: any.
+             together: what claims and pods take of one resource; None: no quota counts that.
     Raises:  Denied (`Forbidden`).
     """
-    asked, used = usage(claim), Counter[str]()
+    asked, used = Counter(usage(claim)), Counter[str]()
     for one in present:
         used.update(usage(one))
+    if together is not None:
+        asked.update(together.by_claim(claim))
+        used.update(together.by_pods())
+        for one in present:
+            used.update(together.by_claim(one))
     for name, hard in _limits(tuple(quotas), asked, most_devices):
         if over := sorted(each for each, limit in hard.items() if used[each] + asked[each] > limit):
             shown = (",".join(f"{each}={amounts[each]}" for each in over) for amounts in (asked, used, hard))

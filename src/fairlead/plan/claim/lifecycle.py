@@ -76,6 +76,24 @@ def templated(pod: core.Pod) -> Iterator[tuple[core.PodResourceClaim, str | None
             yield one, made.get(one.name, "")
 
 
+def has_claims(pod: core.Pod) -> bool:
+    """Return whether a pod has claims; that which a scheduler made for its extended resources is one."""
+    return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
+
+
+def met_by_claim(pod: core.Pod, container: str) -> Mapping[str, tuple[str, ...]]:
+    """Return the requests of the claim that meets a container's extended resources, by resource.
+
+    A resource that is not among them is the device plugin's to give.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    told = pod.status.extended_resource_claim_status
+    for one in (told.request_mappings or ()) if told is not None else ():
+        if one.container_name == container:
+            found[one.resource_name] = (*found.get(one.resource_name, ()), one.request_name)
+    return found
+
+
 def claim_names(pod: core.Pod) -> tuple[str, ...]:
     """Return the claims of a pod that are known by name, each once; that of its extended resources last."""
     named = [one.resource_claim_name for one in pod.spec.resource_claims]

@@ -9,6 +9,7 @@ pkg/nvlib/device, GetBrandAsString and GetArchitectureAsString.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -119,6 +120,7 @@ def amounts(found: Mapping[str, int]) -> dict[str, DeviceCapacity]:
     return {name: DeviceCapacity(value=amount(value)) for name, value in found.items()}
 
 
+@functools.lru_cache(maxsize=1024)
 def amount(value: int) -> str:
     """Return a whole number as Kubernetes writes it in the binary form: `81559Mi`, `16`."""
     return quantity.emit_quantity(value, quantity.Form.BINARY)

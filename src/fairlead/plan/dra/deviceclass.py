@@ -9,10 +9,19 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from fairlead.plan.dra.offered import DRIVER
 from fairlead.wire.kubernetes.meta import ObjectMeta
 from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass, DeviceClassSpec
 from fairlead.wire.kubernetes.resource.request import CELDeviceSelector, DeviceSelector
+
+
+def classes(resource: str) -> tuple[DeviceClass, ...]:
+    """Return the DeviceClasses of a machine. Args: resource: of whole GPUs, which the first one stands for."""
+    gpu, *others = CLASSES
+    named = msgspec.structs.replace(gpu, spec=msgspec.structs.replace(gpu.spec, extended_resource_name=resource))
+    return (named, *others)
 
 
 def _class(name: str, kind: str) -> DeviceClass:
@@ -22,4 +31,5 @@ def _class(name: str, kind: str) -> DeviceClass:
     return DeviceClass(metadata=ObjectMeta(name=name), spec=DeviceClassSpec(selectors=(selector,)))
 
 
-CLASSES: Final = (_class("gpu.nvidia.com", "gpu"), _class("mig.nvidia.com", "mig"))
+CLASSES: Final[tuple[DeviceClass, ...]] = (_class("gpu.nvidia.com", "gpu"), _class("mig.nvidia.com", "mig"))
+"""Without extended resources, as releases before this one made them on one machine."""

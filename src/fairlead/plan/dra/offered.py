@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Final
 
 from fairlead.frozen import frozen
-from fairlead.model.gpu import GPU, Driver, MIGDevice, Vendor
+from fairlead.model.gpu import GPU, Driver, GPUHealth, MIGDevice, Vendor
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.model.mig import MIGProfile, Partition
 from fairlead.plan.dra import attribute, partition
@@ -113,10 +114,16 @@ class Offer:
 
 @frozen
 class _Scene:
+    """All that one GPU's devices depend on, equal where they are the same."""
+
     gpu: GPU
+    """Without what changes from second to second."""
     driver: Driver | None
     partition: Partition | None
-    choice: Choice
+    is_partitioned: bool
+    made: frozenset[MIGUUID]
+    """Its MIG devices that were made for claims."""
+    shares: Shares | None
 
 
 def plan_devices(
@@ -142,8 +149,15 @@ def plan_offer(snapshot: Snapshot, partitions: Iterable[Partition] = (), choice:
         if gpu.vendor is not Vendor.NVIDIA:
             notes.append(f"GPU {gpu.index} ({gpu.name}): its claims are served by the DRA driver {_OTHERS[gpu.vendor]}")
             continue
-        scene = _Scene(gpu=gpu, driver=drivers.get(gpu.vendor), partition=of_gpu.get(gpu.uuid), choice=choice)
-        for found in _offer_gpu(scene):
+        scene = _Scene(
+            gpu=dataclasses.replace(gpu, health=GPUHealth()),
+            driver=drivers.get(gpu.vendor),
+            partition=of_gpu.get(gpu.uuid),
+            is_partitioned=gpu.uuid in choice.partitioned,
+            made=frozenset(mig.uuid for mig in gpu.mig_devices if mig.uuid in choice.made),
+            shares=choice.shares.get(gpu.uuid),
+        )
+        for found in _offered(scene):
             if isinstance(found, str):
                 notes.append(f"GPU {gpu.index}: {found}")
             else:
@@ -159,9 +173,19 @@ def _once(devices: Iterable[OfferedDevice], notes: Iterable[str]) -> Offer:
     return Offer(devices=tuple(one for one in devices if one.name not in twice), unpublished=(*notes, *said))
 
 
+@functools.lru_cache(maxsize=24)
+def _offered(scene: _Scene) -> tuple[OfferedDevice | str, ...]:
+    """Return what one GPU offers, or does not.
+
+    A MIG device that is made changes one GPU, and the others have 26 devices each: planning these again held the agent
+    for 65 ms in the middle of each Prepare. Bound: every GPU of the largest machine, and the changed ones twice.
+    """
+    return tuple(_offer_gpu(scene))
+
+
 def _offer_gpu(scene: _Scene) -> Iterator[OfferedDevice | str]:
     gpu = scene.gpu
-    if gpu.uuid not in scene.choice.partitioned:
+    if not scene.is_partitioned:
         yield from _offer_standing(scene) if gpu.mig_enabled else (_whole(scene),)
         return
     division = _divide(scene)
@@ -224,7 +248,7 @@ def _standing(scene: _Scene, mig: MIGDevice, division: partition.Division | None
 def _offer_partitions(scene: _Scene, division: partition.Division) -> Iterator[OfferedDevice | str]:
     """Yield a GPU's partitions, the GPU as a whole, and as they are the MIG devices that were not made for a claim."""
     gpu = scene.gpu
-    kept = [mig for mig in gpu.mig_devices if mig.uuid not in scene.choice.made]
+    kept = [mig for mig in gpu.mig_devices if mig.uuid not in scene.made]
     for mig in kept:
         yield _standing(scene, mig, division)
     room = [(mig.placement_start or 0, mig.placement_size or partition.SLICES_MOST) for mig in kept]
@@ -237,7 +261,7 @@ def _offer_partitions(scene: _Scene, division: partition.Division) -> Iterator[O
         yield "it is not published as a whole: it leaves MIG mode only by a reset"
     else:
         yield _whole(scene, division)
-    if gpu.uuid in scene.choice.shares:
+    if scene.shares is not None:
         yield "its devices are for one claim each: a scheduler counts what a partition takes once for each claim"
 
 
@@ -271,7 +295,7 @@ def _whole(scene: _Scene, division: partition.Division | None = None) -> Offered
         capacity=attribute.amounts(of_profiles | attribute.capacities(memory_bytes=gpu.memory_bytes)),
         consumes_counters=division.consumed_whole() if division is not None else (),
     )
-    shares = scene.choice.shares.get(gpu.uuid) if not device.consumes_counters else None
+    shares = scene.shares if not device.consumes_counters else None
     return OfferedDevice(
         name=name,
         kind=Kind.GPU,
@@ -290,7 +314,7 @@ def _shared(scene: _Scene, device: Device) -> Device:
     A scheduler takes the counters for each claim, so that a second one would never find them: seen with kube-scheduler
     1.37.
     """
-    shares = scene.choice.shares.get(scene.gpu.uuid)
+    shares = scene.shares
     if shares is None or device.consumes_counters:
         return device
     if "profile" in device.attributes:  # a control daemon serves a whole GPU

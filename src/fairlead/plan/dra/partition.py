@@ -13,8 +13,9 @@ Source: KEP-4815; kubernetes-sigs/dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin/
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from fairlead.frozen import frozen
@@ -93,11 +94,11 @@ def largest(profiles: Iterable[MIGProfile]) -> dict[str, int]:
     return found
 
 
-def places(profiles: Sequence[MIGProfile]) -> Iterator[tuple[MIGProfile, int]]:
-    """Yield every placement, the smallest profiles first, of each profile that first which leaves most placements."""
-    for profile in sorted(profiles, key=lambda one: (one.takes_media, one.size, one.slices, one.id)):
-        for start in preferred_starts(profiles, profile):
-            yield profile, start
+@functools.lru_cache(maxsize=16)
+def places(profiles: tuple[MIGProfile, ...]) -> tuple[tuple[MIGProfile, int], ...]:
+    """Return every placement, the smallest profiles first, of each profile that first which leaves most placements."""
+    ordered = sorted(profiles, key=lambda one: (one.takes_media, one.size, one.slices, one.id))
+    return tuple((profile, start) for profile in ordered for start in preferred_starts(profiles, profile))
 
 
 def preferred_starts(profiles: Sequence[MIGProfile], profile: MIGProfile) -> tuple[int, ...]:
@@ -125,7 +126,8 @@ def overlaps(profile: MIGProfile, start: int, standing: Iterable[tuple[int, int]
     return any(start < other + size and other < start + profile.size for other, size in standing)
 
 
-def _totals(profiles: tuple[MIGProfile, ...], slices: int, memory_bytes: int) -> dict[str, int]:
+@functools.lru_cache(maxsize=16)
+def _totals(profiles: tuple[MIGProfile, ...], slices: int, memory_bytes: int) -> Mapping[str, int]:
     limited = _limited(profiles)
     placed = [(one, start, _consumption(one, start, limited)) for one in profiles for start in one.starts]
     whole = {**largest(profiles)}
@@ -140,7 +142,8 @@ def _totals(profiles: tuple[MIGProfile, ...], slices: int, memory_bytes: int) ->
     return totals | {_slice(at): 1 for at in range(slices)}
 
 
-def _limited(profiles: Iterable[MIGProfile]) -> tuple[MIGProfile, ...]:
+@functools.lru_cache(maxsize=16)
+def _limited(profiles: tuple[MIGProfile, ...]) -> tuple[MIGProfile, ...]:
     """Return the profiles of which fewer instances are allowed than there is room for."""
     return tuple(one for one in profiles if not one.takes_media and one.limit < _most_disjoint(one))
 
@@ -187,6 +190,7 @@ def _most(placed: Sequence[tuple[MIGProfile, int, Mapping[str, int]]], counter: 
     return best[0][1]
 
 
+@functools.lru_cache(maxsize=64)
 def counter_name(capacity: str) -> str:
     """Return the counter of a capacity, whose name is a DNS label: `copy-engines` for `copyEngines`."""
     return _CAPITAL.sub(r"\1-\2", capacity).lower()

@@ -592,6 +592,7 @@ def _status(
         stop_request=look.pod.status.stop_request,
         idle_notice=look.pod.status.idle_notice,
         resource_claim_statuses=look.pod.status.resource_claim_statuses,
+        extended_resource_claim_status=look.pod.status.extended_resource_claim_status,
     )
 
 

@@ -163,8 +163,7 @@ def _beyond(item: ResourceClaim | ResourceClaimTemplate) -> Iterator[str]:
 
 def _check_quota(seen: Reader, item: DeviceObject, place: Place) -> None:
     if isinstance(item, ResourceClaim):
-        quotas = seen.list(core.ResourceQuota, place.namespace)
-        claimquota.check(item, quotas, seen.list(ResourceClaim, place.namespace), most_devices=place.most_devices)
+        claimquota.check_seen(item, seen, most_devices=place.most_devices)
 
 
 def _said(item: DeviceObject, dropped: tuple[str, ...]) -> tuple[str, ...]:

@@ -31,6 +31,10 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     since: Annotated[
         str | None, msgspec.Meta(description="since when its container has started; null where that is not known")
     ] = None
+    claim: Annotated[str, msgspec.Meta(description="ResourceClaim by which it has the device; empty: none")] = ""
+    enforced_by: Annotated[
+        str, msgspec.Meta(description="what holds its programs to their share of the device; empty: not shared")
+    ] = ""
 
 
 class NeighbourView(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,8 @@ from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPU, Inventory
 from fairlead.model.neighbour import Neighbour
 from fairlead.model.sample import Sample
+from fairlead.plan.claim import lifecycle as claimlife
+from fairlead.plan.dra import devicestatus, offered
 from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.lease.row import State
 from fairlead.plan.metering.price import Pricing
@@ -42,6 +44,7 @@ from fairlead.store import sealing
 from fairlead.store.port import AdmittingStore, Selector, Store
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
 from fairlead.wire.text import timestamp
 
 _REAL: Final = port.Absent(
@@ -236,10 +239,35 @@ class LocalHardware:
         """Return holders by GPU: a device is the GPU itself, a MIG device on it, or a replica `ID::N` of either."""
         gpus = gpus_by_device(inventory.gpus)
         result: dict[str, list[hardware.Holder]] = {}
-        for holder in await self._granted():
+        for holder in (*await self._granted(), *await self._claimed()):
             if (uuid := gpus.get(replica.origin(holder.device))) is not None:
                 result.setdefault(uuid, []).append(holder)
         return result
+
+    async def _claimed(self) -> tuple[hardware.Holder, ...]:
+        """Return every device of this machine's own driver that a claim of a pod has, as the claim's status says it."""
+        claims = (await self.store.list(ResourceClaim)).items
+        if not any(one.status.devices for one in claims):
+            return ()
+        here = Selector(fields={"spec.nodeName": self.node})
+        pods = {one.metadata.uid: one for one in (await self.store.list(core.Pod, here)).items}
+        mine = f"{offered.DRIVER}/{self.node}/"
+        return tuple(
+            hardware.Holder(
+                device=report.mig_device or report.gpu,
+                resource=offered.DRIVER,
+                namespace=claim.metadata.namespace,
+                container=pod.metadata.name,
+                since=pod.status.start_time or pod.metadata.creation_timestamp,
+                claim=claim.metadata.name,
+                enforced_by=report.enforced_by,
+            )
+            for claim in claims
+            for report in devicestatus.reports(claim)
+            if report.gpu and report.device.startswith(mine) and not report.is_admin
+            for user in claimlife.pod_users(claim)
+            if (pod := pods.get(user.uid)) is not None and not podstate.is_final(pod)
+        )
 
     async def _granted(self) -> tuple[hardware.Holder, ...]:
         """Return every device that a pod of this machine has, in order."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fairlead.cli.container import explain
 from fairlead.plan.schedule import reference
+from fairlead.serve.v1.claims import view as claims
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.life import view as lifeview
 from fairlead.wire.kubernetes import core
@@ -44,6 +47,43 @@ def test_a_thousand_nodes_are_shown_in_a_few_lines() -> None:
 )
 def test_what_another_version_or_a_liar_wrote_breaks_nothing(facts: dict[str, object], rows: int) -> None:
     assert len(explain.decision_rows(facts)) == rows
+
+
+def _claimed(name: str, **fields: Any) -> claims.ClaimedDevice:
+    return claims.ClaimedDevice(device=f"gpu.nvidia.com/vm/{name}", **fields)
+
+
+def _claim(*prepared: claims.ClaimedDevice, message: str = "") -> claims.ClaimView:
+    return claims.ClaimView(
+        name="mine",
+        namespace="default",
+        state="allocated",
+        requests=(),
+        devices=(),
+        used_by=(),
+        owner="",
+        message=message,
+        labels={},
+        created_at=None,
+        prepared=prepared,
+    )
+
+
+def test_explain_tells_how_far_a_claim_is_prepared_and_what_holds_its_share() -> None:
+    many = [_claimed(f"gpu-{at}", state="prepared", message="it is prepared") for at in range(10)]
+    assert explain.claim_lines(_claim(*many)) == [
+        "claim mine: gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6, gpu-7 and 2 more prepared"
+    ]
+    sliced = _claimed("gpu-0", state="prepared", enforced_by="the driver's time slices (long); memory: nothing")
+    failed = _claimed("gpu-1", state="failed", step="PlaceTaken", message="a MIG device stands there (destroy it)")
+    assert explain.claim_lines(_claim(sliced, failed)) == [
+        "claim mine: gpu-0 prepared",
+        "  share held by: the driver's time slices (long); memory: nothing",
+        "claim mine: gpu-1 not prepared: a MIG device stands there (destroy it)",
+    ]
+    unsaid = _claimed("gpu-0", state="unreported")
+    assert explain.claim_lines(_claim(unsaid)) == ["claim mine: gpu-0 allocated, and their driver says nothing of them"]
+    assert explain.claim_lines(_claim(message="no driver")) == ["claim mine: no driver"]
 
 
 def test_explain_tells_phases_cost_and_what_verified_the_gpus() -> None:

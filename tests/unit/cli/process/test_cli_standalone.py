@@ -1,23 +1,40 @@
-"""What one machine takes of the scheduler's settings."""
+"""What one machine makes before its controllers run."""
 
 from __future__ import annotations
 
-import pytest
+import msgspec
 
-from fairlead import errors
 from fairlead.cli.process import standalone
-from fairlead.plan.claim import gate
-from fairlead.settings import ControlSettings
+from fairlead.plan.dra import deviceclass
+from fairlead.store.embedded.memory import MemoryStore
+from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
+
+_GPU = "gpu.nvidia.com"
 
 
-@pytest.mark.parametrize("text", ["", "DRAExtendedResource=false", "DRAAdminAccess=true, DRAExtendedResource=false"])
-def test_one_machines_scheduler_makes_no_claims_that_its_kubelet_does_not_prepare(text: str) -> None:
-    found = gate.of_setting(standalone.of_machine(ControlSettings(feature_gates=text)).feature_gates)
-    assert not found.extended_resources
-    assert gate.of_setting(text or "DRAExtendedResource=true").extended_resources is (text == "")
+async def _named(store: MemoryStore) -> dict[str, str | None]:
+    """Return the extended resource of each class."""
+    await standalone.ensure_classes(store, "nvidia.com/gpu")
+    return {one.metadata.name: one.spec.extended_resource_name for one in (await store.list(DeviceClass)).items}
 
 
-def test_who_asks_for_them_on_one_machine_is_refused_with_the_word_to_use() -> None:
-    with pytest.raises(errors.Invalid, match="prepares no such claims") as caught:
-        standalone.of_machine(ControlSettings(feature_gates="DRAExtendedResource=true"))
-    assert "--device-class" in (caught.value.hint or "")
+async def test_the_class_of_whole_gpus_stands_for_their_resource() -> None:
+    store = MemoryStore()
+    assert await _named(store) == {_GPU: "nvidia.com/gpu", "mig.nvidia.com": None}
+    version = (await store.get(DeviceClass, _GPU)).metadata.resource_version
+    await _named(store)
+    assert (await store.get(DeviceClass, _GPU)).metadata.resource_version == version
+
+
+async def test_a_class_that_an_earlier_release_made_stands_for_it_from_now_on() -> None:
+    store = MemoryStore()
+    for one in deviceclass.CLASSES:
+        await store.create(one)
+    assert (await _named(store))[_GPU] == "nvidia.com/gpu"
+
+
+async def test_a_class_that_a_person_has_changed_stays() -> None:
+    store = MemoryStore()
+    (gpu, _) = deviceclass.CLASSES
+    await store.create(msgspec.structs.replace(gpu, spec=msgspec.structs.replace(gpu.spec, selectors=())))
+    assert (await _named(store))[_GPU] is None

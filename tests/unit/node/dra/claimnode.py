@@ -23,6 +23,7 @@ from fairlead.node.inventory import latest, monitor
 from fairlead.node.lease import gate as gates
 from fairlead.node.lease import gpuholders
 from fairlead.plan.dra import offered, preparation, share
+from fairlead.plan.dra.devicestatus import Progress
 from fairlead.plan.dra.preparation import Node
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.lease.row import Row
@@ -118,8 +119,11 @@ class ClaimNode:
     openers: list[openfiles.Opener] = field(default_factory=list)
     pods: list[core.Pod] = field(default_factory=list)
     said: list[tuple[str, str, str]] = field(default_factory=list)
+    told: list[tuple[str, Progress | None]] = field(default_factory=list)
+    """How far claims are, by name; None: unprepared."""
     store: ClaimStore = field(default_factory=ClaimStore)
     daemons: dict[GPUUUID, mps.Daemon] = field(default_factory=dict)
+    _offered: tuple[object, dict[str, offered.OfferedDevice]] | None = None
 
     def __post_init__(self) -> None:
         self.silicon = simulation.SimulatedSilicon(self.folder / "sim", self.profile)
@@ -174,10 +178,15 @@ class ClaimNode:
             node=lambda: Node(driver=DRIVER, pool=POOL, devices=self.offered(), boot_id=self.boot),
             pods=lambda: self.pods,
             said=lambda *said: self.said.append(said),
+            told=self.tell,
             patience_s=self.patience_s,
         )
         self.preparer = preparer.Preparer(self.store, self.gate, self.journal, (self.files, self._hardware), around)
         self.adopter = self.make_adopter(self.folder / "plugin")
+
+    def tell(self, ref: ClaimRef, progress: Progress | None) -> None:
+        """Take in how far a claim is."""
+        self.told.append((ref.name, progress))
 
     def make_adopter(self, folder: Path) -> adopter.Adopter:
         """Make what takes over the claims of a checkpoint in a folder."""
@@ -230,7 +239,12 @@ class ClaimNode:
         choice = offered.Choice(partitioned=every, made=made)
         if self.shares is not None:
             choice = offered.Choice(shares=dict.fromkeys(every, self.shares))
-        return {one.name: one for one in offered.plan_devices(snapshot, self.partitions, choice)}
+        # As the driver does: what the hardware and the choice are the same for is planned once.
+        facts = (monitor.without_readings(snapshot.inventory), snapshot.known.keys(), self.partitions, choice)
+        if self._offered is None or self._offered[0] != facts:
+            found = offered.plan_devices(snapshot, self.partitions, choice)
+            self._offered = (facts, {one.name: one for one in found})
+        return self._offered[1]
 
     async def _list_holdings(self) -> tuple[Holding, ...]:
         return ()

@@ -62,6 +62,26 @@ async def test_a_claim_gets_its_gpu_and_gives_it_back(node: ClaimNode) -> None:
     await node.unprepare(made)  # a kubelet asks again where an answer was lost
 
 
+async def test_each_step_is_told_and_then_that_it_is_unprepared(node: ClaimNode) -> None:
+    made = claim("one", result("gpu-3"))
+    await node.prepare(made)
+    await node.unprepare(made)
+    steps = [progress.step.value if progress is not None else "" for _, progress in node.told]
+    assert steps == ["Asked", "GPUsHeld", "HardwareSet", "CDIFileWritten", "Prepared", ""]
+    assert all(progress.reason == "" for _, progress in node.told if progress is not None)
+
+
+async def test_why_a_claim_was_not_prepared_is_told_with_the_step_that_it_reached(node: ClaimNode) -> None:
+    await node.prepare(claim("one", result("gpu-3")))
+    with pytest.raises(errors.Conflict):
+        await node.prepare(claim("two", result("gpu-3")))
+    (name, told) = node.told[-1]
+    assert told is not None
+    assert (name, told.step.value, told.reason) == ("two", "Asked", "DevicePreparedTwice")
+    assert "is prepared for claim team/one" in told.message
+    assert "`fairlead dra check` names them" in told.message  # the next step
+
+
 async def test_two_gpus_of_one_request_and_a_subrequest_are_named_by_their_base_request(node: ClaimNode) -> None:
     made = claim("two", result("gpu-0", request="big/fast"), result("gpu-1", request="big/fast"))
     ref = node.store.write(made)

@@ -364,13 +364,23 @@ async def test_init_containers_devices_are_used_again_by_those_after_them(tmp_pa
 
 @pytest.mark.parametrize("count", ["2", 2, 2.0, "2.0", "2e0", "2000m"])
 def test_a_whole_number_of_devices_may_be_written_as_any_quantity(count: str | float) -> None:
-    assert device_requests(_container("main", count)) == ((RESOURCE, 2),)
+    assert device_requests(core.Pod(), _container("main", count)) == ((RESOURCE, 2),)
 
 
 def test_only_extended_resources_of_a_positive_number_are_devices() -> None:
     limits: dict[str, str | int | float] = {"cpu": "1", RESOURCE: 0, "b.com/x": 1, "a.com/x": "3"}
     item = core.Container(name="main", resources=core.ResourceRequirements(limits=limits))
-    assert device_requests(item) == (("a.com/x", 3), ("b.com/x", 1))
+    assert device_requests(core.Pod(), item) == (("a.com/x", 3), ("b.com/x", 1))
+
+
+def test_what_a_claim_meets_is_asked_of_no_plugin() -> None:
+    mapped = core.ContainerExtendedResourceRequest(container_name="main", resource_name="b.com/x", request_name="r")
+    told = core.PodExtendedResourceClaimStatus(request_mappings=(mapped,), resource_claim_name="made")
+    pod = core.Pod(status=core.PodStatus(extended_resource_claim_status=told))
+    limits: dict[str, str | int | float] = {"b.com/x": 1, "a.com/x": "3"}
+    wanted = core.ResourceRequirements(limits=limits)
+    assert device_requests(pod, core.Container(name="main", resources=wanted)) == (("a.com/x", 3),)
+    assert device_requests(pod, core.Container(name="other", resources=wanted)) == (("a.com/x", 3), ("b.com/x", 1))
 
 
 # the plugin's answer

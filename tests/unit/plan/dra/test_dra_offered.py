@@ -374,3 +374,16 @@ def test_a_hostile_name_of_a_product_does_not_make_a_slice_that_is_refused() -> 
     gpu = draworld.h100(name="x" * 5000 + "\x00", uuid=GPUUUID("GPU-" + "é" * 900), pci_bus_id="../../etc")
     item = _slice([_only(gpu)])
     assert door.admit_slice(item, gate.DEFAULTS, "2026-11-28T12:00:00Z").item.spec.devices
+
+
+def test_a_gpu_that_is_as_before_is_not_planned_again() -> None:
+    gpus = [draworld.h100(at) for at in range(3)]
+    partitions = [draworld.partition_of(one) for one in gpus]
+    choice = Choice(partitioned=frozenset(one.uuid for one in gpus))
+    before = {one.name: one for one in plan_devices(draworld.snapshot_of(*gpus), partitions, choice)}
+    warm = dataclasses.replace(gpus[0], health=dataclasses.replace(gpus[0].health, temperature_c=61))
+    moved = dataclasses.replace(gpus[1], numa_node=7)
+    after = {one.name: one for one in plan_devices(draworld.snapshot_of(warm, moved, gpus[2]), partitions, choice)}
+    assert before.keys() == after.keys()
+    assert {one.minor for name, one in after.items() if one is not before[name]} == {1}
+    assert after["gpu-1"].device.attributes["resource.kubernetes.io/numaNode"] == DeviceAttribute(int_=7)

@@ -11,6 +11,7 @@ import msgspec
 from fairlead import errors
 from fairlead.cli.layer.dra import note
 from fairlead.cli.layer.dra.read import Objects
+from fairlead.plan.dra import devicestatus
 from fairlead.wire.kubernetes.resource.request import DeviceRequest, DeviceSubRequest, ExactDeviceRequest
 from fairlead.wire.kubernetes.resource.resourceclaim import DeviceRequestAllocationResult, ResourceClaim
 
@@ -30,6 +31,15 @@ class GivenDevice(msgspec.Struct, frozen=True, kw_only=True):
     """Id of its share, where the device is shared."""
     consumes: dict[str, str] = {}
     """What the share takes of the device's capacity."""
+    state: str = ""
+    """`prepared`, `preparing` or `failed` on its node; `unreported`: its driver says nothing of it."""
+    step: str = ""
+    """How far it is, or why it failed."""
+    since: str = ""
+    message: str = ""
+    """The same for a person, with the next step."""
+    enforced_by: str = ""
+    """What holds programs to their share of it."""
 
 
 class GivenClaim(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +85,7 @@ def given(found: Objects, *, namespace: str, every: bool) -> Given:
 
 def _claim(claim: ResourceClaim) -> GivenClaim:
     allocation, about = claim.status.allocation, claim.metadata
+    results = allocation.devices.results if allocation is not None else ()
     users = [f"{one.resource.removesuffix('s') or 'user'} {one.name}" for one in claim.status.reserved_for]
     return GivenClaim(
         claim=errors.readable(f"{about.namespace}/{about.name or about.generate_name}"),
@@ -83,7 +94,7 @@ def _claim(claim: ResourceClaim) -> GivenClaim:
         node=errors.readable(note.nodes_of(allocation.node_selector)) if allocation is not None else "",
         reserved_for=tuple(map(errors.readable, users)),
         asks=tuple(errors.readable(_asks(one)) for one in claim.spec.devices.requests or ()),
-        devices=tuple(map(_device, allocation.devices.results)) if allocation is not None else (),
+        devices=tuple(map(_device, results, devicestatus.reports(claim))),
     )
 
 
@@ -93,13 +104,18 @@ def _state(claim: ResourceClaim) -> str:
     return "reserved" if claim.status.reserved_for else "allocated"
 
 
-def _device(one: DeviceRequestAllocationResult) -> GivenDevice:
+def _device(one: DeviceRequestAllocationResult, report: devicestatus.Report) -> GivenDevice:
     return GivenDevice(
         device=errors.readable(f"{one.driver}/{one.pool}/{one.device}"),
         request=errors.readable(one.request),
         admin_access=bool(one.admin_access),
         share=errors.readable(one.share_id or ""),
         consumes={errors.readable(key): errors.readable(str(value)) for key, value in one.consumed_capacity.items()},
+        state=report.state,
+        step=errors.readable(report.step),
+        since=errors.readable(report.since or ""),
+        message=errors.readable(report.message),
+        enforced_by=errors.readable(report.enforced_by),
     )
 
 
@@ -122,6 +138,9 @@ def lines(found: Given) -> Iterator[str]:
             users = note.listed(one.reserved_for, most=_NAMES)
             rows.append((one.claim, state, one.node, users, _devices(one)))
         yield from note.table(rows)
+        for one in found.claims:
+            for text in _reports(one):
+                yield from note.wrapped(f"{one.claim}: {text}", indent=4, first=2)
     told = ", ".join(f"{number} {state}" for state, number in found.counts.items())
     yield f"{note.count(sum(found.counts.values()), 'claim')}{f': {told}' if told else ''}."
     for text in found.left_out:
@@ -132,6 +151,16 @@ def _devices(one: GivenClaim) -> str:
     if one.state == "waiting":
         return f"wants {'; '.join(one.asks) or 'nothing'}"
     return ", ".join(map(_named, one.devices)) or "none"
+
+
+def _reports(one: GivenClaim) -> Iterator[str]:
+    """Yield what is worth a line of a claim's devices: what is not prepared, and what holds programs to their share."""
+    for device in one.devices:
+        if device.state in {"preparing", "failed"}:
+            said = "being prepared" if device.state == "preparing" else "not prepared"
+            yield f"{device.device} is {said} ({device.step}, since {device.since or 'unknown'}): {device.message}"
+        if device.enforced_by:
+            yield f"{device.device}: share held by: {device.enforced_by}"
 
 
 def _named(one: GivenDevice) -> str:

@@ -27,7 +27,7 @@ from fairlead.node.kubelet.dra.drivers import Drivers
 from fairlead.plan.claim import lifecycle
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core
-from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
+from fairlead.wire.kubernetes.resource.resourceclaim import EXTENDED_RESOURCE_CLAIM, ResourceClaim
 
 Key = tuple[str, str]
 """Namespace and name of a claim."""
@@ -85,7 +85,7 @@ class DRAManager:
     def devices(self, pod: core.Pod, container: core.Container) -> tuple[tuple[str, str, DeviceRecord], ...]:
         """Return what a container has by claims: its own word for each (`gpus/big`), the driver, and the device.
 
-        A claim that is not prepared for the pod gives nothing.
+        A claim that is not prepared for the pod gives nothing. That of extended resources has its own name for a word.
         """
         return tuple((word, driver, device) for word, _, driver, device in self._devices(pod, container))
 
@@ -94,13 +94,10 @@ class DRAManager:
         return tuple((claim, driver, device) for _, claim, driver, device in self._devices(pod, container))
 
     def _devices(self, pod: core.Pod, container: core.Container) -> Iterator[tuple[str, str, str, DeviceRecord]]:
-        named = _by_reference(pod)
-        for one in container.resources.claims:
-            claim = named.get(one.name, "")
+        for word, claim, request in _used(pod, container):
             record = self._records.get((pod.metadata.namespace, claim))
             if record is not None and pod.metadata.uid in record.pods and record.phase == claimrecord.PREPARED:
-                word = f"{one.name}/{one.request}" if one.request else one.name
-                for driver, device in claimrecord.matching(record, one.request or ""):
+                for driver, device in claimrecord.matching(record, request):
                     yield word, claim, driver, device
 
     def cdi_devices(self, pod: core.Pod, container: core.Container) -> tuple[str, ...]:
@@ -144,6 +141,8 @@ class DRAManager:
         for name in lifecycle.claim_names(pod):
             claim = await self._store.get(ResourceClaim, name, pod.metadata.namespace)
             _check(claim, pod, owned.get(name))
+            if name == _extended(pod):
+                _check_extended(claim, pod)
             record = claimrecord.of_claim(claim)
             for driver in record.callers(PREPARE):
                 self._drivers.find(driver)
@@ -249,6 +248,24 @@ def _by_reference(pod: core.Pod) -> dict[str, str]:
     return {name: claim for name, claim in {**named, **made}.items() if claim}
 
 
+def _extended(pod: core.Pod) -> str:
+    """Return the claim that a scheduler made for a pod's extended resources; empty: none."""
+    told = pod.status.extended_resource_claim_status
+    return told.resource_claim_name if told is not None else ""
+
+
+def _used(pod: core.Pod, container: core.Container) -> Iterator[tuple[str, str, str]]:
+    """Yield what a container uses of the pod's claims: its word for it, the claim, and the request; empty: all."""
+    named = _by_reference(pod)
+    for one in container.resources.claims:
+        word = f"{one.name}/{one.request}" if one.request else one.name
+        yield word, named.get(one.name, ""), one.request or ""
+    claim = _extended(pod)
+    for requests in lifecycle.met_by_claim(pod, container.name).values():
+        for request in requests:
+            yield f"{claim}/{request}", claim, request
+
+
 def _unmade(pod: core.Pod) -> tuple[str, ...]:
     """Return the pod's names for claims that are still to be made from templates."""
     return tuple(one.name for one, name in lifecycle.templated(pod) if name == "")
@@ -269,6 +286,14 @@ def _check(claim: ResourceClaim, pod: core.Pod, template: str | None) -> None:
     if not _is_reserved(claim, pod):
         message = f"the pod is not allowed to use ResourceClaim {about.name}: it is not reserved for it"
         raise errors.Conflict(message, reason="ClaimNotReserved", hint="a scheduler reserves it before it binds a pod")
+
+
+def _check_extended(claim: ResourceClaim, pod: core.Pod) -> None:
+    """Return if a claim was made for a pod's extended resources. Raises: Conflict: it was not."""
+    about = claim.metadata
+    if about.annotations.get(EXTENDED_RESOURCE_CLAIM) != "true" or not lifecycle.is_for(claim, pod):
+        message = f"ResourceClaim {about.name} was not made for the extended resources of this pod"
+        raise errors.Conflict(message, reason="ClaimNotOwned", hint="it is another's of that name: remove it")
 
 
 def _is_reserved(claim: ResourceClaim, pod: core.Pod) -> bool:

@@ -17,6 +17,7 @@ from fairlead.node.kubelet.dra import drivers
 from fairlead.node.kubelet.dra.claimrecord import ClaimRecord, DeviceRecord
 from fairlead.node.kubelet.dra.devicehealth import DeviceHealth
 from fairlead.node.kubelet.dra.dramanager import DRAManager
+from fairlead.plan.claim import lifecycle
 from fairlead.plan.pod import podsync
 from fairlead.wire.kubelet import podresources
 from fairlead.wire.kubernetes import core
@@ -74,7 +75,7 @@ class PodClaims:
 
         Raises: Unavailable (`StateWriteFailed`): the checkpoint cannot be written.
         """
-        if not pod.spec.resource_claims or self._manager.is_prepared(pod):
+        if not lifecycle.has_claims(pod) or self._manager.is_prepared(pod):
             self.forget(pod.metadata.uid)
             return None
         try:
@@ -123,7 +124,7 @@ class PodClaims:
         wait = self._count(pod.metadata.uid, text)
         # Drivers register within moments of the kubelet's own start: the first look for one says nothing yet.
         if wait.count == 1 + (error.reason == drivers.NOT_REGISTERED):
-            facts = {"cause": error.reason, "claims": [one.name for one in pod.spec.resource_claims]}
+            facts = {"cause": error.reason, "claims": lifecycle.claim_names(pod)}
             await self._record(pod, "kubelet", reason, text, facts=facts, is_warning=True)
         return podsync.Blocked(reason=reason, message=text, is_final=False, retry_at=time.time() + _pause_s(wait))
 
@@ -138,7 +139,7 @@ class PodClaims:
     def statuses(self, pod: core.Pod) -> dict[str, tuple[core.ResourceStatus, ...]]:
         """Return the devices of each container's claims, with their health, as a pod's status has them."""
         every = (*pod.spec.init_containers, *pod.spec.containers)
-        found = {item.name: self._statuses(pod, item) for item in every if item.resources.claims}
+        found = {item.name: self._statuses(pod, item) for item in every} if lifecycle.has_claims(pod) else {}
         return {name: some for name, some in found.items() if some}
 
     def _statuses(self, pod: core.Pod, item: core.Container) -> tuple[core.ResourceStatus, ...]:

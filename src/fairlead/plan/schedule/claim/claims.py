@@ -183,7 +183,7 @@ class Claims:
     @staticmethod
     def names_claims(pod: core.Pod) -> bool:
         """Return whether a pod names claims, or its status says which meets its extended resources."""
-        return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
+        return lifecycle.has_claims(pod)
 
     def concerns(self, pod: core.Pod) -> bool:
         """See `Constraint.concerns`: a pod that names claims, or asks for what a class stands for."""

@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
+from fairlead.plan.claim import lifecycle
 from fairlead.plan.pod import priority
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.group import gang
@@ -116,7 +117,7 @@ REASONS: Final[Mapping[str, Callable[[core.Pod], bool]]] = {
     "annotations keep them": _is_kept,
     "a Job's work would be lost": _is_job,
     "they have data on their node": _has_local_data,
-    "they have claimed devices of their node": lambda pod: bool(pod.spec.resource_claims),
+    "they have claimed devices of their node": lifecycle.has_claims,
     "their priority is a system's": lambda pod: (pod.spec.priority or 0) >= min(priority.SYSTEM.values()),
 }
 """Why a pod stays where it is. `safe-to-evict: "true"` answers for a Job's work and for local data."""

@@ -9,6 +9,7 @@ import litestar
 from litestar import params, status_codes
 
 from fairlead import errors
+from fairlead.plan.claim import lifecycle
 from fairlead.serve.api import page as pages
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.port import require
@@ -31,7 +32,7 @@ async def list_claims(services: Dependencies, page: pages.Paged, namespace: Wher
     where = Selector(namespace=namespace)
     found, pods = await services.store.list(ResourceClaim, where), defaultdict[str, list[core.Pod]](list)
     for pod in (await services.store.list(core.Pod, where)).items if found.items else ():
-        if pod.spec.resource_claims:
+        if lifecycle.has_claims(pod):
             pods[pod.metadata.namespace].append(pod)
     items, following = page.cut(found.items, lambda one: (one.metadata.namespace, one.metadata.name))
     shown = (view.claim_view(claim, pods[claim.metadata.namespace]) for claim in items)

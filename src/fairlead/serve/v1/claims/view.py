@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from fairlead.plan.claim import eviction, lifecycle
+from fairlead.plan.dra import devicestatus
 from fairlead.plan.pod import podstate
 from fairlead.wire.fairlead import listing
 from fairlead.wire.kubernetes import core
@@ -26,6 +27,26 @@ class RequestedDevices(msgspec.Struct, frozen=True, kw_only=True):
     selectors: Annotated[tuple[str, ...], msgspec.Meta(description="CEL expressions that each device must meet")]
 
 
+class ClaimedDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """One device that is allocated to a claim, and how far it is prepared."""
+
+    device: Annotated[str, msgspec.Meta(description="`DRIVER/POOL/NAME`, and `/SHARE` of a shared one")]
+    state: Annotated[
+        str,
+        msgspec.Meta(
+            description="prepared, preparing, failed, or unreported: its driver says nothing, or was not asked yet"
+        ),
+    ]
+    step: Annotated[str, msgspec.Meta(description="how far it is, or why it failed: one word")] = ""
+    message: Annotated[str, msgspec.Meta(description="the same for a person, with the next step")] = ""
+    since: Annotated[str | None, msgspec.Meta(description="when it came there; null: not known")] = None
+    gpu: Annotated[str, msgspec.Meta(description="UUID of its GPU; empty: not known")] = ""
+    mig_device: Annotated[str, msgspec.Meta(description="UUID of the MIG device that it is; empty: none")] = ""
+    enforced_by: Annotated[
+        str, msgspec.Meta(description="what holds programs to their share of it; empty: it is not shared")
+    ] = ""
+
+
 class ClaimView(msgspec.Struct, frozen=True, kw_only=True):
     """One claim of devices."""
 
@@ -39,6 +60,9 @@ class ClaimView(msgspec.Struct, frozen=True, kw_only=True):
     message: Annotated[str, msgspec.Meta(description="why it holds no devices; empty: it does")]
     labels: Mapping[str, str]
     created_at: str | None
+    prepared: Annotated[
+        tuple[ClaimedDevice, ...], msgspec.Meta(description="how far each device is prepared on its node")
+    ] = ()
 
 
 class ClaimList(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +88,24 @@ def claim_view(claim: ResourceClaim, pods: Iterable[core.Pod]) -> ClaimView:
         message="" if is_held else next(_why(claim, pods), _IDLE),
         labels=about.labels,
         created_at=about.creation_timestamp,
+        prepared=claimed_devices(claim),
+    )
+
+
+def claimed_devices(claim: ResourceClaim) -> tuple[ClaimedDevice, ...]:
+    """Return how far each device that is allocated to a claim is prepared."""
+    return tuple(
+        ClaimedDevice(
+            device=one.device,
+            state=one.state,
+            step=one.step,
+            message=one.message,
+            since=one.since,
+            gpu=one.gpu,
+            mig_device=one.mig_device,
+            enforced_by=one.enforced_by,
+        )
+        for one in devicestatus.reports(claim)
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from litestar import di, openapi, params, response, status_codes
 from fairlead import errors
 from fairlead.model import isolation
 from fairlead.plan import trace
+from fairlead.plan.claim import extended, lifecycle
 from fairlead.plan.pod import personwords, podstate
 from fairlead.serve.api import eventstream, stream
 from fairlead.serve.api import page as pages
@@ -20,6 +22,7 @@ from fairlead.serve.api.change import Wait
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend import account
 from fairlead.serve.backend.containers.pods import container_name, find_pod
+from fairlead.serve.v1.claims import view as claimview
 from fairlead.serve.v1.containers import definition, pods, traceview, view, waits, waitview
 from fairlead.serve.v1.containers.life import reading as life
 from fairlead.serve.v1.containers.life import waiting
@@ -32,6 +35,7 @@ from fairlead.store import tracerecorder
 from fairlead.store.port import Selector
 from fairlead.store.subresource import LogOptions
 from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
 from fairlead.wire.text import timestamp
 
 PLAIN_BYTES = openapi.ResponseSpec(
@@ -342,6 +346,7 @@ async def explain_container(services: Dependencies, name: Name, namespace: Names
         at=timestamp.emit(step.at) if step else None,
         diagnosis="" if pod.spec.node_name or podstate.is_final(pod) else await _diagnosed(services, pod),
         waiting=why,
+        claims=await _claim_views(services, pod),
         priority=shown.priority,
         priority_class=shown.priority_class,
         time_limit_s=shown.time_limit_s,
@@ -364,12 +369,23 @@ def _running(shown: ContainerView) -> str:
     return f"on {shown.node}, with {' and '.join(held) if held else 'no devices'}"
 
 
+async def _claim_views(services: Dependencies, pod: core.Pod) -> tuple[claimview.ClaimView, ...]:
+    """Return the claims of a pod that the caller may see."""
+    found = []
+    for name in lifecycle.claim_names(pod):
+        with contextlib.suppress(errors.NotFound, errors.Denied):
+            claim = await services.store.get(ResourceClaim, name, pod.metadata.namespace)
+            found.append(claimview.claim_view(claim, (pod,)))
+    return tuple(found)
+
+
 async def _diagnosed(services: Dependencies, pod: core.Pod) -> str:
     """Return why a pod waits, from the nodes and pods as they are, or that the user may not read them."""
     try:
         nodes, pods = await services.census.list(core.Node), await services.census.list(core.Pod)
         ours, shards = services.info.scheduler_name, await waits.shards(services)
-        return waitview.why(pod, waitview.Census(nodes.items, pods.items, ours=ours, shards=shards))
+        served = frozenset(extended.served(await waits.classes(services)))
+        return waitview.why(pod, waitview.Census(nodes.items, pods.items, ours=ours, shards=shards, served=served))
     except errors.Denied:
         return "nodes and pods of the cluster may not be read, so what fits it is not known"
     except errors.Invalid as error:

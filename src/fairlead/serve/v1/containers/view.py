@@ -14,6 +14,7 @@ import msgspec
 
 from fairlead.model import isolation
 from fairlead.plan.pod import podstate
+from fairlead.serve.v1.claims.view import ClaimView
 from fairlead.serve.v1.containers.definition import Definition
 from fairlead.serve.v1.containers.life.view import CostView, PhaseView, ProofView, StartPhaseView
 from fairlead.serve.v1.containers.life.waiting import Waiting
@@ -56,6 +57,9 @@ class ContainerClaim(msgspec.Struct, frozen=True, kw_only=True):
     claim: Annotated[str, msgspec.Meta(description="its ResourceClaim; empty: it is not made yet")]
     template: Annotated[str, msgspec.Meta(description="what it is made from; empty: it was there")]
     devices: Annotated[tuple[str, ...], msgspec.Meta(description="names of those that it was given here")] = ()
+    resources: Annotated[
+        tuple[str, ...], msgspec.Meta(description="extended resources that it meets, made for them; empty: none")
+    ] = ()
 
 
 IDLE_UNKNOWN: Final = core.IDLE_UNKNOWN
@@ -162,6 +166,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         tuple[ProofView, ...], msgspec.Meta(description="its GPUs, and what they were verified by")
     ] = ()
     idle: Annotated[IdleView | None, msgspec.Meta(description="its GPUs are idle; null: they are not")] = None
+    claims: Annotated[
+        tuple[ClaimView, ...], msgspec.Meta(description="its claims, and how far their devices are prepared")
+    ] = ()
 
 
 class ContainerList(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,7 +194,7 @@ def container_view(pod: core.Pod) -> ContainerView:
         reason=reason,
         message=message,
         exit_code=_exit_code(parts) if podstate.is_final(pod) else None,
-        gpus=sum(resources.values()) + len({device for one in claims for device in one.devices}),
+        gpus=sum(resources.values()) + _claimed(claims, resources),
         resources=resources,
         devices=podstate.granted_devices(pod),
         ports=tuple(_port(one) for item in pod.spec.containers for one in item.ports if one.host_port),
@@ -221,12 +228,25 @@ def idle_view(pod: core.Pod) -> IdleView | None:
     return IdleView(since=one.since, action=one.action, acts_at=one.acts_at, message=one.message)
 
 
+def _claimed(claims: Iterable[ContainerClaim], resources: Mapping[str, int]) -> int:
+    """Return how many devices claims give beside those that meet resources, which count as asked for."""
+    plain = {device for one in claims if not one.resources for device in one.devices}
+    more = (len(one.devices) - sum(resources.get(name, 0) for name in one.resources) for one in claims if one.resources)
+    return len(plain) + sum(max(0, count) for count in more)
+
+
 def _claims(pod: core.Pod) -> Iterator[ContainerClaim]:
     made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
     given = podstate.claimed_devices(pod)
     for one in pod.spec.resource_claims:
         claim, template = one.resource_claim_name or made.get(one.name), one.resource_claim_template_name
         yield ContainerClaim(name=one.name, claim=claim or "", template=template or "", devices=given.get(one.name, ()))
+    if (met := pod.status.extended_resource_claim_status) is not None:
+        claim = met.resource_claim_name
+        resources = tuple(sorted({one.resource_name for one in met.request_mappings or ()}))
+        yield ContainerClaim(
+            name=", ".join(resources), claim=claim, template="", devices=given.get(claim, ()), resources=resources
+        )
 
 
 def _port(one: core.ContainerPort) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
+from fairlead.plan.claim import extended
 from fairlead.plan.lease import neighbour
 from fairlead.plan.pod import podstate
 from fairlead.plan.schedule import waiting as scheduling
@@ -26,6 +27,7 @@ from fairlead.store import tracerecorder
 from fairlead.store.port import Selector
 from fairlead.wire.kubernetes import coordination, core
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
+from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
 from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
 
 _START_S: Final = 60.0
@@ -46,19 +48,24 @@ async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str,
     caller = waitview.Caller(
         name=services.caller, whose=functools.partial(own.whose, services.part), kept=await _kept(services)
     )
-    sharing = await shards(services)
+    sharing, known_classes = await shards(services), await classes(services)
+    served = frozenset(extended.served(known_classes))
 
     def count() -> waitview.Census:
-        return waitview.Census(nodes.items, every.items, ours=services.info.scheduler_name, shards=sharing)
+        ours = services.info.scheduler_name
+        return waitview.Census(nodes.items, every.items, ours=ours, shards=sharing, served=served)
 
     is_small = len(every.items) <= _KEPT
-    census = services.censuses.of(nodes.items, every.items, sharing, make=count) if is_small else count()
+    census = services.censuses.of(nodes.items, every.items, sharing, known_classes, make=count) if is_small else count()
     for pod in pods:
         with contextlib.suppress(errors.Invalid):  # a quantity that cannot be read is that pod's fault, not the list's
             found[pod.metadata.uid] = waitview.describe(pod, census, now=now, caller=caller)
     known = {uid: one for uid, one in found.items() if one is not None}
     claiming = {
-        pod.metadata.uid for pod in pods if pod.spec.resource_claims and not scheduling.said(pod)
+        pod.metadata.uid
+        for pod in pods
+        if (pod.spec.resource_claims or not census.claimed.isdisjoint(podstate.asked_devices(pod)))
+        and not scheduling.said(pod)
     } & known.keys()
     if claiming and await _no_driver(services):
         known |= {uid: Waiting(reason=OTHER, message=NO_DRIVER) for uid in claiming}
@@ -97,6 +104,13 @@ def _not_yet(found: Waiting) -> Waiting:
     """Return the wait for devices that a node has, and that its agent has yet to offer."""
     message = f"waiting for {found.resource}: the service has just started and offers none yet"
     return msgspec.structs.replace(found, reason=DEVICES, message=message)
+
+
+async def classes(services: Dependencies) -> tuple[DeviceClass, ...]:
+    """Return the DeviceClasses; none: they may not be known."""
+    with contextlib.suppress(errors.Denied, errors.NotFound):
+        return (await services.census.list(DeviceClass)).items
+    return ()
 
 
 async def _no_driver(services: Dependencies) -> bool:

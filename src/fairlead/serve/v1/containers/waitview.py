@@ -56,10 +56,20 @@ class Census:
     """
 
     def __init__(
-        self, nodes: Sequence[core.Node], pods: Sequence[core.Pod], *, ours: str, shards: running.Shards = running.WHOLE
+        self,
+        nodes: Sequence[core.Node],
+        pods: Sequence[core.Pod],
+        *,
+        ours: str,
+        shards: running.Shards = running.WHOLE,
+        served: frozenset[str] = frozenset(),
     ) -> None:
-        """Args: pods: of all namespaces.   ours: the name of the scheduler that is ours.   shards: those that run."""
-        self.nodes, self.pods, self.ours, self.shards = nodes, pods, ours, shards
+        """Take what is there.
+
+        Args: pods: of all namespaces.   ours: the name of the scheduler that is ours.   shards: those that run.
+              served: extended resources that DeviceClasses stand for.
+        """
+        self.nodes, self.pods, self.ours, self.shards, self.served = nodes, pods, ours, shards, served
         self._parts: dict[str, Census] = {}
         """By pool: the census with the nodes of that pool alone."""
         self.living = [one for one in pods if not podstate.is_final(one)]
@@ -81,7 +91,8 @@ class Census:
             return self
         pool = self.shards.pool_of(pod)
         if pool not in self._parts:
-            self._parts[pool] = Census(self.shards.nodes_for(pod, self.nodes), self.pods, ours=self.ours)
+            nodes = self.shards.nodes_for(pod, self.nodes)
+            self._parts[pool] = Census(nodes, self.pods, ours=self.ours, served=self.served)
         return self._parts[pool]
 
     def told(self, pod: core.Pod, caller: str, second: int, tell: Callable[[], Waiting]) -> Waiting:
@@ -101,6 +112,20 @@ class Census:
             except errors.Invalid:
                 self._needs[id(pod)] = None
         return self._needs[id(pod)]
+
+    @functools.cached_property
+    def claimed(self) -> frozenset[str]:
+        """The resources that some node has none of, where a claim meets them: amounts do not say what fits there."""
+        return frozenset(name for name in self.served if any(not one.allocatable.get(name) for one in self.whole))
+
+    def by_amount(self, need: reference.PodInfo) -> reference.PodInfo:
+        """Return what a pod asks without the resources that no node has and a claim is to meet."""
+        offered = {name for one in self.whole for name, count in one.allocatable.items() if count}
+        met = self.claimed - offered
+        if met.isdisjoint(need.requests):
+            return need
+        left = {name: count for name, count in need.requests.items() if name not in met}
+        return dataclasses.replace(need, requests=left)
 
     @functools.cached_property
     def whole(self) -> list[reference.NodeInfo]:
@@ -150,7 +175,7 @@ class Census:
         if need is None or not need.requests.get(name):
             return False
         if id(one) not in self._is_hopeful:
-            self._is_hopeful[id(one)] = _never(need, self.whole) is None
+            self._is_hopeful[id(one)] = _never(need, self.whole, self.claimed) is None
         return self._is_hopeful[id(one)]
 
 
@@ -193,19 +218,22 @@ def why(pod: core.Pod, census: Census) -> str:
     """Return one sentence on why a pod has no node, from nodes and pods alone. Raises: Invalid: as `waiting.why`."""
     if unled := census.shards.refusal(pod):
         return unled
+    if not census.of(pod).claimed.isdisjoint(podstate.asked_devices(pod)) and (told := waiting.said(pod)):
+        return f"{told}{census.shards.words(pod)}"  # amounts do not say what a claim can have
     words = waiting.why(pod, census.of(pod).nodes, census.pods, ours=census.ours)
     return f"{words}{census.shards.words(pod)}"
 
 
 def _described(pod: core.Pod, census: Census, *, now: dt.datetime, caller: Caller) -> Waiting:
     nodes, whole, ours = census.nodes, census.whole, census.ours
-    need = reference.pod_info(pod)
+    whole_need = reference.pod_info(pod)
+    need = census.by_amount(whole_need)
     is_refused = bool(pod.spec.scheduling_gates) or (pod.spec.scheduler_name == ours and rules.refusal(pod.spec))
     if whole and not is_refused:
         open_to_it = [node for node in whole if _is_open(need, node)]
-        if open_to_it and (never := _never(need, open_to_it)) is not None:
+        if open_to_it and (never := _never(need, open_to_it, census.claimed)) is not None:
             return never
-        if (told := _told(pod)) is not None:
+        if (told := _told(pod, has_claims=need is not whole_need)) is not None:
             return told
         every = zip(nodes, whole, census.full, strict=True)
         taken = [(node, info) for node, all_of_it, info in every if _fits(need, all_of_it)]
@@ -238,8 +266,11 @@ def _missed(need: reference.PodInfo, whole: Sequence[reference.NodeInfo]) -> str
     return f"; asked for: {', '.join(fewest)}" if fewest else ""
 
 
-def _told(pod: core.Pod) -> Waiting | None:
-    """Return what the scheduler says of a group, a queue or of room that is made; None: nodes alone matter."""
+def _told(pod: core.Pod, *, has_claims: bool = False) -> Waiting | None:
+    """Return what the scheduler says of a group, a queue or of room that is made; None: nodes alone matter.
+
+    Args: has_claims: a claim is to meet what it asks for by number: then its words count whatever they are about.
+    """
     said = meta.find_condition(pod.status.conditions, "PodScheduled")
     if said is None or said.status != "False":
         return None
@@ -248,7 +279,7 @@ def _told(pod: core.Pod) -> Waiting | None:
     reason = {workloads.GROUP_INCOMPLETE: GROUP, workloads.QUEUE_HOLDS: QUEUE}.get(said.reason, "")
     if not reason and membership.of_pod(pod) is not None and said.message.startswith("group "):
         reason = GROUP
-    if not reason and (refused := waiting.said(pod)):
+    if not reason and (refused := said.message if has_claims else waiting.said(pod)):
         return Waiting(reason=OTHER, message=personwords.message(refused))
     return Waiting(reason=reason, message=personwords.message(said.message)) if reason else None
 
@@ -290,9 +321,13 @@ def _siblings(name: str, whole: Sequence[reference.NodeInfo]) -> list[str]:
     return sorted({one for node in whole for one, count in node.allocatable.items() if count and one.startswith(start)})
 
 
-def _never(need: reference.PodInfo, whole: Sequence[reference.NodeInfo]) -> Waiting | None:
-    """Return what no node has enough of, however long one waits."""
+def _never(
+    need: reference.PodInfo, whole: Sequence[reference.NodeInfo], claimed: frozenset[str] = frozenset()
+) -> Waiting | None:
+    """Return what no node has enough of, however long one waits. Args: claimed: see `Census.claimed`."""
     for name in _ordered(need.requests):
+        if name in claimed:
+            continue
         asked, most = need.requests[name], max(node.allocatable.get(name, 0) for node in whole)
         if asked > most:
             whose = "this machine has" if len(whole) == 1 else f"the largest of {len(whole)} nodes has"

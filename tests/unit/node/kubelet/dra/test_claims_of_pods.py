@@ -254,3 +254,31 @@ async def test_containers_see_only_the_requests_that_they_name(world: World, dri
         over = await world.until_phase("train", "Succeeded")
         (named,) = over.status.container_statuses[0].allocated_resources_status
         assert (named.name, [one.resource_id for one in named.resources]) == ("claim:cpus/big/first", [name])
+
+
+async def test_a_driver_that_misses_the_deadline_holds_its_own_pod_alone_and_nothing_is_left(
+    world: World, driver: ExampleDriver
+) -> None:
+    deadline_s = 0.4
+    kubelet = dataclasses.replace(world.settings.kubelet, driver_timeout_s=deadline_s)
+    world.settings = dataclasses.replace(world.settings, kubelet=kubelet)
+    async with machine(world, driver):
+        driver.gate.clear()
+        pod = await run(world, "cpus", forever=True)
+        waiting = await world.until("train", lambda pod: "did not answer" in waits(pod))
+        assert f"did not answer NodePrepareResources within {deadline_s:g} s" in waits(waiting)
+        assert "it hangs: look at its log, or restart it" in waits(waiting)
+        assert not await world.engine.list_containers({})
+        await run(world, name="beside")
+        await world.until_phase("beside", "Succeeded")
+        driver.gate.set()
+        await world.until_phase("train", "Running")
+        driver.gate.clear()
+        await world.store.delete(core.Pod, "train", "default", grace_s=5)
+        held = await world.until("train", lambda pod: pod.status.reason == podclaims.NOT_UNPREPARED)
+        assert f"did not answer NodeUnprepareResources within {deadline_s:g} s" in held.status.message
+        driver.gate.set()
+        await world.until_gone("train")
+        assert not driver.prepared
+        assert podclaims.NOT_PREPARED in await world.reasons(pod)
+    assert not list(world.settings.node.cdi_folder.glob("*.json"))

@@ -235,7 +235,7 @@ async def test_a_request_with_conditions_gets_a_claim_of_its_own(api: httpx.Asyn
     assert pod.spec.resource_claims[0].resource_claim_template_name == template.metadata.name
     assert [one.name for one in pod.spec.containers[0].resources.claims] == ["gpus"]
     assert not pod.spec.containers[0].resources.limits
-    named = {"name": "gpus", "claim": "", "template": template.metadata.name, "devices": []}
+    named = {"name": "gpus", "claim": "", "template": template.metadata.name, "devices": [], "resources": []}
     assert made.json()["claims"] == [named]
 
 
@@ -251,8 +251,8 @@ async def test_a_request_names_claims_and_templates_that_are_there(api: httpx.As
     await _post(api, _CLAIM.replace("name: mine", "name: my.own"), _TEMPLATE)
     made = await _run(api, claims=[{"name": "my.own"}, {"name": "two", "template": "two"}])
     assert made.json()["claims"] == [
-        {"name": "claim-0", "claim": "my.own", "template": "", "devices": []},
-        {"name": "two", "claim": "", "template": "two", "devices": []},
+        {"name": "claim-0", "claim": "my.own", "template": "", "devices": [], "resources": []},
+        {"name": "two", "claim": "", "template": "two", "devices": [], "resources": []},
     ]
     for claims in ([{"name": "nosuch"}], [{"name": "x", "template": "nosuch"}]):
         refused = await _run(api, "other", claims=claims)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from fairlead.cli.container import ps
 from fairlead.plan.pod import podstate
 from fairlead.serve.admission import request as submission
 from fairlead.serve.v1.containers import view
@@ -94,3 +95,42 @@ def test_devices_are_those_that_the_kubelet_says_in_the_status() -> None:
 def test_names_are_made_from_images(image: str, name: str) -> None:
     pod = submission.pod_of(submission.ContainerRequest(image=image), resource="r/gpu", scheduler_name="s")
     assert (pod.metadata.generate_name, pod.spec.containers[0].name) == (f"{name}-", name)
+
+
+def _met(limits: dict[str, str | int | float], devices: int) -> core.Pod:
+    """Return a pod whose GPUs a claim meets, and its status once that is prepared."""
+    given = tuple(core.ResourceHealth(resource_id=f"gpu-{at}") for at in range(devices))
+    status = core.ContainerStatus(
+        name="main", allocated_resources_status=(core.ResourceStatus(name="claim:made/r", resources=given),)
+    )
+    wanted = core.ResourceRequirements(limits=limits, requests=limits)
+    item = core.Container(name="main", image="demo", resources=wanted)
+    mappings = tuple(
+        core.ContainerExtendedResourceRequest(container_name="main", resource_name=name, request_name="r")
+        for name in limits
+    )
+    told = core.PodExtendedResourceClaimStatus(request_mappings=mappings, resource_claim_name="made")
+    return core.Pod(
+        metadata=meta.ObjectMeta(name="a", namespace="default"),
+        spec=core.PodSpec(containers=(item,), node_name="one"),
+        status=core.PodStatus(
+            phase="Running", container_statuses=(status,) if devices else (), extended_resource_claim_status=told
+        ),
+    )
+
+
+def test_gpus_that_a_claim_meets_are_counted_once() -> None:
+    shown = view.container_view(_met({"nvidia.com/gpu": 2}, 2))
+    (claim,) = shown.claims
+    assert (shown.gpus, shown.resources, shown.devices) == (2, {"nvidia.com/gpu": 2}, {})
+    assert (claim.claim, claim.resources, claim.devices) == ("made", ("nvidia.com/gpu",), ("gpu-0", "gpu-1"))
+    assert ps.gpus_of(shown) == "2"
+    assert ps.gpus_of(view.container_view(_met({"nvidia.com/gpu": 2}, 0))) == "2"
+
+
+def test_gpus_of_a_resource_that_only_its_class_names_are_counted_too() -> None:
+    limits: dict[str, str | int | float] = {"deviceclass.resource.kubernetes.io/gpu.nvidia.com": 2, "nvidia.com/gpu": 1}
+    shown = view.container_view(_met(limits, 3))
+    assert shown.gpus == 3
+    claim = "claim deviceclass.resource.kubernetes.io/gpu.nvidia.com, nvidia.com/gpu"
+    assert ps.gpus_of(shown) == f"1 nvidia.com/gpu + 2 {claim}"

@@ -341,3 +341,46 @@ def test_a_label_that_no_node_has_is_named_with_what_it_has() -> None:
     term = {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["a100", "l40"]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     assert "gpu In a100 l40 (it has gpu=h100)" in _words(_pod("b", affinity={"nodeAffinity": required}), [node], [])
+
+
+def _refused_claim(pod: core.Pod) -> core.Pod:
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    words = "0 of 1 nodes fit: cannot allocate all claims: <extended-resources> wants 4 of 8 devices, and 2 fit"
+    status = msgspec.to_builtins(pod.status) | {"conditions": [said | {"message": words}]}
+    return msgspec.structs.replace(pod, status=msgspec.convert(status, core.PodStatus))
+
+
+def test_of_gpus_that_claims_meet_the_scheduler_says_what_is_lacking() -> None:
+    pod = _refused_claim(_pod("a", 4))
+    served = waitview.Census([_node(gpus=0)], [pod], ours="fairlead", served=frozenset({_GPU}))
+    found = waitview.describe(pod, served, now=_NOW)
+    assert found is not None
+    assert found.reason == waiting.OTHER
+    assert "<extended-resources> wants 4 of 8 devices" in found.message
+    assert "wants 4 of 8 devices" in waitview.why(pod, served)
+    plain = waitview.describe(pod, waitview.Census([_node(gpus=0)], [pod], ours="fairlead"), now=_NOW)
+    assert plain is not None
+    assert plain.reason == waiting.NEVER
+
+
+def test_where_the_scheduler_makes_no_such_claims_its_words_are_said() -> None:
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    words = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    status = msgspec.convert({"phase": "Pending", "conditions": [said | {"message": words}]}, core.PodStatus)
+    pod = msgspec.structs.replace(_pod("a", 4), status=status)
+    served = waitview.Census([_node(gpus=0)], [pod], ours="fairlead", served=frozenset({_GPU}))
+    found = waitview.describe(pod, served, now=_NOW)
+    assert found is not None
+    assert "room" not in found.message
+    assert "nvidia.com/gpu" in found.message or "GPU" in found.message
+
+
+def test_where_nodes_of_both_kinds_are_no_amount_is_said_to_never_fit() -> None:
+    pod, nodes = _pod("a", 8), [_node(gpus=4), _node("two", gpus=0)]
+    alone = waitview.describe(pod, waitview.Census(nodes, [pod], ours="fairlead"), now=_NOW)
+    assert alone is not None
+    assert alone.reason == waiting.NEVER
+    served = waitview.Census(nodes, [pod], ours="fairlead", served=frozenset({_GPU}))
+    both = waitview.describe(pod, served, now=_NOW)
+    assert both is not None
+    assert both.reason != waiting.NEVER
