@@ -31,6 +31,7 @@ from fairlead.serve.console.pages import (
     queue,
     reservations,
     run,
+    search,
     secrets,
     tenancies,
     usage,
@@ -58,6 +59,7 @@ ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (
     *audit.ROUTES,
     *machine.ROUTES,
     *metrics.ROUTES,
+    *search.ROUTES,
     *login.ROUTES,
 )
 _OUTER: Final = "fairlead.console"

@@ -76,6 +76,25 @@ document.addEventListener(
     menu.addEventListener("click", () => menu.setAttribute("aria-expanded", String(pages.classList.toggle("open"))));
   }
 
+  // A slash leads to the search box, unless it is typed into something; arrows go through what was found.
+  const jump = document.getElementById("jump");
+  const hits = [...document.querySelectorAll(".hits a")];
+  document.addEventListener("keydown", (event) => {
+    const focus = document.activeElement;
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || !jump) return;
+    if (event.key === "/" && !focus.matches("input, select, textarea, [contenteditable]")) {
+      event.preventDefault();
+      jump.focus();
+      jump.select();
+      return;
+    }
+    const at = hits.indexOf(focus);
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!step || !hits.length || (at < 0 && focus !== jump)) return;
+    event.preventDefault();
+    (hits[at + step] || (at + step < 0 ? jump : focus)).focus();
+  });
+
   document.addEventListener("submit", (event) => {
     const question = event.target.dataset.confirm;
     if (question && !window.confirm(question)) event.preventDefault();
