@@ -13,7 +13,7 @@ from fairlead import errors
 from fairlead.serve.accounts.roles import Action
 from fairlead.serve.console import client
 from fairlead.serve.console import visit as visits
-from fairlead.serve.console.draw import gpumap, headline, tone, tracepicture, waterfall, words
+from fairlead.serve.console.draw import claimfacts, gpumap, headline, tone, tracepicture, waterfall, words
 from fairlead.serve.console.pages import metrics
 from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.v1.containers.traceview import TraceView
@@ -112,6 +112,7 @@ async def detail(visit: Visitor, namespace: Namespace, name: Name) -> litestar.R
         may_run=visit.may(Action.CONTAINER_RUN),
         may_enter=may_enter,
         here=gpumap.container_address(namespace, name),
+        claim_address=claimfacts.address,
         query=urllib.parse.urlencode({"namespace": namespace}),
         api_path=f"/v1/containers/{urllib.parse.quote(name, safe='')}",
         tone=tone,

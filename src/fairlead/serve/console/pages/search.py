@@ -19,7 +19,7 @@ from fairlead import errors
 from fairlead.serve.accounts.roles import Action
 from fairlead.serve.backend.hardware import GPUListing
 from fairlead.serve.console import visit as visits
-from fairlead.serve.console.draw import find, gpumap
+from fairlead.serve.console.draw import claimfacts, find, gpumap
 from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.v1.accounts.view import AccountList
 from fairlead.serve.v1.claims.view import ClaimList
@@ -102,7 +102,7 @@ def _claims(found: ClaimList, spaces: _Spaces) -> Iterator[find.Hit]:
     for one in found.items:
         yield find.Hit(
             name=one.name,
-            address="/console/claims",
+            address=claimfacts.address(one.namespace, one.name),
             about=one.state,
             space=_space(one.namespace, spaces),
             more=" ".join((*one.devices, *one.used_by, *(each.device_class for each in one.requests))),
