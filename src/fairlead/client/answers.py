@@ -699,6 +699,8 @@ class QuotaView(Record, frozen=True, kw_only=True):
     namespace: str
     hard: Mapping[str, str]
     used: Mapping[str, str]
+    scopes: tuple[str, ...] = ()
+    """Which containers it counts, as a ResourceQuota says; empty: all."""
 
 
 class RequestedDevices(Record, frozen=True, kw_only=True):

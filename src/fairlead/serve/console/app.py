@@ -38,6 +38,7 @@ from fairlead.serve.console.pages import (
     volumes,
     webhooks,
 )
+from fairlead.serve.console.pages.team import queues, quotas
 from fairlead.wire.fairlead import problem
 
 ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (
@@ -47,6 +48,8 @@ ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (
     *queue.ROUTES,
     *reservations.ROUTES,
     *tenancies.ROUTES,
+    *queues.ROUTES,
+    *quotas.ROUTES,
     *accounts.ROUTES,
     *usage.ROUTES,
     *budgets.ROUTES,

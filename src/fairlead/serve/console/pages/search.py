@@ -138,7 +138,8 @@ def _tenancies(found: TenancyList, _spaces: _Spaces) -> Iterator[find.Hit]:
 def _queues(found: QueueList, _spaces: _Spaces) -> Iterator[find.Hit]:
     for one in found.items:
         about = f"{one.status.running_pods} run, {one.status.pending_pods} wait"
-        yield find.Hit(name=one.name, address=_row("queue", one.name), about=about, more=one.spec.parent)
+        address = f"/console/queues/{urllib.parse.quote(one.name, safe='')}"
+        yield find.Hit(name=one.name, address=address, about=about, more=one.spec.parent)
 
 
 def _accounts(found: AccountList, _spaces: _Spaces) -> Iterator[find.Hit]:
