@@ -38,7 +38,7 @@ from fairlead.serve.console.pages import (
     volumes,
     webhooks,
 )
-from fairlead.serve.console.pages.team import queues, quotas
+from fairlead.serve.console.pages.team import queues, quotas, sshkeys
 from fairlead.wire.fairlead import problem
 
 ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (
@@ -58,6 +58,7 @@ ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (
     *volumes.ROUTES,
     *secrets.ROUTES,
     *keys.ROUTES,
+    *sshkeys.ROUTES,
     *webhooks.ROUTES,
     *audit.ROUTES,
     *machine.ROUTES,

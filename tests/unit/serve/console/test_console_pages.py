@@ -41,6 +41,7 @@ PAGES = (
     "/console/budgets",
     "/console/events",
     "/console/keys",
+    "/console/sshkeys",
     "/console/webhooks",
     "/console/audit",
     "/console/machine",

@@ -196,3 +196,37 @@ document.addEventListener(
   window.addEventListener("hashchange", show);
   show();
 })();
+
+(function () {
+  // A week is shown on the clock of whoever looks: the address has the zone, so that it can be sent to somebody else.
+  const week = document.getElementById("week");
+  if (!week) return;
+  const asked = new URLSearchParams(window.location.search);
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (zone && !asked.has("zone") && zone !== week.dataset.zone) {
+    asked.set("zone", zone);
+    window.location.replace(`${window.location.pathname}?${asked}${window.location.hash}`);
+    return;
+  }
+  // Arrows go from hour to hour; one of them is in the order of Tab, not all 168.
+  const rows = [...week.querySelectorAll("tbody tr")].map((row) => [...row.querySelectorAll("td")]);
+  const links = [...week.querySelectorAll("tbody td > a")];
+  const give = (link) => links.forEach((one) => (one.tabIndex = one === link ? 0 : -1));
+  if (links.length) give(links[0]);
+  week.addEventListener("focusin", (event) => links.includes(event.target) && give(event.target));
+  week.addEventListener("keydown", (event) => {
+    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    if (!step || !links.includes(document.activeElement)) return;
+    event.preventDefault();
+    let row = rows.findIndex((cells) => cells.some((cell) => cell.contains(document.activeElement)));
+    let column = rows[row].findIndex((cell) => cell.contains(document.activeElement));
+    for (;;) {
+      row += step[0];
+      column += step[1];
+      const cell = rows[row] && rows[row][column];
+      if (!cell) return;
+      const link = cell.querySelector("a");
+      if (link) return link.focus();
+    }
+  });
+})();
