@@ -2,7 +2,7 @@
 
 `python tools/console_tasks.py` runs a service of its own on simulated GPUs, with accounts on TLS. It needs root,
 podman, busybox-static and Chromium. A click is a press of the mouse at a place where the thing is seen, a key one that
-is typed; a dialog's OK is a click. Seconds are the machine's: nobody thinks or reads in them.
+is typed; a dialog's OK is a click. Seconds are the machine's, without the time in which a person reads and thinks.
 """
 
 # ruff: noqa: S101  a program for developers: what is not as it should be ends it
@@ -51,7 +51,7 @@ class Effort:
 
 
 class Person:
-    """Somebody at a browser who sees, clicks and types."""
+    """A person at a browser, who sees, clicks and types."""
 
     def __init__(self, page: browser.Page) -> None:
         self.page, self.effort = page, Effort()

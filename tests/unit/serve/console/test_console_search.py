@@ -139,6 +139,24 @@ async def test_a_search_is_bounded(lab: Lab) -> None:
     assert "Type a name above" in (await _search(browser, "   ")).text
 
 
+async def test_the_api_lists_containers_that_match_all_words(lab: Lab) -> None:
+    for name in ("train-a", "train-b", "eval"):
+        assert (await lab.run("developer", name, tenancy="red", labels={"team": name[-1]})).status_code == 201
+    for match, expected in (
+        ("", {"train-a", "train-b", "eval"}),
+        ("TRAIN", {"train-a", "train-b"}),
+        ("train team=b", {"train-b"}),
+        ("red demo eval", {"eval"}),
+        ("nix", set()),
+    ):
+        found = await lab.ask("developer", "GET", "/v1/containers", params={"all": True, "match": match})
+        assert {one["name"] for one in found.json()["items"]} == expected, match
+        other = await lab.ask("stranger", "GET", "/v1/containers", params={"all": True, "match": match})
+        assert other.json()["items"] == []
+    long = await lab.ask("developer", "GET", "/v1/containers", params={"match": "x" * 201})
+    assert long.status_code in {400, 422}
+
+
 NAMES = st.lists(st.text("abc-", min_size=1, max_size=6), max_size=40, unique=True)
 
 

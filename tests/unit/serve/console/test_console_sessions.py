@@ -75,7 +75,7 @@ async def test_the_form_says_whether_it_would_wait_and_sends_nothing(socket: htt
         assert found is not None
         return html.unescape(found[1])
 
-    assert "nothing that it asks for is taken" in await judged(gpus="4")
+    assert "nothing that it requests is taken" in await judged(gpus="4")
     running = {"image": "demo", "name": "first", "gpus": 3, "args": ["sleep", "600"]}
     assert (await socket.post("/v1/containers", json=running)).status_code == 201
     await socket.get("/v1/containers/first/wait?state=started&timeout=5")

@@ -213,7 +213,7 @@ ROUTES: Final = (search,)
 
 async def _groups(visit: Visit, query: str) -> tuple[find.Group, ...]:
     sources = [one for one in _SOURCES if visit.may(one.action)]
-    answers = await asyncio.gather(*(visits.tried(_asked(visit, one)) for one in sources))
+    answers = await asyncio.gather(*(visits.tried(_asked(visit, one, query)) for one in sources))
     spaces = next((_names(found) for found in answers if isinstance(found, TenancyList)), {})
     hits: dict[str, list[find.Hit]] = {}
     for source, found in zip(sources, answers, strict=True):
@@ -222,8 +222,9 @@ async def _groups(visit: Visit, query: str) -> tuple[find.Group, ...]:
     return tuple(find.group(title, found, query) for title, found in hits.items())
 
 
-async def _asked(visit: Visit, source: _Source) -> Any:
-    more = {"all": True} if source.kind is _Containers else {}
+async def _asked(visit: Visit, source: _Source, query: str) -> Any:
+    """Return what the API has of a kind; of containers, which are many, only those that match."""
+    more = {"all": True, "match": " ".join(find.words_of(query))} if source.kind is _Containers else {}
     return await visit.api.get(source.kind, source.path, **more)
 
 
