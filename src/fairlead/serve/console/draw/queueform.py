@@ -11,8 +11,8 @@ from fairlead.serve.console.draw import limits
 from fairlead.wire.kubernetes.scheduling.queue import QueueSpec
 
 PARTS: Final[Mapping[str, tuple[str, str]]] = {
-    "guarantee": ("Kept for it", "reserved also while it is idle: never lent"),
-    "deserved": ("Its own share", "lent while it is idle, taken back from borrowers when its containers wait"),
+    "guarantee": ("Kept for it", "reserved also while it is not used: never lent"),
+    "deserved": ("Its own share", "lent while it is not used, taken back from borrowers when its containers wait"),
     "limit": ("The most it may have", "borrowed or not; empty: no limit"),
 }
 """Parts of what a queue may have: what people call each, and what it means."""
