@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +25,14 @@ window.addEventListener("error", (one) => window.__seen.push(String(one.message)
 _PAGES = (
     *("/", "/containers", "/run?image=x", "/queue", "/tenancies", "/tenancies/red"),
     *(
+        "/search?q=tra",
+        "/search",
         "/claims",
+        "/quotas",
+        "/queues",
+        "/reservations",
+        "/sshkeys",
+        "/run?template=notebook",
         "/volumes",
         "/secrets",
         "/accounts",
@@ -129,6 +137,42 @@ def test_a_page_refreshes_itself_and_keeps_the_focus(filled: Home, page: Page) -
     _until(machine, page, "document.querySelector('a[href$=\"/later\"]') !== null")
     assert page.ask(f"document.activeElement === window.__same && document.activeElement === {link}") is True
     machine.rm("later")
+
+
+def test_a_slash_leads_to_the_search_and_a_name_to_its_page(filled: Home, page: Page) -> None:
+    address = _log_in(filled, page, "op")
+    page.open(f"{address}/containers")
+    page.type("/")
+    assert page.ask("document.activeElement.id") == "jump"
+    assert page.ask("document.activeElement.value") == ""
+    page.type("wai")
+    page.press("document.getElementById('jump').form.requestSubmit()")
+    assert page.ask("document.querySelector('.hits a').innerText") == "waits"
+    page.type("/waits/")
+    assert page.ask("document.activeElement.value") == "waits/", "what was there is selected; a slash is a letter here"
+    page.ask("document.activeElement.value = 'train'")
+    page.press("document.getElementById('jump').form.requestSubmit()")
+    assert page.ask("location.pathname").endswith("/default/train")
+    assert page.ask("window.__seen") == []
+
+
+def test_the_week_is_on_the_browsers_clock_and_arrows_go_through_its_hours(machine: Home, page: Page) -> None:
+    page.call("Emulation.setTimezoneOverride", timezoneId="America/New_York")
+    address = _log_in(machine, page, "op")
+    page.open(f"{address}/reservations")
+    _until(machine, page, "document.getElementById('week').dataset.zone === 'America/New_York'")
+    page.open(f"{address}/reservations?week={dt.datetime.now(dt.UTC).date() + dt.timedelta(days=7)}&zone=Europe/Berlin")
+    assert page.ask("document.getElementById('week').dataset.zone") == "Europe/Berlin"
+    assert page.ask("document.querySelectorAll('#week td > a[tabindex=\"0\"]').length") == 1
+    page.ask("document.querySelector('#week td > a[tabindex=\"0\"]').focus()")
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowUp"):
+        page.call("Input.dispatchKeyEvent", type="rawKeyDown", key=key)
+    where = "document.activeElement.closest('td')"
+    assert page.ask(f"[{where}.parentNode.rowIndex, {where}.cellIndex]") == [2, 2]
+    page.press("document.activeElement.click()")
+    assert page.ask("document.getElementById('from').value").endswith(" 01:00")
+    assert page.ask("document.getElementById('zone').value") == "Europe/Berlin"
+    assert page.ask("window.__seen") == []
 
 
 def test_an_administrator_keeps_a_gpu_back_and_gives_it_back(machine: Home, page: Page) -> None:

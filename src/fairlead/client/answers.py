@@ -14,6 +14,32 @@ from fairlead.client.lifeanswers import CostView, PhaseView, ProofView, Waiting
 from fairlead.client.record import Record
 
 
+class AllocatedDevice(Record, frozen=True, kw_only=True):
+    """`AllocatedDevice` of the API."""
+
+    id: str
+    """`DRIVER/POOL/DEVICE`."""
+    request: str
+    """Request that it was allocated for."""
+    node: str
+    """Node of its slice; empty: not one node's, or no longer published."""
+    gpu: str
+    """UUID of the GPU that it is, or is a part of; empty: not known."""
+    model: str
+    profile: str
+    """Of a MIG device; empty: it is none."""
+    consumed: Mapping[str, str]
+    """Of a shared device: what this claim takes of its capacity."""
+    is_admin: bool
+    """It is looked at, whether or not another claim has it."""
+    sharing: str
+    """How programs share it, by the claim's or its class's configuration."""
+    enforced_by: str
+    """What holds programs to their share of its memory: MPS, nothing; empty: not shared."""
+    conditions: tuple[DeviceConditionView, ...]
+    """As its driver reports them."""
+
+
 class CapacityList(Record, frozen=True, kw_only=True):
     """`CapacityList` of the API."""
 
@@ -86,6 +112,10 @@ class ClaimedDevice(Record, frozen=True, kw_only=True):
     """UUID of the MIG device that it is; empty: none."""
     enforced_by: str = ""
     """What holds programs to their share of it; empty: it is not shared."""
+    allocated: tuple[AllocatedDevice, ...] = ()
+    """Its devices, where one claim is shown; not in lists."""
+    allocated_at: str | None = None
+    """When it got them; null: nothing says."""
 
 
 class ClusterView(Record, frozen=True, kw_only=True):
@@ -236,6 +266,18 @@ class Definition(Record, frozen=True, kw_only=True):
     limits: Mapping[str, str] = msgspec.field(default_factory=dict)
     """CPU, memory and devices, as quantities."""
     restart: str = ""
+
+
+class DeviceConditionView(Record, frozen=True, kw_only=True):
+    """`DeviceConditionView` of the API."""
+
+    type: str
+    status: str
+    """True, False or Unknown."""
+    reason: str = ""
+    message: str = ""
+    since: str | None = None
+    """Since when it is so; null: nothing says."""
 
 
 class Driver(Record, frozen=True, kw_only=True):
@@ -710,6 +752,8 @@ class QuotaView(Record, frozen=True, kw_only=True):
     namespace: str
     hard: Mapping[str, str]
     used: Mapping[str, str]
+    scopes: tuple[str, ...] = ()
+    """Which containers it counts, as a ResourceQuota says; empty: all."""
 
 
 class RequestedDevices(Record, frozen=True, kw_only=True):

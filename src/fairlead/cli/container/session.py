@@ -22,20 +22,12 @@ from fairlead.cli.core import options, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.terminal import streams
 from fairlead.client.session import forward, process
-from fairlead.serve.admission.request import ContainerRequest, VolumeMount
+from fairlead.serve.admission import sessiontemplate
+from fairlead.serve.admission.request import ContainerRequest
 from fairlead.serve.admission.sessiontemplate import LABEL, Template, TemplateList
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.view import ContainerView
 
-_START: Final = """\
-umask 077
-mkdir -p "$0/.fairlead" && cd "$0" || exit 1
-[ -s .fairlead/token ] || head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \\n' >.fairlead/token
-read -r {token} <.fairlead/token || [ -n "${token}" ] || exit 1
-export {token}; umask 022
-exec "$@"
-"""
-"""Makes the token where there is none, and becomes the first process. $0: the home."""
 _SHELL: Final = ("sh", "-c", 'cd "$0" 2>/dev/null; command -v bash >/dev/null 2>&1 && exec bash -l; exec sh -l')
 _LOOK_S: Final = 1.0
 _PATIENCE_S: Final = 120.0
@@ -51,13 +43,6 @@ class _Wish:
     """None: whatever the template has."""
     image: str
     """Empty: the template's."""
-
-
-def start_of(template: Template) -> tuple[str, ...]:
-    """Return a template's command line; where it has a token, by a shell that makes it."""
-    if not template.token:
-        return template.command
-    return ("sh", "-c", _START.format(token=template.token), template.home, *template.command)
 
 
 _name = click.argument("name", required=False, default="")
@@ -190,16 +175,8 @@ def _opened(client: Client, template: Template, wish: _Wish, patience_s: float) 
 
 
 def _request(template: Template, wish: _Wish) -> ContainerRequest:
-    return ContainerRequest(
-        image=wish.image or template.image,
-        name=wish.name,
-        namespace=wish.namespace,
-        gpus=template.gpus if wish.gpus is None else wish.gpus,
-        command=start_of(template),
-        memory=template.memory or None,
-        cpu=template.cpu or None,
-        labels={LABEL: template.name},
-        volumes=(VolumeMount(name=f"{wish.name}-home", container_path=template.home),),
+    return sessiontemplate.container(
+        template, name=wish.name, namespace=wish.namespace, image=wish.image, gpus=wish.gpus
     )
 
 
@@ -238,7 +215,7 @@ def _running(client: Client, shown: ContainerView, patience_s: float) -> Contain
 
 def _token(client: Client, template: Template, shown: ContainerView) -> str:
     """Return a session's token, once its first process has made it. Raises: Unavailable (`TokenMissing`)."""
-    params = [("command", word) for word in ("cat", f"{template.home}/.fairlead/token")]
+    params = [("command", word) for word in ("cat", sessiontemplate.token_file(template))]
     params += [("namespace", shown.namespace), ("split", "true")]
     until = time.monotonic() + _PATIENCE_S
     while True:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from fairlead import errors, files
+from fairlead.serve.admission.request import ContainerRequest, VolumeMount
 from fairlead.wire.fairlead import listing
 from fairlead.wire.kubernetes import names
 
@@ -17,6 +18,17 @@ _LARGEST: Final = 1 << 20
 _MOST: Final = 100
 LABEL: Final = "session"
 """Label of a session's container: the name of its template."""
+
+
+_START: Final = """\
+umask 077
+mkdir -p "$0/.fairlead" && cd "$0" || exit 1
+[ -s .fairlead/token ] || head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \\n' >.fairlead/token
+read -r {token} <.fairlead/token || [ -n "${token}" ] || exit 1
+export {token}; umask 022
+exec "$@"
+"""
+"""Makes the token where there is none, and becomes the first process. $0: the home."""
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,6 +76,35 @@ BUILT_IN: Final = (
         home="/root",
     ),
 )
+
+
+def start_of(template: Template) -> tuple[str, ...]:
+    """Return a template's command line; where it has a token, by a shell that makes it."""
+    if not template.token:
+        return template.command
+    return ("sh", "-c", _START.format(token=template.token), template.home, *template.command)
+
+
+def token_file(template: Template) -> str:
+    """Return the file of the container that has its token; empty: it has none."""
+    return f"{template.home}/.fairlead/token" if template.token else ""
+
+
+def container(
+    template: Template, *, name: str, namespace: str = "", image: str = "", gpus: int | None = None
+) -> ContainerRequest:
+    """Return the container of a session. Args: image: empty: the template's.   gpus: None: the template's."""
+    return ContainerRequest(
+        image=image or template.image,
+        name=name,
+        namespace=namespace,
+        gpus=template.gpus if gpus is None else gpus,
+        command=start_of(template),
+        memory=template.memory or None,
+        cpu=template.cpu or None,
+        labels={LABEL: template.name},
+        volumes=(VolumeMount(name=f"{name}-home", container_path=template.home),),
+    )
 
 
 def read(file: Path | None) -> tuple[Template, ...]:

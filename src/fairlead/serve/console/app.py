@@ -31,12 +31,14 @@ from fairlead.serve.console.pages import (
     queue,
     reservations,
     run,
+    search,
     secrets,
     tenancies,
     usage,
     volumes,
     webhooks,
 )
+from fairlead.serve.console.pages.team import queues, quotas, sshkeys
 from fairlead.wire.fairlead import problem
 
 ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (
@@ -46,6 +48,8 @@ ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (
     *queue.ROUTES,
     *reservations.ROUTES,
     *tenancies.ROUTES,
+    *queues.ROUTES,
+    *quotas.ROUTES,
     *accounts.ROUTES,
     *usage.ROUTES,
     *budgets.ROUTES,
@@ -54,10 +58,12 @@ ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (
     *volumes.ROUTES,
     *secrets.ROUTES,
     *keys.ROUTES,
+    *sshkeys.ROUTES,
     *webhooks.ROUTES,
     *audit.ROUTES,
     *machine.ROUTES,
     *metrics.ROUTES,
+    *search.ROUTES,
     *login.ROUTES,
 )
 _OUTER: Final = "fairlead.console"

@@ -62,6 +62,12 @@ class Visit:
         asked = urllib.parse.urlencode({name: value for name, value in self.query.items() if name != "done"})
         return f"{self.path}?{asked}" if asked else self.path
 
+    @property
+    def host(self) -> str:
+        """The name by which the browser reaches this service, without a port; brackets around an IPv6 address."""
+        text = guard.header(self.api.scope["headers"], "host") or "localhost"
+        return text if text.endswith("]") else text.rpartition(":")[0] or text
+
     async def spaces(self) -> list[tuple[str, str]]:
         """Return namespaces in which the caller may make things, and what people call them."""
         own = {m.uid for m in self.principal.memberships}

@@ -32,6 +32,8 @@ PAGES = (
     "/console/run",
     "/console/queue",
     "/console/tenancies",
+    "/console/quotas",
+    "/console/queues",
     "/console/claims",
     "/console/volumes",
     "/console/reservations",
@@ -40,6 +42,7 @@ PAGES = (
     "/console/budgets",
     "/console/events",
     "/console/keys",
+    "/console/sshkeys",
     "/console/webhooks",
     "/console/audit",
     "/console/machine",
@@ -352,7 +355,7 @@ async def test_each_role_is_offered_what_it_may(lab: Lab) -> None:
         assert 'href="/console/machine"' not in text, role
         for page in PAGES:
             answer = await browser.get(page)
-            hidden = (page == "/console/machine") or (
+            hidden = (page in {"/console/machine", "/console/queues"}) or (
                 page in {"/console/audit", "/console/webhooks"} and role in {Role.VIEWER, Role.DEVELOPER}
             )
             assert answer.status_code == (403 if hidden else 200), (role, page)

@@ -26,7 +26,8 @@ def request_of(fields: Mapping[str, str]) -> dict[str, Any]:
 
     Raises: Invalid: a field cannot be read as what it is. The API judges the rest.
     """
-    given = {name: value.strip() for name, value in fields.items() if value.strip()}
+    # A browser ends the lines of a field by CR LF, which a shell in the container would not take.
+    given = {name: value.replace("\r\n", "\n").strip() for name, value in fields.items() if value.strip()}
     made: dict[str, Any] = {"image": given.get("image", "")}
     made |= {name: given[name] for name in _TEXTS if name in given}
     count, resource = _number("gpus", given.get("gpus", "0")), given.get("resource", "")
@@ -222,6 +223,10 @@ _READ: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "shm": ("memory_mounts", lambda text: [{"container_path": _SHM, "size": text}] if text else []),
 }
 """By field of the form: the field of the request, and how its text is read."""
+
+
+FIELDS: Final = frozenset({*_TEXTS, *_NUMBERS, *_READ, "gpus", "image"})
+"""Of the form, by the names that errors have for them."""
 
 
 def _volume(line: str) -> dict[str, Any]:

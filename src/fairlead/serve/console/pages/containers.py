@@ -11,9 +11,10 @@ from litestar import params, response
 
 from fairlead import errors
 from fairlead.serve.accounts.roles import Action
+from fairlead.serve.admission.sessiontemplate import LABEL, TemplateList
 from fairlead.serve.console import client
 from fairlead.serve.console import visit as visits
-from fairlead.serve.console.draw import gpumap, headline, tone, tracepicture, waterfall, words
+from fairlead.serve.console.draw import claimfacts, gpumap, headline, sessionform, tone, tracepicture, waterfall, words
 from fairlead.serve.console.pages import metrics
 from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.v1.containers.traceview import TraceView
@@ -112,10 +113,22 @@ async def detail(visit: Visitor, namespace: Namespace, name: Name) -> litestar.R
         may_run=visit.may(Action.CONTAINER_RUN),
         may_enter=may_enter,
         here=gpumap.container_address(namespace, name),
+        entry=await _entry(visit, one, spaces.get(namespace, "")),
+        claim_address=claimfacts.address,
         query=urllib.parse.urlencode({"namespace": namespace}),
         api_path=f"/v1/containers/{urllib.parse.quote(name, safe='')}",
         tone=tone,
     )
+
+
+async def _entry(visit: Visit, one: ContainerView, space: str) -> sessionform.Entry | None:
+    """Return how a session is opened; None: the container is none."""
+    if LABEL not in one.labels:
+        return None
+    found = await visits.tried(visit.api.get(TemplateList, "/v1/templates"))
+    if isinstance(found, errors.FairleadError):
+        return None
+    return sessionform.entry(one, found.items, host=visit.host, space=space)
 
 
 def _said(visit: Visit, name: str) -> str:

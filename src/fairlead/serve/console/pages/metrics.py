@@ -15,15 +15,17 @@ from fairlead.serve.accounts.roles import Action
 from fairlead.serve.backend.hardware import GPUListing
 from fairlead.serve.console import client
 from fairlead.serve.console import visit as visits
-from fairlead.serve.console.draw import gpumap, lines, tone
+from fairlead.serve.console.draw import claimfacts, gpumap, lines, tone
 from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.history.view import MetricsView
+from fairlead.serve.v1.claims.view import ClaimList, ClaimView
 from fairlead.serve.v1.containers.view import ContainerView, Explanation
 from fairlead.serve.v1.events.view import EventView
 from fairlead.wire.text import timestamp
 
 _RANGES: Final = (("1h", "Last hour", "1h"), ("1d", "Last day", "1d"), ("life", "Whole life", ""))
 _LENGTHS: Final = {"1h": 3600, "1d": 86400}
+_MOST_CLAIMS: Final = 50
 _GPU_RANGES: Final = (("1h", "Last hour", "1h"), ("1d", "Last day", "1d"), ("7d", "Last week", "7d"))
 
 
@@ -105,7 +107,15 @@ async def gpu(visit: Visitor, gpu: Annotated[str, params.PathParameter()]) -> li
     chosen = _chosen(visit, _GPU_RANGES)
     shown = await _shown(visit, f"/v1/gpus/{client.part(gpu)}/metrics", {"since": chosen[2]}, _GPU_RANGES, chosen[0])
     facts: dict[str, Any] = {"metrics": shown, "here": f"/console/gpus/{gpu}"}
-    return visit.page("gpu", board=boards[0], tone=tone, may_read=visit.may(Action.CONTAINER_READ), **facts)
+    may_read = visit.may(Action.CONTAINER_READ)
+    facts |= {"claims": await _claims(visit, gpu) if may_read else (), "claim_address": claimfacts.address}
+    return visit.page("gpu", board=boards[0], tone=tone, may_read=may_read, **facts)
+
+
+async def _claims(visit: Visit, gpu: str) -> tuple[ClaimView, ...]:
+    """Return the claims that have a GPU or a part of it, of those that the caller sees."""
+    found = await visits.tried(visit.api.get(ClaimList, "/v1/claims", gpu=gpu))
+    return () if isinstance(found, errors.FairleadError) else found.items[:_MOST_CLAIMS]
 
 
 ROUTES: Final = (gpu,)

@@ -76,6 +76,25 @@ document.addEventListener(
     menu.addEventListener("click", () => menu.setAttribute("aria-expanded", String(pages.classList.toggle("open"))));
   }
 
+  // A slash leads to the search box, unless it is typed into something; arrows go through what was found.
+  const jump = document.getElementById("jump");
+  const hits = [...document.querySelectorAll(".hits a")];
+  document.addEventListener("keydown", (event) => {
+    const focus = document.activeElement;
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || !jump) return;
+    if (event.key === "/" && !focus.matches("input, select, textarea, [contenteditable]")) {
+      event.preventDefault();
+      jump.focus();
+      jump.select();
+      return;
+    }
+    const at = hits.indexOf(focus);
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!step || !hits.length || (at < 0 && focus !== jump)) return;
+    event.preventDefault();
+    (hits[at + step] || (at + step < 0 ? jump : focus)).focus();
+  });
+
   document.addEventListener("submit", (event) => {
     const question = event.target.dataset.confirm;
     if (question && !window.confirm(question)) event.preventDefault();
@@ -176,4 +195,38 @@ document.addEventListener(
   window.addEventListener("popstate", show);
   window.addEventListener("hashchange", show);
   show();
+})();
+
+(function () {
+  // A week is shown on the clock of whoever looks: the address has the zone, so that it can be sent to somebody else.
+  const week = document.getElementById("week");
+  if (!week) return;
+  const asked = new URLSearchParams(window.location.search);
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (zone && !asked.has("zone") && zone !== week.dataset.zone) {
+    asked.set("zone", zone);
+    window.location.replace(`${window.location.pathname}?${asked}${window.location.hash}`);
+    return;
+  }
+  // Arrows go from hour to hour; one of them is in the order of Tab, not all 168.
+  const rows = [...week.querySelectorAll("tbody tr")].map((row) => [...row.querySelectorAll("td")]);
+  const links = [...week.querySelectorAll("tbody td > a")];
+  const give = (link) => links.forEach((one) => (one.tabIndex = one === link ? 0 : -1));
+  if (links.length) give(links[0]);
+  week.addEventListener("focusin", (event) => links.includes(event.target) && give(event.target));
+  week.addEventListener("keydown", (event) => {
+    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    if (!step || !links.includes(document.activeElement)) return;
+    event.preventDefault();
+    let row = rows.findIndex((cells) => cells.some((cell) => cell.contains(document.activeElement)));
+    let column = rows[row].findIndex((cell) => cell.contains(document.activeElement));
+    for (;;) {
+      row += step[0];
+      column += step[1];
+      const cell = rows[row] && rows[row][column];
+      if (!cell) return;
+      const link = cell.querySelector("a");
+      if (link) return link.focus();
+    }
+  });
 })();

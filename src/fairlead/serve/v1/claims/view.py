@@ -10,10 +10,12 @@ import msgspec
 from fairlead.plan.claim import eviction, lifecycle
 from fairlead.plan.dra import devicestatus
 from fairlead.plan.pod import podstate
+from fairlead.serve.v1.claims.allocation import AllocatedDevice, allocated
 from fairlead.wire.fairlead import listing
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.resource.request import DeviceRequest
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
+from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
 
 _IDLE: Final = "no container that waits names it: devices are given with a container's node"
 
@@ -63,6 +65,10 @@ class ClaimView(msgspec.Struct, frozen=True, kw_only=True):
     prepared: Annotated[
         tuple[ClaimedDevice, ...], msgspec.Meta(description="how far each device is prepared on its node")
     ] = ()
+    allocated: Annotated[
+        tuple[AllocatedDevice, ...], msgspec.Meta(description="its devices, where one claim is shown; not in lists")
+    ] = ()
+    allocated_at: Annotated[str | None, msgspec.Meta(description="when it got them; null: nothing says")] = None
 
 
 class ClaimList(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,11 +78,14 @@ class ClaimList(msgspec.Struct, frozen=True, kw_only=True):
     next: listing.Next = ""
 
 
-def claim_view(claim: ResourceClaim, pods: Iterable[core.Pod]) -> ClaimView:
-    """Describe a claim. Args: pods: of its namespace."""
+def claim_view(
+    claim: ResourceClaim, pods: Iterable[core.Pod], slices: Iterable[ResourceSlice] | None = None
+) -> ClaimView:
+    """Describe a claim. Args: pods: of its namespace.   slices: that devices stand in; None: as a list has it."""
     about, owner = claim.metadata, lifecycle.owning_pod(claim)
     devices = tuple(str(id_) for id_, _ in eviction.devices(claim))
-    is_held = claim.status.allocation is not None
+    allocation = claim.status.allocation
+    is_held = allocation is not None
     return ClaimView(
         name=about.name,
         namespace=about.namespace,
@@ -89,6 +98,8 @@ def claim_view(claim: ResourceClaim, pods: Iterable[core.Pod]) -> ClaimView:
         labels=about.labels,
         created_at=about.creation_timestamp,
         prepared=claimed_devices(claim),
+        allocated=() if slices is None else allocated(claim, slices),
+        allocated_at=allocation.allocation_timestamp if allocation is not None else None,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -105,16 +105,33 @@ async def list_containers(
     all_: Annotated[bool, params.QueryParameter(name="all", description="ended ones too")] = False,
     label: Annotated[list[str] | None, params.QueryParameter(description="`key=value`; repeat for more")] = None,
     namespace: Annotated[str | None, params.QueryParameter(description="empty: all namespaces")] = None,
+    match: Annotated[
+        str,
+        params.QueryParameter(
+            max_length=200, description="only those with each of these words in name, namespace, image, node or labels"
+        ),
+    ] = "",
 ) -> view.ContainerList:
     """Return containers in the order of namespace and name."""
     found = await pods.list_pods(services.store, namespace=namespace, labels=label or ())
-    wanted = (pod for pod in found if all_ or not podstate.is_final(pod))
+    words = match.lower().split()
+    wanted = (pod for pod in found if (all_ or not podstate.is_final(pod)) and _matches(pod, words))
     shown, following = page.cut(wanted, lambda one: (one.metadata.namespace, one.metadata.name))
     unplaced = [pod for pod in shown if not pod.spec.node_name and not podstate.is_final(pod)]
     why = await waits.waiting(services, unplaced)
     items = [_view(services, pod) for pod in shown]
     listed = tuple(msgspec.structs.replace(one, waiting=why[one.uid]) if one.uid in why else one for one in items)
     return view.ContainerList(items=listed, next=following)
+
+
+def _matches(pod: core.Pod, words: Sequence[str]) -> bool:
+    if not words:
+        return True
+    about, spec = pod.metadata, pod.spec
+    images = (one.image for one in spec.containers)
+    labels = (f"{name}={value}" for name, value in about.labels.items())
+    text = "\n".join((about.name, about.namespace, spec.node_name, *images, *labels)).lower()
+    return all(word in text for word in words)
 
 
 def _view(services: Dependencies, pod: core.Pod) -> ContainerView:

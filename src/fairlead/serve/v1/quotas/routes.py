@@ -93,5 +93,12 @@ async def view(store: Store, item: core.ResourceQuota) -> QuotaView:
         name=item.metadata.name,
         namespace=item.metadata.namespace,
         hard={name: str(limit) for name, limit in hard.items()},
+        scopes=_scopes(item.spec),
         used={name: quantity.emit_quantity(value, hard[name].form) for name, value in used.items()},
     )
+
+
+def _scopes(spec: core.ResourceQuotaSpec) -> tuple[str, ...]:
+    selector = spec.scope_selector
+    chosen = () if selector is None else tuple(one.scope_name for one in selector.match_expressions)
+    return tuple(dict.fromkeys((*spec.scopes, *chosen)))

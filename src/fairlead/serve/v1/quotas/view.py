@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
 import msgspec
 
@@ -16,6 +17,9 @@ class QuotaView(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     hard: Mapping[str, str]
     used: Mapping[str, str]
+    scopes: Annotated[
+        tuple[str, ...], msgspec.Meta(description="which containers it counts, as a ResourceQuota says; empty: all")
+    ] = ()
 
 
 class QuotaList(msgspec.Struct, frozen=True, kw_only=True):

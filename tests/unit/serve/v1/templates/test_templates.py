@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from fairlead import errors
-from fairlead.cli.container import session
 from fairlead.serve.admission import sessiontemplate
 
 _PAGE = """
@@ -60,14 +59,14 @@ def test_the_token_is_made_once_and_its_user_alone_reads_it(tmp_path: Path) -> N
     file = tmp_path / "templates.toml"
     file.write_text(_PAGE.replace("/home/me", str(tmp_path / "home")))
     made = next(one for one in sessiontemplate.read(file) if one.name == "page")
-    argv = session.start_of(made)
+    argv = sessiontemplate.start_of(made)
     said = [subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split() for _ in range(2)]
     token = (tmp_path / "home/.fairlead/token").read_text()
     assert said == [[token, "word"], [token, "word"]]
     assert (len(token), token.isalnum()) == (48, True)
     assert (tmp_path / "home/.fairlead/token").stat().st_mode & 0o777 == 0o600
     shell = next(one for one in sessiontemplate.read(None) if one.name == "shell")
-    assert session.start_of(shell) == shell.command
+    assert sessiontemplate.start_of(shell) == shell.command
 
 
 async def test_templates_are_listed(door: httpx.AsyncClient) -> None:
