@@ -91,6 +91,10 @@ class ClaimView(Record, frozen=True, kw_only=True):
     created_at: str | None
     prepared: tuple[ClaimedDevice, ...] = ()
     """How far each device is prepared on its node."""
+    allocated: tuple[AllocatedDevice, ...] = ()
+    """Its devices, where one claim is shown; not in lists."""
+    allocated_at: str | None = None
+    """When it got them; null: nothing says."""
 
 
 class ClaimedDevice(Record, frozen=True, kw_only=True):
@@ -112,10 +116,6 @@ class ClaimedDevice(Record, frozen=True, kw_only=True):
     """UUID of the MIG device that it is; empty: none."""
     enforced_by: str = ""
     """What holds programs to their share of it; empty: it is not shared."""
-    allocated: tuple[AllocatedDevice, ...] = ()
-    """Its devices, where one claim is shown; not in lists."""
-    allocated_at: str | None = None
-    """When it got them; null: nothing says."""
 
 
 class ClusterView(Record, frozen=True, kw_only=True):
