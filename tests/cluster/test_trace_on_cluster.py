@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.node.deviceplugin import podresources
 from fairlead.plan import trace
 from fairlead.plan.gpu.attribution import Holding

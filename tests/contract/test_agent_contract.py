@@ -20,17 +20,17 @@ import msgspec
 import pytest
 
 from fairlead import errors, settings, telemetry
+from fairlead.model.container.step import TraceStep
 from fairlead.model.driver import DeviceNode, DriverFiles
 from fairlead.model.gpu import GPU, Driver, EventKind, GPUEvent, Inventory, UnreadableGPU, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.model.sample import Sample
-from fairlead.model.step import TraceStep
 from fairlead.node import agent, enginegate
 from fairlead.node.engines import charlinks
 from fairlead.node.inventory import latest
-from fairlead.node.kubelet import checkpoint, devicemanager
-from fairlead.node.kubelet import podresources as served
-from fairlead.node.kubelet import registration as kubelet_registration
+from fairlead.node.kubelet.devices import checkpoint, devicemanager
+from fairlead.node.kubelet.devices import podresources as served
+from fairlead.node.kubelet.devices import registration as kubelet_registration
 from fairlead.node.metrics import exporter
 from fairlead.node.publish import nodeevents
 from fairlead.store import tracerecorder

@@ -25,7 +25,7 @@ import pytest
 from fairlead import command, errors, settings
 from fairlead.engine import machine, port
 from fairlead.engine.fake import engine as fake
-from fairlead.model.output import ErrorOutput, LogQuery
+from fairlead.model.container.output import ErrorOutput, LogQuery
 from fairlead.model.process import ProcessOptions
 from tests import podmanhere
 

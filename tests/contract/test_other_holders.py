@@ -13,8 +13,8 @@ import pytest
 
 from fairlead import errors, telemetry
 from fairlead.node import agent
-from fairlead.node.kubelet import checkpoint, devicemanager
-from fairlead.node.kubelet import podresources as served
+from fairlead.node.kubelet.devices import checkpoint, devicemanager
+from fairlead.node.kubelet.devices import podresources as served
 from fairlead.plan.gpu import clash
 from fairlead.wire.kubernetes import core, gpudevice, meta
 from tests.contract.test_agent_contract import NVIDIA, PATIENCE_S, Home, home_folder, reason  # noqa: F401 fixture

@@ -18,8 +18,8 @@ import pytest
 from fairlead import errors
 from fairlead.model.ids import DeviceID
 from fairlead.node.deviceplugin import podresources
-from fairlead.node.kubelet import checkpoint, devicemanager
-from fairlead.node.kubelet import podresources as served
+from fairlead.node.kubelet.devices import checkpoint, devicemanager
+from fairlead.node.kubelet.devices import podresources as served
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubelet import podresources as wire

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.model import cdikind
-from fairlead.node.kubelet import devicemanager
+from fairlead.node.kubelet.devices import devicemanager
 from fairlead.silicon.sim import silicon
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.proto import deviceplugin_pb2 as pb

@@ -14,7 +14,7 @@ import pytest
 from fairlead import settings
 from fairlead.engine import port
 from fairlead.engine.podman import engine as podman
-from fairlead.model.output import ErrorOutput, LogQuery
+from fairlead.model.container.output import ErrorOutput, LogQuery
 from tests import podmanhere
 from tests.contract.test_engine_contract import needs_podman, podman_image, root_folder  # noqa: F401 fixtures
 

@@ -19,7 +19,7 @@ from fairlead.engine import port
 from fairlead.engine.podman import args
 from fairlead.engine.podman import engine as podman
 from fairlead.engine.podman import exec as podman_exec
-from fairlead.model.output import LogQuery
+from fairlead.model.container.output import LogQuery
 from fairlead.model.process import ProcessOptions
 from tests import podmanhere
 

@@ -23,7 +23,7 @@ from fairlead import command, errors, settings
 from fairlead.engine import port
 from fairlead.engine.podman import cli, leftover
 from fairlead.engine.podman import engine as podman
-from fairlead.model.output import LogQuery
+from fairlead.model.container.output import LogQuery
 from tests import podmanhere
 from tests.contract.test_engine_contract import NO_PODMAN
 

@@ -20,7 +20,7 @@ _CLUSTER: Final = "Clusters"
 _LAYER: Final = "Single layers"
 
 VERBS: Final = {
-    "run": Verb(_RUN, "container.run:run", "Run a container, follow its output, exit with its code."),
+    "run": Verb(_RUN, "container.start.run:run", "Run a container, follow its output, exit with its code."),
     "ps": Verb(_RUN, "container.ps:ps", "List containers."),
     "logs": Verb(_RUN, "container.logs:logs", "Show what a container wrote."),
     "exec": Verb(_RUN, "access.exec:execute", "Run one more process in a container."),
@@ -86,9 +86,11 @@ VERBS: Final = {
     "usage": Verb(_GPUS, "view.usage:usage", "Say who held GPUs for how long, and what that costs."),
     "tenancy": Verb(_PEOPLE, "admin.tenancy:group", "Keep tenants apart: a namespace, limits and a network for each."),
     "user": Verb(_PEOPLE, "admin.user:group", "Make accounts, and give them roles in tenancies."),
-    "key": Verb(_PEOPLE, "admin.key:group", "Make, list, replace and end API keys."),
-    "ssh-key": Verb(_PEOPLE, "admin.sshkey:group", "Add, list and remove the SSH keys of accounts."),
-    "ssh-config": Verb(_PEOPLE, "admin.sshconfig:ssh_config", "Print what ~/.ssh/config needs to enter containers."),
+    "key": Verb(_PEOPLE, "admin.keys.key:group", "Make, list, replace and end API keys."),
+    "ssh-key": Verb(_PEOPLE, "admin.keys.sshkey:group", "Add, list and remove the SSH keys of accounts."),
+    "ssh-config": Verb(
+        _PEOPLE, "admin.keys.sshconfig:ssh_config", "Print what ~/.ssh/config needs to enter containers."
+    ),
     "quota": Verb(_PEOPLE, "admin.quota:group", "Limit what a namespace's containers ask for together."),
     "budget": Verb(_PEOPLE, "admin.budget:group", "Limit what a tenancy's GPUs cost in a month."),
     "queue": Verb(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from fairlead.model.output import LogQuery
+from fairlead.model.container.output import LogQuery
 from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 
 USER_IDS: Final = 65536

@@ -36,7 +36,7 @@ MODULES: Final = {
         "fairlead.model",
         "fairlead.model.cdikind",
         "fairlead.model.replica",
-        "fairlead.model.visibledevices",
+        "fairlead.model.container.visibledevices",
         "fairlead.plan",
         "fairlead.plan.cdi",
         "fairlead.plan.cdi.capability",

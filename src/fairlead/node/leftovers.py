@@ -16,8 +16,9 @@ from typing import Final, Protocol
 from fairlead import errors, files, telemetry, temporary
 from fairlead.engine.port import ContainerState, Network
 from fairlead.frozen import frozen
-from fairlead.kernel import mount
-from fairlead.node.kubelet import checkpoint, volumes
+from fairlead.kernel.mounting import mount
+from fairlead.node.kubelet import volumes
+from fairlead.node.kubelet.devices import checkpoint
 from fairlead.node.lease import ledgerfile
 from fairlead.plan.lease.row import Claim, Row, State
 from fairlead.plan.lease.settle import ORPHAN_S

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fairlead import errors
-from fairlead.model.output import LogQuery
+from fairlead.model.container.output import LogQuery
 from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 from fairlead.wire.kubernetes import core
 

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors, telemetry
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.store.port import Selector, Store
 from fairlead.wire.kubernetes import core, meta, names
 from fairlead.wire.text import typedjson

@@ -18,7 +18,9 @@ from aiohttp import web
 
 from fairlead import errors
 from fairlead.cli.core import client as service_client
-from fairlead.cli.doctor import cluster_checks, cluster_facts, cluster_kinds
+from fairlead.cli.doctor.cluster import checks as cluster_checks
+from fairlead.cli.doctor.cluster import facts as cluster_facts
+from fairlead.cli.doctor.cluster import kinds as cluster_kinds
 from fairlead.client import answers as clientanswers
 from fairlead.client import container, record, transport
 from fairlead.plan.gpu import gpudevice as plan_gpudevice

@@ -19,8 +19,9 @@ from fairlead.engine.podman import host as podman_host
 from fairlead.engine.podman import json as podman_json
 from fairlead.engine.podman.service import request
 from fairlead.node.deviceplugin import podresources
-from fairlead.node.kubelet import checkpoint, spec
-from fairlead.node.kubelet.checkpoint import Grant
+from fairlead.node.kubelet import spec
+from fairlead.node.kubelet.devices import checkpoint
+from fairlead.node.kubelet.devices.checkpoint import Grant
 from fairlead.plan.pod import admission
 from fairlead.wire.kubernetes import core, manifest
 from fairlead.wire.proto import deviceplugin_pb2 as pb

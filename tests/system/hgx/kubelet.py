@@ -72,7 +72,7 @@ def _ask(what: str, *arguments: str) -> Any:
 
 
 async def _serve() -> None:
-    from fairlead.node.kubelet import checkpoint, devicemanager, podresources, registration
+    from fairlead.node.kubelet.devices import checkpoint, devicemanager, podresources, registration
     from fairlead.wire.kubernetes import core, meta
     from fairlead.wire.proto import deviceplugin_pb2 as pb
 

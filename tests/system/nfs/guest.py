@@ -18,7 +18,7 @@ from typing import Any
 from onboard import report
 
 from fairlead import errors, telemetry
-from fairlead.kernel import nfs
+from fairlead.kernel.mounting import nfs
 from fairlead.node.kubelet import volumes
 from fairlead.node.tenancy import exports
 from fairlead.plan.pod import volume

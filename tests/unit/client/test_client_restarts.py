@@ -18,7 +18,7 @@ import pytest
 from fairlead import AsyncClient, Client, errors
 from fairlead.client import calls
 from fairlead.client.session import follow
-from fairlead.model.output import ErrorOutput, Mark
+from fairlead.model.container.output import ErrorOutput, Mark
 from fairlead.serve.v1.containers.output import logevents
 from tests.unit.cli.liveservice import Service
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.kernel import listener
+from fairlead.kernel.network import listener
 
 
 @pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])

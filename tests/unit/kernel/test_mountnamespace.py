@@ -12,7 +12,7 @@ import pytest
 _PROGRAM = """
 import ctypes, os, sys
 from pathlib import Path
-from fairlead.kernel import mount, mountnamespace
+from fairlead.kernel.mounting import mount, mountnamespace
 top, is_shared = Path(sys.argv[1]), sys.argv[2] == "shared"
 assert ctypes.CDLL(None).unshare(0x20000) == 0
 mount.mount(Path("/"), mount.RECURSIVE | 1 << 18)  # MS_PRIVATE: nothing of this test reaches the machine

@@ -9,8 +9,7 @@ import socket
 import pytest
 
 from fairlead import errors
-from fairlead.kernel import netns
-from fairlead.kernel.network import probe
+from fairlead.kernel.network import netns, probe
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="entering a namespace needs root")
 

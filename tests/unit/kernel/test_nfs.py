@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import command, errors
-from fairlead.kernel import nfs
+from fairlead.kernel.mounting import nfs
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from fairlead import command, errors
 from fairlead.kernel import cgroup as devicecgroup
 from fairlead.kernel import probeprocess, readback
 from fairlead.kernel.programs import openprobe
-from fairlead.node.kubelet.checkpoint import Checkpoint
+from fairlead.node.kubelet.devices.checkpoint import Checkpoint
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="joining namespaces needs root")
 UNIFIED = next(

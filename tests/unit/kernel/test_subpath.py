@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors
-from fairlead.kernel import mount, subpath
+from fairlead.kernel.mounting import mount, subpath
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
 

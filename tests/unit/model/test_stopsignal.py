@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.model import stopsignal
+from fairlead.model.container import stopsignal
 
 
 @pytest.mark.parametrize(

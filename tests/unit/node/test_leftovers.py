@@ -16,7 +16,7 @@ from fairlead import errors, settings, telemetry, temporary
 from fairlead.engine.fake import engine
 from fairlead.engine.port import ContainerSpec, ContainerState
 from fairlead.node import leftovers
-from fairlead.node.kubelet import checkpoint
+from fairlead.node.kubelet.devices import checkpoint
 from fairlead.node.lease import ledgerfile
 from fairlead.node.lease.ledger import Ledger
 from fairlead.node.lease.ledgerpath import NAME

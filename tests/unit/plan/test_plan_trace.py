@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.plan import trace
 from fairlead.plan.trace import STAGES, Record
 from fairlead.wire.kubernetes import core, meta

@@ -24,10 +24,10 @@ from litestar import types
 from fairlead import errors
 from fairlead.engine.fake import engine
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
+from fairlead.model.container.step import TraceStep
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Link, LinkKind
 from fairlead.model.sample import Sample
-from fairlead.model.step import TraceStep
 from fairlead.plan.pod import podstate
 from fairlead.serve.api import app as base
 from fairlead.serve.backend import local

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.store import tracerecorder
 from fairlead.store.embedded import memory
 from fairlead.wire.kubernetes import core, meta, names

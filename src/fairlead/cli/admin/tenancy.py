@@ -13,7 +13,7 @@ from fairlead.cli.core import options, output, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
 from fairlead.client.calls import item_path
-from fairlead.model import isolation
+from fairlead.model.container import isolation
 from fairlead.plan.tenancy.matrix import Attempt, Matrix
 from fairlead.serve.v1.tenancies.view import RegistryRequest, TenancyList, TenancyRequest, TenancyView
 from fairlead.wire.fairlead import tenancy as kind

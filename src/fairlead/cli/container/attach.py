@@ -68,7 +68,7 @@ def detach(ctx: click.Context, /, *, is_forced: bool, **asked: Any) -> None:
 
 
 def _join(ctx: click.Context, name: str, namespace: str) -> NoReturn:
-    from fairlead.cli.container import run  # giving a GPU does not pay for it
+    from fairlead.cli.container.start import run  # giving a GPU does not pay for it
 
     with connection.opened(invocation.current(ctx)) as client:
         namespace = namespace or client.namespace

@@ -10,7 +10,7 @@ import click
 
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
-from fairlead.model import isolation
+from fairlead.model.container import isolation
 from fairlead.plan.pod import personwords
 from fairlead.serve.v1.claims.view import ClaimedDevice, ClaimView
 from fairlead.serve.v1.containers import view

@@ -88,7 +88,7 @@ def manifest(client: Client, argv: Sequence[str]) -> str:
     import msgspec
     import yaml
 
-    from fairlead.cli.container import run
+    from fairlead.cli.container.start import run
     from fairlead.serve.admission import request as requests
     from fairlead.wire.kubernetes import core
 

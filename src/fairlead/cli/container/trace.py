@@ -19,7 +19,7 @@ from fairlead.cli.container import explain
 from fairlead.cli.core import client as api
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
-from fairlead.model import isolation
+from fairlead.model.container import isolation
 from fairlead.plan.pod import personwords
 from fairlead.plan.trace import Record
 from fairlead.serve.v1.containers.traceview import EntryView, TraceView

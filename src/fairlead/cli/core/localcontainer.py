@@ -20,7 +20,7 @@ from fairlead.engine.port import ContainerState
 from fairlead.kernel import ocistate, readback
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.isolation import attach, audit, entitlement
-from fairlead.node.kubelet import checkpoint
+from fairlead.node.kubelet.devices import checkpoint
 from fairlead.node.kubelet.dra import claimrecord
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.settings import Settings

@@ -16,7 +16,7 @@ from fairlead import errors
 from fairlead.cli.core import connection
 from fairlead.cli.core.invocation import Invocation
 from fairlead.cli.doctor.finding import Finding
-from fairlead.model import visibledevices
+from fairlead.model.container import visibledevices
 from fairlead.model.gpu import GPU, Driver, Vendor
 from fairlead.plan.cdi import capability, requirement
 from fairlead.serve.backend.hardware import GPUListing

@@ -45,7 +45,8 @@ def _findings(call: invocation.Invocation) -> Iterator[Finding]:
 
         return machine_checks.check(machine_facts.collect(call))
     from fairlead.cli.core import cluster
-    from fairlead.cli.doctor import cluster_checks, cluster_facts
+    from fairlead.cli.doctor.cluster import checks as cluster_checks
+    from fairlead.cli.doctor.cluster import facts as cluster_facts
 
     config = call.cluster_settings(meant)
     return cluster_checks.check(asyncio.run(cluster_facts.collect(config, cluster.access(config))))

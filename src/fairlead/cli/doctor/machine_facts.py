@@ -26,7 +26,8 @@ from fairlead.cli.doctor.planned import idling, reservations, workloads
 from fairlead.cli.doctor.sharing import mps, passthrough
 from fairlead.engine.port import Advice
 from fairlead.kernel import socketpeer
-from fairlead.model import cdikind, isolation
+from fairlead.model import cdikind
+from fairlead.model.container import isolation
 from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Vendor
 from fairlead.node.engines import judge, records

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fairlead import errors
 from fairlead.cli.doctor.finding import Finding
-from fairlead.model import isolation
+from fairlead.model.container import isolation
 from fairlead.node.sandbox import gvisor
 from fairlead.node.sandbox import kata as nodekata
 from fairlead.plan.sandbox import kata, nvproxy

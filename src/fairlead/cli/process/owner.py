@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import errors, settings
-from fairlead.kernel import heldlock, mountnamespace
+from fairlead.kernel import heldlock
+from fairlead.kernel.mounting import mountnamespace
 from fairlead.node.isolation import ownfolder
 
 LOCKS: Final = Path("/run/lock")

@@ -32,7 +32,7 @@ from fairlead.control.node import podgc, startphase
 from fairlead.control.scheduler import controller
 from fairlead.engine import machine as engines
 from fairlead.engine.port import EngineInfo
-from fairlead.model import isolation
+from fairlead.model.container import isolation
 from fairlead.model.gpu import Inventory, Vendor
 from fairlead.node import agent, leftovers
 from fairlead.node.isolation import ownfolder

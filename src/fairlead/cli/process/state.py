@@ -20,7 +20,7 @@ from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.output import Column
 from fairlead.cli.process import owner
 from fairlead.cli.process.backup import verbs as backups
-from fairlead.node.kubelet import checkpoint
+from fairlead.node.kubelet.devices import checkpoint
 from fairlead.node.kubelet.dra import claimrecord
 from fairlead.store import repair as databases
 from fairlead.store.sqlite import database

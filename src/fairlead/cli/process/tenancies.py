@@ -12,7 +12,8 @@ import msgspec
 from fairlead import settings
 from fairlead.control.tenancy import tenancy
 from fairlead.engine.machine import MachineEngine
-from fairlead.node.kubelet import checkpoint, sandbox
+from fairlead.node.kubelet import sandbox
+from fairlead.node.kubelet.devices import checkpoint
 from fairlead.node.tenancy import network, trial
 from fairlead.node.tenancy.exports import Exports
 from fairlead.node.tenancy.registries import Registries

@@ -18,7 +18,7 @@ import msgspec
 from fairlead import errors, telemetry
 from fairlead.control.claim import checkedclaims
 from fairlead.control.manager import Watch
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.plan.claim import lifecycle
 from fairlead.plan.claim.validate import door, request
 from fairlead.store import retry, tracerecorder

@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.plan.idle import judge, policy
 from fairlead.plan.idle.judge import Measured, Step, Verdict, Warned, Window
 from fairlead.plan.idle.policy import Policies, Policy

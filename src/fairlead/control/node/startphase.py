@@ -12,7 +12,7 @@ from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.plan.pod import podstate
 from fairlead.plan.sandbox import startphase
 from fairlead.store import tracerecorder

@@ -16,7 +16,7 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.plan.reservation import calendar, keep
 from fairlead.plan.reservation.calendar import Window
 from fairlead.plan.reservation.keep import Running

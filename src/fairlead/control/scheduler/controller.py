@@ -35,7 +35,7 @@ from fairlead.control.scheduler.preemption import Ending, Preemptor
 from fairlead.control.scheduler.queuereport import QueueReport
 from fairlead.control.scheduler.wakeups import Wakeups
 from fairlead.control.scheduler.watchdog import Watchdog
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.plan.claim import gate
 from fairlead.plan.schedule import constraint, constraints
 from fairlead.plan.schedule.cache import Cache

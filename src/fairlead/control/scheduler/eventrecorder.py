@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors, telemetry
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.queue import SchedulingQueue
 from fairlead.plan.schedule.summary import Summary

@@ -20,7 +20,7 @@ import msgspec
 from fairlead import errors
 from fairlead.control.scheduler import defragment
 from fairlead.control.scheduler.controller import Scheduler
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.plan.schedule import constraints
 from fairlead.plan.schedule.fairshare import ledger
 from fairlead.plan.schedule.group import domain, membership

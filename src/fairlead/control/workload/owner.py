@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from fairlead import errors, telemetry
 from fairlead.control.workload.port import PodMaker
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.plan.workload import podset
 from fairlead.store import tracerecorder
 from fairlead.store.port import Change, Selector, Store

@@ -10,7 +10,7 @@ from typing import Final
 from fairlead import errors
 from fairlead.engine import access
 from fairlead.engine.fake import shell
-from fairlead.model.output import ErrorOutput
+from fairlead.model.container.output import ErrorOutput
 
 _END_OF_TRANSMISSION: Final = b"\x04"
 TITLES: Final = ("USER", "PID", "PPID", "%CPU", "ELAPSED", "TTY", "TIME", "COMMAND")

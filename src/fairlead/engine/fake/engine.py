@@ -32,7 +32,7 @@ from fairlead.engine.fake import access as fake_access
 from fairlead.engine.fake import build as fake_build
 from fairlead.engine.fake import exec as fake_exec
 from fairlead.engine.fake import networks, shell
-from fairlead.model.output import ErrorOutput, LogQuery
+from fairlead.model.container.output import ErrorOutput, LogQuery
 from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 from fairlead.wire.oci import registryauth
 from fairlead.wire.text import timestamp

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead.engine.fake import shell
-from fairlead.model.output import ErrorOutput
+from fairlead.model.container.output import ErrorOutput
 
 _END_OF_TRANSMISSION: Final = b"\x04"
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import command, pipe
-from fairlead.model.output import ErrorOutput
+from fairlead.model.container.output import ErrorOutput
 
 MARK: Final = "FAIRLEAD_EXEC"
 _END_OF_TRANSMISSION: Final = b"\x04"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from fairlead import errors
-from fairlead.kernel import netns
+from fairlead.kernel.network import netns
 
 T = TypeVar("T")
 _WORD_BYTES: Final = 16

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairlead import errors
-from fairlead.kernel import netns
+from fairlead.kernel.network import netns
 
 _CHUNK: Final = 1 << 16
 _MOST: Final = 1024

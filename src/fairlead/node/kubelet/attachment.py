@@ -21,11 +21,11 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.engine.port import ContainerPhase, ContainerState
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.node.isolation import attach
 from fairlead.node.kubelet import spec
-from fairlead.node.kubelet.checkpoint import Grant
-from fairlead.node.kubelet.devicemanager import DeviceManager
+from fairlead.node.kubelet.devices.checkpoint import Grant
+from fairlead.node.kubelet.devices.devicemanager import DeviceManager
 from fairlead.node.kubelet.runtime import grants_of
 from fairlead.node.trace import steps
 from fairlead.plan.audit import GrantedNode

@@ -22,20 +22,10 @@ import msgspec
 from fairlead import errors, telemetry
 from fairlead.engine.port import ContainerPhase, ContainerState, Engine, IdentifiedImages
 from fairlead.kernel.network import address
-from fairlead.node.kubelet import (
-    attachment,
-    checkpoint,
-    endpoint,
-    fault,
-    nodestatus,
-    podresources,
-    registration,
-    services,
-    spec,
-    volumes,
-)
+from fairlead.node.kubelet import attachment, fault, nodestatus, services, spec, volumes
 from fairlead.node.kubelet.containercache import ContainerCache
-from fairlead.node.kubelet.devicemanager import Choice, DeviceManager, device_requests
+from fairlead.node.kubelet.devices import checkpoint, endpoint, podresources, registration
+from fairlead.node.kubelet.devices.devicemanager import Choice, DeviceManager, device_requests
 from fairlead.node.kubelet.dra import parts as dra
 from fairlead.node.kubelet.dra.podclaims import PodClaims
 from fairlead.node.kubelet.probing import prober

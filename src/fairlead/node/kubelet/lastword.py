@@ -12,7 +12,7 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.engine.port import Engine
-from fairlead.model.output import LogQuery
+from fairlead.model.container.output import LogQuery
 
 FALLBACK: Final = "FallbackToLogsOnError"
 _FROM_FILE: Final = 4096

@@ -22,13 +22,13 @@ from typing import Final, TypeVar
 from fairlead import backoff, errors, telemetry
 from fairlead.engine import machine as machine_engine
 from fairlead.engine.port import Bind, ContainerPhase, ContainerSpec, ContainerState, Engine, IdentifiedImages
-from fairlead.kernel import listener, probeprocess, readback
-from fairlead.kernel.network import address
-from fairlead.model.step import TraceStep
+from fairlead.kernel import probeprocess, readback
+from fairlead.kernel.network import address, listener
+from fairlead.model.container.step import TraceStep
 from fairlead.node.isolation import edits
 from fairlead.node.kubelet import hostpath, lastword, sandbox, spec, volumes
-from fairlead.node.kubelet.checkpoint import Grant
-from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
+from fairlead.node.kubelet.devices.checkpoint import Grant
+from fairlead.node.kubelet.devices.devicemanager import Choice, DeviceManager
 from fairlead.node.kubelet.probing import check
 from fairlead.node.sandbox import gofer, gvisor
 from fairlead.node.tenancy import exports, fetch, gate, idranges, secrets, userids

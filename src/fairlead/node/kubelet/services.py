@@ -19,7 +19,7 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.kernel.network import relay
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.node.kubelet import hostsfile
 from fairlead.plan.workload import endpoints
 from fairlead.store import retry, tracerecorder

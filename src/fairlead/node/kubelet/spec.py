@@ -15,9 +15,10 @@ from google.protobuf import message
 
 from fairlead import errors
 from fairlead.engine.port import Bind, ContainerSpec, ContainerState, NetworkMode, Port
-from fairlead.model import cdikind, isolation
+from fairlead.model import cdikind
+from fairlead.model.container import isolation
 from fairlead.model.gpu import Vendor
-from fairlead.node.kubelet.checkpoint import Grant
+from fairlead.node.kubelet.devices.checkpoint import Grant
 from fairlead.plan.cdi import capability, generate
 from fairlead.plan.pod import environment, mountable, podsync, secret
 from fairlead.plan.pod.network import resolver

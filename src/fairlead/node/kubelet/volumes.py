@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from fairlead import errors, telemetry
 from fairlead.engine.port import Engine
-from fairlead.kernel import mount, subpath, tmpfs
+from fairlead.kernel.mounting import mount, subpath, tmpfs
 from fairlead.node.isolation import ownfolder
 from fairlead.node.kubelet import spec
 from fairlead.node.tenancy import secrets, userids

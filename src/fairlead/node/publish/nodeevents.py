@@ -20,8 +20,8 @@ from typing import Final
 from fairlead import errors, telemetry
 from fairlead.backoff import Backoff
 from fairlead.model import replica
+from fairlead.model.container.step import TraceStep
 from fairlead.model.gpu import Inventory
-from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import plugin as deviceplugin
 from fairlead.node.inventory import health
 from fairlead.plan.cdi import conflict

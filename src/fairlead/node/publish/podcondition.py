@@ -18,8 +18,8 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.backoff import Backoff
+from fairlead.model.container.step import TraceStep
 from fairlead.model.ids import GPUUUID
-from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, pods
 from fairlead.plan.gpu import attribution, deviceids, podcondition

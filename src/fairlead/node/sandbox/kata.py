@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fairlead import command, errors, files
-from fairlead.model import isolation
+from fairlead.model.container import isolation
 from fairlead.plan.engineconfig import containerdset, table, tree
 from fairlead.plan.gpu.allocation import enginesupport
 from fairlead.plan.sandbox import kata

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import errors, telemetry
-from fairlead.kernel import nfs
+from fairlead.kernel.mounting import nfs
 from fairlead.plan.tenancy import baseline, export
 from fairlead.wire.fairlead.tenancy import NFSExport, Tenancy
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fairlead import errors, files
-from fairlead.kernel import tmpfs
+from fairlead.kernel.mounting import tmpfs
 from fairlead.plan.pod import secret
 from fairlead.plan.pod.values import configmap, downward, valuevolume
 from fairlead.plan.tenancy import userids

@@ -26,7 +26,7 @@ from typing import Final
 from fairlead import errors, telemetry
 from fairlead.engine.port import Bind, ContainerSpec
 from fairlead.kernel import inotify
-from fairlead.model import isolation
+from fairlead.model.container import isolation
 from fairlead.node.isolation import edits
 from fairlead.plan.tenancy import userids
 

@@ -25,7 +25,7 @@ from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.kernel import readback
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, pods
 from fairlead.node.isolation import edits

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from fairlead import errors
 from fairlead.engine.port import ContainerSpec, ContainerState
 from fairlead.kernel import readback
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.node.isolation import edits
 from fairlead.wire.kubernetes import devicechange
 from fairlead.wire.kubernetes.devicechange import DeviceChangeSpec

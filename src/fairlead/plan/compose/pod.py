@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from fairlead.model import stopsignal
+from fairlead.model.container import stopsignal
 from fairlead.plan.compose import fields, gpu, health, value
 from fairlead.plan.compose.fields import Remarks
 from fairlead.plan.compose.mount import Mounts

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from fairlead import errors
-from fairlead.model import isolation
+from fairlead.model.container import isolation
 from fairlead.plan.engineconfig.model import Request
 from fairlead.wire.text import toml
 

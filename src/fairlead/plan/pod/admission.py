@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead import errors
-from fairlead.model import isolation
+from fairlead.model.container import isolation
 from fairlead.plan.pod import affinity, machine, resourceclaim, secret, volume
 from fairlead.plan.pod.life import judge
 from fairlead.plan.pod.network import port, resolver

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
-from fairlead.model import isolation
+from fairlead.model.container import isolation
 from fairlead.plan.pod import admission
 from fairlead.wire.kubernetes import core
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairlead import errors
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.plan.pod import podstate
 from fairlead.wire.kubernetes import core
 

@@ -16,7 +16,7 @@ server/container_create.go, which adds the kubelet's labels last; podman libpod/
 """
 
 from fairlead.model import replica
-from fairlead.model.visibledevices import VOLUME_ROOT
+from fairlead.model.container.visibledevices import VOLUME_ROOT
 
 _IDENTITIES = (
     ("io.kubernetes.cri.sandbox-uid", "io.kubernetes.cri.container-name"),

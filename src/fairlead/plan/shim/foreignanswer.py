@@ -14,7 +14,7 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.model import cdikind
-from fairlead.model.visibledevices import VARIABLE, VOLUME_ROOT
+from fairlead.model.container.visibledevices import VARIABLE, VOLUME_ROOT
 from fairlead.plan.shim import request
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 from fairlead_cdi import annotation, names

@@ -11,7 +11,7 @@ Source: NVIDIA container toolkit documentation, "Environment variables"; CDI SPE
 """
 
 from fairlead.model import cdikind
-from fairlead.model.visibledevices import VARIABLE, VOLUME_ROOT
+from fairlead.model.container.visibledevices import VARIABLE, VOLUME_ROOT
 from fairlead.plan.cdi import capability, requirement
 from fairlead.plan.shim import allocation
 

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 import msgspec
 
 from fairlead import errors
-from fairlead.model import isolation
+from fairlead.model.container import isolation
 from fairlead.plan.pod import environment
 from fairlead.plan.pod.network import resolver
 from fairlead.plan.sandbox import choice

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead import errors
-from fairlead.model.output import ErrorOutput, Mark, Notice
+from fairlead.model.container.output import ErrorOutput, Mark, Notice
 from fairlead.serve.closing import closing
 from fairlead.wire.fairlead import problem
 

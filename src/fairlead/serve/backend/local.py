@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from fairlead import errors, files
 from fairlead.engine.access import Access
 from fairlead.engine.port import ContainerState, Engine, Image, Images, ImageStore, Recipe
-from fairlead.kernel import netns
+from fairlead.kernel.network import netns
 from fairlead.model import replica
 from fairlead.model.device import gpus_by_device
 from fairlead.model.driver import DriverFiles

@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 
 from fairlead import errors
-from fairlead.model.output import ErrorOutput
+from fairlead.model.container.output import ErrorOutput
 from fairlead.wire.kubernetes import api
 
 Socket = aiohttp.ClientWebSocketResponse

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Final
 
 import msgspec
 
-from fairlead.model import isolation
+from fairlead.model.container import isolation
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.gpudevice import API_VERSION as _GROUP
 from fairlead.wire.kubernetes.meta import Condition, ObjectMeta, Wire
@@ -25,7 +25,7 @@ UID: Final = "fairlead.dev/tenancy-uid"
 HOST_USERS: Final = "fairlead.dev/host-users"
 """Annotation of a tenancy's namespace, `false`: each of its pods has a user namespace."""
 ISOLATION: Final = "fairlead.dev/isolation"
-"""Annotation of a tenancy's namespace: what each of its pods must have, in the words of `model.isolation`."""
+"""Annotation of a tenancy's namespace: what each of its pods must have, in the words of `model.container.isolation`."""
 STATE: Final = "fairlead.dev/tenancy-state"
 """Annotation of a tenancy's namespace: the phase. No pod is accepted or placed there unless it is Ready."""
 

@@ -407,7 +407,7 @@ class PodSpec(Wire, frozen=True):
     host_users: bool | None = None
     """False: it has a user namespace of its own. None: the cluster's default, which is the node's users."""
     runtime_class_name: str = ""
-    """RuntimeClass whose handler runs it; empty: the node's default. `model.isolation` says which are sandboxes."""
+    """RuntimeClass whose handler runs it; empty: the node's default. `model.container.isolation` has the sandboxes."""
     machine: MachineOptions | None = None
     """Ours, on one machine."""
 

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
-from fairlead.model import isolation
+from fairlead.model.container import isolation
 
 _LONGEST: Final = 64
 

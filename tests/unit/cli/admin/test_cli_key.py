@@ -8,7 +8,7 @@ from typing import NoReturn
 import pytest
 
 from fairlead import errors
-from fairlead.cli.admin import key
+from fairlead.cli.admin.keys import key
 from fairlead.serve.accounts.port import KeyView, NewKey
 from fairlead.serve.accounts.roles import Scope
 

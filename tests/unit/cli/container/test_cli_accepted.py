@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead import errors
-from fairlead.cli.container import hopeless
+from fairlead.cli.container.start import hopeless
 from fairlead.client.calls import AWAY
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from fairlead import errors
-from fairlead.cli.container import claimflags
+from fairlead.cli.container.start import claimflags
 from tests.unit.cli.conftest import Service
 
 _OBJECTS = """

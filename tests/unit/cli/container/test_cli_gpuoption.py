@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead import errors
-from fairlead.cli.container import gpuoption, runflags
+from fairlead.cli.container.start import gpuoption, runflags
 from fairlead.plan.cdi import capability
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead import errors
-from fairlead.cli.container import runflags
+from fairlead.cli.container.start import runflags
 from fairlead.cli.core import options
 from fairlead.cli.core.client import Client
 from fairlead.model.gpu import GPU

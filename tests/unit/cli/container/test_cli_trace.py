@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.cli.container import trace
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.plan import trace as plan_trace
 from fairlead.serve.v1.containers import traceview, view
 from fairlead.serve.v1.containers.view import ContainerView

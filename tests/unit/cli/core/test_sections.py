@@ -7,7 +7,7 @@ import click.testing
 import pytest
 
 from fairlead.cli import main, verbs
-from fairlead.cli.container import runhelp
+from fairlead.cli.container.start import runhelp
 from fairlead.cli.core import lazygroup, sections
 
 _SECTIONED = ("run", "up", "agent", "scheduler", "controller", "api")

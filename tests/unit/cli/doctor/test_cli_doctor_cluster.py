@@ -13,9 +13,12 @@ import yaml
 
 import fairlead
 from fairlead import errors, settings
-from fairlead.cli.doctor import cluster_checks, cluster_facts, cluster_kinds, unchecked
-from fairlead.cli.doctor.cluster_facts import Facts
-from fairlead.cli.doctor.cluster_kinds import Served
+from fairlead.cli.doctor.cluster import checks as cluster_checks
+from fairlead.cli.doctor.cluster import facts as cluster_facts
+from fairlead.cli.doctor.cluster import kinds as cluster_kinds
+from fairlead.cli.doctor.cluster import unchecked
+from fairlead.cli.doctor.cluster.facts import Facts
+from fairlead.cli.doctor.cluster.kinds import Served
 from fairlead.store.embedded import memory
 from fairlead.store.kubernetes import rights
 from fairlead.wire.fairlead.firmwarebaseline import FirmwareBaseline, FirmwareBaselineSpec, FirmwareBaselineStatus

@@ -11,7 +11,7 @@ import pytest
 
 from fairlead import settings
 from fairlead.cli.process import owner
-from fairlead.node.kubelet import checkpoint
+from fairlead.node.kubelet.devices import checkpoint
 from fairlead.node.kubelet.dra import claimrecord
 from fairlead.store.sqlite import store as sqlite
 from tests.unit.cli.conftest import fairlead

@@ -11,7 +11,7 @@ import msgspec
 
 from fairlead.control import manager
 from fairlead.control.node.podgc import PodGC
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.settings import ControlSettings
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead import errors, telemetry
 from fairlead.control.node.startphase import StartPhases
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.store.port import Change, ChangeKind

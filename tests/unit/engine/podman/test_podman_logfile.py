@@ -13,7 +13,7 @@ import pytest
 
 from fairlead.engine.podman import startrecord
 from fairlead.engine.podman.access import attach, logfile
-from fairlead.model.output import ErrorOutput, LogQuery
+from fairlead.model.container.output import ErrorOutput, LogQuery
 
 HEAD: Final = b"2026-11-22T13:29:16.123456789+00:00 stdout F "
 

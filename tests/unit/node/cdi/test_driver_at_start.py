@@ -14,7 +14,8 @@ from fairlead import errors
 from fairlead import settings as configuration
 from fairlead.engine.fake.engine import FakeEngine
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
-from fairlead.node.kubelet import checkpoint, devicemanager, runtime, spec
+from fairlead.node.kubelet import runtime, spec
+from fairlead.node.kubelet.devices import checkpoint, devicemanager
 from fairlead.plan.pod import podsync
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore

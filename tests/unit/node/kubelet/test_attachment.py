@@ -17,12 +17,13 @@ import pytest
 from fairlead import errors
 from fairlead.engine.port import ContainerPhase, ContainerState
 from fairlead.kernel import openfiles
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.node.isolation.attach import Outcome
-from fairlead.node.kubelet import attachment, registration
+from fairlead.node.kubelet import attachment
 from fairlead.node.kubelet.attachment import Attachments
-from fairlead.node.kubelet.checkpoint import Checkpoint, Grant
-from fairlead.node.kubelet.devicemanager import Choice, DeviceManager
+from fairlead.node.kubelet.devices import registration
+from fairlead.node.kubelet.devices.checkpoint import Checkpoint, Grant
+from fairlead.node.kubelet.devices.devicemanager import Choice, DeviceManager
 from fairlead.plan.audit import GrantedNode
 from fairlead.plan.pod import podstate
 from fairlead.store.embedded.memory import MemoryStore

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairlead import errors
-from fairlead.node.kubelet.checkpoint import NAME, Checkpoint, Grant
+from fairlead.node.kubelet.devices.checkpoint import NAME, Checkpoint, Grant
 
 
 def _grant(container: str = "main", *ids: str, uid: str = "uid-1", response: bytes = b"\x0a\xff") -> Grant:

@@ -14,10 +14,10 @@ import grpc.aio
 import pytest
 
 from fairlead import errors
-from fairlead.node.kubelet import devicemanager, registration
-from fairlead.node.kubelet.checkpoint import NAME, Checkpoint, Grant
-from fairlead.node.kubelet.devicemanager import Choice, DeviceManager, device_requests
-from fairlead.node.kubelet.endpoint import Endpoint
+from fairlead.node.kubelet.devices import devicemanager, registration
+from fairlead.node.kubelet.devices.checkpoint import NAME, Checkpoint, Grant
+from fairlead.node.kubelet.devices.devicemanager import Choice, DeviceManager, device_requests
+from fairlead.node.kubelet.devices.endpoint import Endpoint
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.proto import deviceplugin_pb2 as pb

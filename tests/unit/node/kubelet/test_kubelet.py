@@ -20,9 +20,10 @@ from fairlead import errors
 from fairlead import settings as configuration
 from fairlead.engine.fake.engine import FakeEngine
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
-from fairlead.kernel import tmpfs
-from fairlead.model.output import LogQuery
-from fairlead.node.kubelet import checkpoint, endpoint, kubelet, runtime, sandbox, spec
+from fairlead.kernel.mounting import tmpfs
+from fairlead.model.container.output import LogQuery
+from fairlead.node.kubelet import kubelet, runtime, sandbox, spec
+from fairlead.node.kubelet.devices import checkpoint, endpoint
 from fairlead.node.kubelet.kubelet import Kubelet
 from fairlead.plan.pod import podstate
 from fairlead.store import retry, tracerecorder

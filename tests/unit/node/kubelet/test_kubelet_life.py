@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.model.output import LogQuery
+from fairlead.model.container.output import LogQuery
 from fairlead.node.kubelet import lastword
 from fairlead.wire.kubernetes import core, meta
 from tests.unit.node.kubelet.test_kubelet import World

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from fairlead.kernel import tmpfs
+from fairlead.kernel.mounting import tmpfs
 from fairlead.node.kubelet import spec
-from fairlead.node.kubelet.checkpoint import Grant
+from fairlead.node.kubelet.devices.checkpoint import Grant
 from fairlead.node.tenancy import secrets
 from fairlead.plan.pod import secret
 from fairlead.store import sealing, tracerecorder

@@ -12,7 +12,7 @@ import pytest
 from fairlead import errors
 from fairlead.engine.port import Bind, ContainerSpec, NetworkMode, Port
 from fairlead.node.kubelet import spec
-from fairlead.node.kubelet.checkpoint import Grant
+from fairlead.node.kubelet.devices.checkpoint import Grant
 from fairlead.plan.pod import secret
 from fairlead.serve.admission import request as submission
 from fairlead.wire.kubelet import deviceplugin

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.node.kubelet import podresources, registration
-from fairlead.node.kubelet.checkpoint import Checkpoint
-from fairlead.node.kubelet.devicemanager import DeviceManager
+from fairlead.node.kubelet.devices import podresources, registration
+from fairlead.node.kubelet.devices.checkpoint import Checkpoint
+from fairlead.node.kubelet.devices.devicemanager import DeviceManager
 
 Serving = Callable[[DeviceManager, Path], AbstractAsyncContextManager[None]]
 

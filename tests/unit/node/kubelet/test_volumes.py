@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors
-from fairlead.kernel import tmpfs
+from fairlead.kernel.mounting import tmpfs
 from fairlead.node.kubelet import volumes
 from fairlead.plan.pod import secret
 from fairlead.wire.kubernetes import core

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors
-from fairlead.kernel import nfs
+from fairlead.kernel.mounting import nfs
 from fairlead.node.tenancy import exports
 from fairlead.plan.tenancy import baseline
 from fairlead.wire.fairlead import tenancy as kind

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors
-from fairlead.kernel import tmpfs
+from fairlead.kernel.mounting import tmpfs
 from fairlead.node.tenancy import secrets
 from fairlead.plan.pod import secret
 

@@ -12,8 +12,7 @@ import pytest
 from fairlead import errors
 from fairlead.engine import port
 from fairlead.engine.fake import engine as fake
-from fairlead.kernel import netns
-from fairlead.kernel.network import address
+from fairlead.kernel.network import address, netns
 from fairlead.node.tenancy import trial
 from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import Tenancy

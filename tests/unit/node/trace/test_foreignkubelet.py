@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from fairlead import errors
+from fairlead.model.container.step import TraceStep
 from fairlead.model.gpu import Vendor
 from fairlead.model.ids import DeviceID
-from fairlead.model.step import TraceStep
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, pods
 from fairlead.node.trace import foreignkubelet, watchclient

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.plan.pod import phase
 from fairlead.wire.kubernetes import core, meta
 

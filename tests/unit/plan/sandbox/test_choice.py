@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead import errors
-from fairlead.model import isolation
+from fairlead.model.container import isolation
 from fairlead.plan.sandbox import choice
 from fairlead.wire.kubernetes import core
 

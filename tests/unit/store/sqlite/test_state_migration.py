@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.store import tracerecorder
 from fairlead.store.port import Selector
 from fairlead.store.sqlite import database

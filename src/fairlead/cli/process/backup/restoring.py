@@ -21,7 +21,7 @@ from typing import IO, Final
 from fairlead import errors, files, temporary
 from fairlead.cli.process import owner
 from fairlead.cli.process.backup import archive, making, parts, schemas
-from fairlead.node.kubelet import checkpoint
+from fairlead.node.kubelet.devices import checkpoint
 
 _PREFIX: Final = ".restore-"
 _MOST_ASIDE: Final = 10_000

@@ -6,7 +6,7 @@ import json
 import time
 from dataclasses import dataclass
 
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.serve.webhooks import foresight
 from fairlead.serve.webhooks.port import Due
 from fairlead.settings.serving import NotifySettings

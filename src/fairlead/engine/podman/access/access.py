@@ -18,7 +18,7 @@ from fairlead.engine import access, checks, port
 from fairlead.engine.podman import args, cli, startrecord
 from fairlead.engine.podman import exec as podman_exec
 from fairlead.engine.podman.access import attach, logfile, sftp, usage
-from fairlead.model.output import LogQuery
+from fairlead.model.container.output import LogQuery
 from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 
 _FIELDS = (

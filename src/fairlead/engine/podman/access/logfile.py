@@ -27,7 +27,7 @@ from typing import Final, Protocol, Self
 import asyncinotify
 
 from fairlead.engine.podman import startrecord
-from fairlead.model.output import ErrorOutput, LogQuery
+from fairlead.model.container.output import ErrorOutput, LogQuery
 from fairlead.wire.text import timestamp
 
 _BLOCK: Final = 1 << 18

@@ -18,7 +18,7 @@ import msgspec
 from fairlead.engine import port
 from fairlead.engine.podman import args
 from fairlead.engine.podman import host as podman_host
-from fairlead.model import stopsignal
+from fairlead.model.container import stopsignal
 
 _UNLIMITED: Final = 2**64 - 1
 _MEGABYTE: Final = 10**6

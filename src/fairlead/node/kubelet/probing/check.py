@@ -18,8 +18,7 @@ from urllib import parse
 
 from fairlead import errors
 from fairlead.engine.port import Engine
-from fairlead.kernel import netns
-from fairlead.kernel.network import address
+from fairlead.kernel.network import address, netns
 from fairlead.node.kubelet.probing import grpchealth
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.pod.probe import ExecAction, Handler, HTTPGetAction, Probe, TCPSocketAction

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairlead import errors
-from fairlead.model import cdikind, visibledevices
+from fairlead.model import cdikind
+from fairlead.model.container import visibledevices
 from fairlead.model.device import Device
 from fairlead.model.driver import SHARED_NODES, DeviceNode
 from fairlead.model.gpu import Vendor

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from fairlead import errors
-from fairlead.model import visibledevices
+from fairlead.model.container import visibledevices
 from fairlead.wire.kubernetes import core
 
 REASON: Final = "GPUsAskedOtherwise"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from fairlead import errors
-from fairlead.model import stopsignal
+from fairlead.model.container import stopsignal
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.pod.probe import Handler, HTTPGetAction, Probe, TCPSocketAction
 

@@ -14,7 +14,7 @@ from typing import Final
 from fairlead import errors
 from fairlead.engine.access import Access, Input
 from fairlead.engine.port import ContainerPhase, ContainerState, Engine
-from fairlead.model.output import LogQuery
+from fairlead.model.container.output import LogQuery
 from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 from fairlead.serve.backend.containers import pods
 from fairlead.serve.closing import closing

@@ -17,8 +17,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from fairlead import errors, telemetry
-from fairlead.model import isolation
-from fairlead.model.step import TraceStep
+from fairlead.model.container import isolation
+from fairlead.model.container.step import TraceStep
 from fairlead.plan.pod import admission, machine, podstate, tenantrule
 from fairlead.plan.sandbox import choice
 from fairlead.plan.tenancy import baseline, secret

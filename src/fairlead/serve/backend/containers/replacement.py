@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from fairlead import errors, telemetry
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.serve.backend import place
 from fairlead.serve.backend.containers import pods
 from fairlead.serve.backend.place import Submission

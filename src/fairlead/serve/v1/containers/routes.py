@@ -12,7 +12,7 @@ import msgspec
 from litestar import di, openapi, params, response, status_codes
 
 from fairlead import errors
-from fairlead.model import isolation
+from fairlead.model.container import isolation
 from fairlead.plan import trace
 from fairlead.plan.claim import extended, lifecycle
 from fairlead.plan.pod import personwords, podstate

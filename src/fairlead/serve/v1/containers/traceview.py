@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.plan import trace
 from fairlead.plan.trace import Record
 from fairlead.wire.text import timestamp

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from fairlead.model import isolation
+from fairlead.model.container import isolation
 from fairlead.plan.pod import podstate
 from fairlead.serve.v1.claims.view import ClaimView
 from fairlead.serve.v1.containers.definition import Definition

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from fairlead import errors
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.serve.backend.containers import enginepods, pods
 from fairlead.serve.closing import closing
 from fairlead.store import tracerecorder

@@ -20,7 +20,7 @@ import msgspec
 from litestar import exceptions
 
 from fairlead import errors
-from fairlead.model.output import ErrorOutput
+from fairlead.model.container.output import ErrorOutput
 from fairlead.serve import peer
 from fairlead.store.subresource import Session
 from fairlead.wire.fairlead import problem

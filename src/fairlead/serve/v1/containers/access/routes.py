@@ -10,7 +10,7 @@ import litestar
 from litestar import params, status_codes
 
 from fairlead import errors
-from fairlead.model import stopsignal
+from fairlead.model.container import stopsignal
 from fairlead.plan.pod import podstate
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.containers.pods import container_name, find_pod

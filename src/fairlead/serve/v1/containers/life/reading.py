@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fairlead import errors
-from fairlead.model.step import TraceStep
+from fairlead.model.container.step import TraceStep
 from fairlead.plan.metering import container
 from fairlead.plan.metering.price import Pricing
 from fairlead.plan.metering.usage import MICROS

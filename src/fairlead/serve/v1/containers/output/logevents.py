@@ -13,7 +13,7 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.frozen import frozen
-from fairlead.model.output import ErrorOutput, Mark, Notice
+from fairlead.model.container.output import ErrorOutput, Mark, Notice
 from fairlead.serve.api.eventstream import Message, end
 from fairlead.serve.backend.containers import pods
 from fairlead.serve.closing import closing

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fairlead import errors
-from fairlead.model.output import Notice
+from fairlead.model.container.output import Notice
 from fairlead.plan.pod import podstate
 from fairlead.serve.backend.containers import pods
 from fairlead.serve.closing import closing

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fairlead.model.output import ErrorOutput
+from fairlead.model.container.output import ErrorOutput
 from fairlead.serve.api import eventstream
 from fairlead.serve.v1.containers.output import logevents
 from fairlead.serve.v1.events import routes

@@ -9,7 +9,7 @@ import httpx
 import msgspec
 import pytest
 
-from fairlead.model.output import Notice
+from fairlead.model.container.output import Notice
 from fairlead.serve.v1.containers.output import logs
 from fairlead.store.embedded import memory
 from fairlead.store.subresource import LogOptions

@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeVar
 
 from fairlead import errors, settings, telemetry
 from fairlead.cli.core import cluster
-from fairlead.cli.doctor import cluster_kinds
+from fairlead.cli.doctor.cluster import kinds as cluster_kinds
 from fairlead.store import port
 from fairlead.store.kubernetes import client, credentials, rights, server, store
 from fairlead.store.kubernetes.rights import Right

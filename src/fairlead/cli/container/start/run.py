@@ -19,24 +19,14 @@ from typing import Any, Final
 import click
 
 from fairlead import errors, files
-from fairlead.cli.container import (
-    claimflags,
-    explain,
-    gpuoption,
-    hopeless,
-    logs,
-    runflags,
-    runhelp,
-    signals,
-    stop,
-    wait,
-)
+from fairlead.cli.container import explain, logs, signals, stop, wait
+from fairlead.cli.container.start import claimflags, gpuoption, hopeless, runflags, runhelp
 from fairlead.cli.core import client as api
 from fairlead.cli.core import invocation, options, output, plaintext, progress, sections
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.terminal import replay, streams
 from fairlead.client import calls
-from fairlead.model import isolation
+from fairlead.model.container import isolation
 from fairlead.serve.admission.request import ContainerRequest
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.view import ContainerList, ContainerView

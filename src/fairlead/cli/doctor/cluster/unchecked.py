@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from fairlead.cli.doctor.cluster_facts import Facts
+from fairlead.cli.doctor.cluster.facts import Facts
 from fairlead.cli.doctor.finding import Finding
 
 WANTING: Final = {

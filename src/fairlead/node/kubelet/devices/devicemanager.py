@@ -25,8 +25,8 @@ from typing import Final
 import msgspec
 
 from fairlead import errors, telemetry
-from fairlead.node.kubelet import endpoint as plugin
-from fairlead.node.kubelet.checkpoint import Checkpoint, Grant
+from fairlead.node.kubelet.devices import endpoint as plugin
+from fairlead.node.kubelet.devices.checkpoint import Checkpoint, Grant
 from fairlead.plan.claim import lifecycle
 from fairlead.plan.pod import admission
 from fairlead.wire.kubelet import deviceplugin

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import command, errors
-from fairlead.kernel import mount as mounts
+from fairlead.kernel.mounting import mount as mounts
 
 unmount: Final = mounts.unmount
 PATIENCE_S: Final = 20.0

@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 
 from fairlead import errors
-from fairlead.kernel import mount
+from fairlead.kernel.mounting import mount
 
 _NEW_MODE = 0o777
 

@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from fairlead import errors
-from fairlead.cli.admin.key import Lifetime
+from fairlead.cli.admin.keys.key import Lifetime
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column

@@ -15,10 +15,10 @@ from typing import Any, Final
 import click
 
 from fairlead import errors
-from fairlead.cli.container import gpuoption
+from fairlead.cli.container.start import gpuoption
 from fairlead.cli.core import options, plaintext
 from fairlead.cli.core.client import Client
-from fairlead.model import isolation
+from fairlead.model.container import isolation
 from fairlead.plan.mig import table
 from fairlead.plan.pod import machine
 from fairlead.serve.admission.request import (

@@ -11,8 +11,10 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.cli.core import output
-from fairlead.cli.doctor import cluster_kinds, cluster_safety, unchecked
-from fairlead.cli.doctor.cluster_facts import LEADERS, POOLS, Facts
+from fairlead.cli.doctor.cluster import kinds as cluster_kinds
+from fairlead.cli.doctor.cluster import safety as cluster_safety
+from fairlead.cli.doctor.cluster import unchecked
+from fairlead.cli.doctor.cluster.facts import LEADERS, POOLS, Facts
 from fairlead.cli.doctor.finding import Finding
 from fairlead.cli.doctor.held import lease as ledger
 from fairlead.plan.pod import admission, podstate

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import grpc.aio
 
-from fairlead.node.kubelet.devicemanager import DeviceManager
+from fairlead.node.kubelet.devices.devicemanager import DeviceManager
 from fairlead.wire.kubelet import deviceplugin, podresources
 from fairlead.wire.kubernetes import core
 from fairlead.wire.proto import podresources_pb2 as pb

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import errors
-from fairlead.kernel import mount as mounts
+from fairlead.kernel.mounting import mount as mounts
 
 unmount: Final = mounts.unmount
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import errors
-from fairlead.kernel import mount
+from fairlead.kernel.mounting import mount
 
 _CLONE_NEWNS: Final = 0x00020000
 NETWORKS: Final = Path("/run/netns")

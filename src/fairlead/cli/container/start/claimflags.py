@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from fairlead import errors
-from fairlead.cli.container import gpuoption
+from fairlead.cli.container.start import gpuoption
 from fairlead.cli.core.client import Client
 from fairlead.serve.admission.request import ClaimRequest, ContainerRequest
 from fairlead.serve.backend.hardware import GPUListing
