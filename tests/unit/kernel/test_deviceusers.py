@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -15,9 +16,17 @@ KEPT = "import sys, time; file = open(sys.argv[1], 'rb'); print(1, flush=True); 
 BY_NAME = "import os, sys, time; os.open(sys.argv[1], os.O_PATH); time.sleep(60)"
 
 
+def _open_paths(pid: int) -> list[str]:
+    found = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile: the interpreter is still starting
+            found.append(str(link.readlink()))
+    return found
+
+
 def pids(path: str, code: str, files: dict[Number, deviceusers.File] | None = None) -> bool:
     with outsider.running(sys.executable, "-c", code, path) as one:
-        outsider.until(lambda: any(os.readlink(link) == path for link in Path(f"/proc/{one.pid}/fd").iterdir()))  # noqa: PTH115
+        outsider.until(lambda: path in _open_paths(one.pid))
         found = {user.pid: user for user in deviceusers.find_users([FULL], files=files)}
         assert one.pid not in found or found[one.pid].devices == (FULL,)
         return one.pid in found
