@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hgx import image, layout, tenant
@@ -52,7 +51,8 @@ class World:
         self.node.wait_for_log("serve.out", "serving", limit_s=120)
         self.node.call("kubelet", "start")
         words = ("--state-folder", "/state/fairlead", "--node-vfio", "bound", "--node-engine", "containerd://2.2.1")
-        env = {**self.env, "FAIRLEAD_NODE_FABRIC": "on", "FAIRLEAD_FABRIC_AGENT": "/run/fabric.sock"}
+        env = {"FAIRLEAD_NODE_FABRIC": "on", "FAIRLEAD_FABRIC_AGENT": "/run/fabric.sock"}
+        env |= self.env | tenant.verifier_env(self.node)
         self.node.spawn_fairlead("agent", "agent", *words, env=env)
 
     def sizes(self) -> dict[int, int]:
@@ -103,6 +103,15 @@ class World:
             time.sleep(0.3)
         return seen[name]
 
+    def machines(self) -> list[tuple[int, float]]:
+        """Return how many GPUs each verifier's machine has read, and in how many seconds."""
+        found = []
+        for line in self.node.log("agent.err").splitlines():
+            told = json.loads(line) if line.startswith("{") else {}
+            if told.get("event") == "gpus read by a machine":
+                found.append((str(told["gpu"]).count(",") + 1, float(told["duration_s"])))
+        return found
+
     def resets(self, modules: tuple[int, ...]) -> list[int]:
         boards = [self.node.board[self.names[module]] for module in modules]
         return [board.resets(Reset.FLR) + board.resets(Reset.BUS) for board in boards]
@@ -112,12 +121,26 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     made = library.compile_library(tmp_path_factory.mktemp("nvfm"))
     files = {"stub/libnvfm.so.1": made.read_bytes()}
+    parts = image.verifying()
+    files |= parts.pop("files")
     files |= {f"stub/tests/fabricstub/{name}": (_STUB / name).read_bytes() for name in ("manager.py", "lattice.py")}
-    parts: dict[str, Any] = {"packages": image.AGENT, "modules": [Path(__file__).parent / "hgx" / "kubelet.py"]}
-    with hgx_node(layout.HGX_H100, files=files, tenants=2, memory_mib=1536, **parts) as node:
+    own = [Path(__file__).parent / "hgx" / "kubelet.py"]
+    with hgx_node(layout.HGX_H100, files=files, modules=own, tenants=2, memory_mib=1536, **parts) as node:
         found = World(node)
         found.begin()
         yield found
+
+
+def test_eight_gpus_are_read_in_one_machine_before_the_first_tenant(world: World) -> None:
+    until = time.monotonic() + LIMIT_S
+    while "BaselineMissing" not in (log := world.node.log("agent.err")):
+        assert time.monotonic() < until, log[-3000:]
+        time.sleep(0.5)
+    assert len(world.machines()) == 1
+    assert world.machines()[0][0] == 8
+    done = world.node.fairlead("lease", "baseline", "approve", "233010de", "--state-folder", "/state/fairlead")
+    assert done.code == 0, done
+    world.until(x1=8, x2=4, x4=2, x8=1)
 
 
 def test_the_managers_partitions_are_the_articles_fifteen_rows(world: World) -> None:
@@ -162,6 +185,7 @@ def test_a_tenants_machine_sees_its_four_modules_and_the_next_gets_the_disjoint_
     world.wait_active(other)
     world.until(x4=2)
     assert all(now > then for now, then in zip(world.resets(first), before, strict=True))
+    assert world.machines()[-1][0] == 4, "the slot's GPUs were read together before the next tenant"
     assert world.admit("third", 4) == first
     world.wait_active(*sorted((partition, other)))
     time.sleep(3)
@@ -183,3 +207,4 @@ def test_no_slot_of_several_is_given_while_the_manager_is_away_and_single_gpus_a
     time.sleep(3)
     world.node.call("kubelet", "end", "single")
     world.until(x1=8, x2=4, x4=2, x8=1)
+    sys.stdout.write(f"verifiers' machines, GPUs and seconds: {world.machines()}\n")

@@ -9,9 +9,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import machine
 import pytest
 import test_hgx_agent
 from hgx import image, layout, tenant
@@ -27,16 +25,7 @@ class World(test_hgx_agent.World):
     """A node whose agent verifies in machines."""
 
     def start_agent(self, *, dying_at: str = "") -> None:
-        digest = self.node.fairlead("vfio", "image-digest", f"{tenant.MOUNTED}/verifier")
-        assert digest.code == 0, digest
-        env = {
-            "FAIRLEAD_DEBUG_CRASH_AT": dying_at,
-            "FAIRLEAD_LEASE_VERIFIER_IMAGE": digest.out.strip(),
-            "FAIRLEAD_LEASE_VERIFIER_EMULATOR": f"{tenant.MOUNTED}/verifier-qemu",
-            "FAIRLEAD_LEASE_VERIFIER_MEMORY_MIB": str(tenant.MEMORY_MIB),
-            "FAIRLEAD_LEASE_VERIFIER_PROCESSORS": "1",
-            "FAIRLEAD_LEASE_APPROVALS": "1",
-        }
+        env = {"FAIRLEAD_DEBUG_CRASH_AT": dying_at, **tenant.verifier_env(self.node)}
         self.agent = self.node.spawn_fairlead("agent", "agent", *test_hgx_agent._AGENT, env=env)
 
     def wait_log(self, words: str, count: int = 1) -> str:
@@ -66,13 +55,7 @@ class World(test_hgx_agent.World):
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
     own = [Path(__file__).parent / "hgx" / "kubelet.py"]
-    (cffi,) = machine.SITE.glob("_cffi_backend.*.so")  # what signs reports needs it
-    parts: dict[str, Any] = {
-        "packages": (*image.AGENT, "cryptography"),
-        "programs": ("/usr/bin/setpriv",),
-        "files": {str(cffi).strip("/"): cffi.read_bytes()},
-    }
-    with hgx_node(layout.HGX_H100, modules=own, tenants=1, **parts) as node:
+    with hgx_node(layout.HGX_H100, modules=own, tenants=1, **image.verifying()) as node:
         made = World(node)
         made.begin()
         yield made

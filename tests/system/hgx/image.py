@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import machine
 from hgx import emulator
@@ -12,6 +13,16 @@ from hgx import emulator
 HERE = Path(__file__).parent
 AGENT = ("grpc", "google", "h11")
 """Packages of Python that Fairlead's agent loads besides those of layer commands."""
+
+
+def verifying() -> dict[str, Any]:
+    """Return what a node packs whose agent verifies GPUs in machines, as arguments of `hgx_node`."""
+    (cffi,) = machine.SITE.glob("_cffi_backend.*.so")  # what signs reports needs it
+    return {
+        "packages": (*AGENT, "cryptography"),
+        "programs": ("/usr/bin/setpriv",),
+        "files": {str(cffi).strip("/"): cffi.read_bytes()},
+    }
 
 
 def initramfs(

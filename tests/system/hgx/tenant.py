@@ -88,6 +88,20 @@ def prepare(node: Node, *, at_once: int = 1) -> None:
         raise NodeError(f"{reserved.strip()} of {pages} huge pages: give the node more memory")
 
 
+def verifier_env(node: Node) -> dict[str, str]:
+    """Return what has the agent verify GPUs in machines of this disk's image; one person may approve a baseline."""
+    digest = node.fairlead("vfio", "image-digest", str(MOUNTED / "verifier"))
+    if digest.code:
+        raise NodeError(digest.err)
+    return {
+        "FAIRLEAD_LEASE_VERIFIER_IMAGE": digest.out.strip(),
+        "FAIRLEAD_LEASE_VERIFIER_EMULATOR": str(MOUNTED / "verifier-qemu"),
+        "FAIRLEAD_LEASE_VERIFIER_MEMORY_MIB": str(MEMORY_MIB),
+        "FAIRLEAD_LEASE_VERIFIER_PROCESSORS": "1",
+        "FAIRLEAD_LEASE_APPROVALS": "1",
+    }
+
+
 def line(
     addresses: Sequence[str],
     *,

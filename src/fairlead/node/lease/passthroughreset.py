@@ -9,6 +9,7 @@ that machine.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -127,6 +128,10 @@ class PassthroughReset:
         return Outcome(report=report, finding=told, is_error=work.failure is not None)
 
     async def _carry_out(self, key: str, work: _Work) -> None:
+        with contextlib.nullcontext() if self._by is None else self._by.machine.expecting(key):
+            await self._clean_and_read(key, work)
+
+    async def _clean_and_read(self, key: str, work: _Work) -> None:
         if not await self._clean(key, work, "reset") or self._by is None:
             return
         gpu = self._find(key)

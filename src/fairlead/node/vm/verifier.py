@@ -8,8 +8,9 @@ that is named with its digest, has no network, and writes one report, which is h
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
@@ -23,8 +24,10 @@ from fairlead.wire.fairlead.guestreport import GPUReport
 from fairlead.wire.qemu import pcibuses
 from fairlead.wire.qemu.machine import MOST_FUNCTIONS, Machine, Passed
 
-TOGETHER_S: Final = 3.0
-"""How long a first GPU waits for others of its slot: their resets take seconds, one after the other."""
+TOGETHER_S: Final = 0.5
+"""How long a first GPU waits for others of its slot to be announced; they are given back at about the same time."""
+PATIENCE_S: Final = 30.0
+"""How long it waits for those that were: each is reset before, in seconds or not at all."""
 _OURS: Final = "console=ttyS0 panic=-1 quiet"
 
 Lend = Callable[[Collection[str]], AbstractAsyncContextManager[None]]
@@ -68,7 +71,33 @@ class MachineVerifier:
         """Start nothing yet."""
         self._options, self._lend = options, lend
         self._waiting: dict[str, tuple[PassthroughGPU, asyncio.Future[Reading]]] = {}
+        self._expected: set[str] = set()
+        """Keys of GPUs that are on their way here."""
+        self._arrived = asyncio.Event()
+        """Set whenever one of those has come, or will not."""
         self._turn = asyncio.Lock()
+
+    @contextlib.contextmanager
+    def expecting(self, key: str) -> Iterator[None]:
+        """Have others wait for a GPU that will be read in this block, or whose block ends without."""
+        self._expected.add(key)
+        try:
+            yield
+        finally:
+            self._drop(key)
+
+    def _drop(self, key: str) -> None:
+        self._expected.discard(key)
+        self._arrived.set()
+
+    async def _gather(self) -> None:
+        """Wait until the GPUs that were announced are here."""
+        await asyncio.sleep(TOGETHER_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S):
+                while self._expected:
+                    self._arrived.clear()
+                    await self._arrived.wait()
 
     async def read(self, gpu: PassthroughGPU) -> Reading:
         """Return what a machine reads of a GPU that is clean and in our hands.
@@ -77,8 +106,9 @@ class MachineVerifier:
         """
         future: asyncio.Future[Reading] = asyncio.get_running_loop().create_future()
         self._waiting[str(gpu.key)] = gpu, future
+        self._drop(str(gpu.key))
         try:
-            await asyncio.sleep(TOGETHER_S)
+            await self._gather()
             async with self._turn:
                 if not future.done():
                     await self._run(str(gpu.key))

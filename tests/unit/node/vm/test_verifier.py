@@ -82,6 +82,25 @@ async def test_gpus_of_a_slot_are_read_in_one_machine(tmp_path: Path, monkeypatc
     assert {one.driver for one in found if isinstance(one, verifier.Reading)} == {"580.1"}
 
 
+async def test_a_gpu_that_is_still_being_reset_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path, "greet(); tell(); serve()", monkeypatch)
+
+    async def late() -> list[verifier.Reading | errors.FairleadError]:
+        with bench.verifier.expecting("pcie-2"):
+            await asyncio.sleep(1.0)
+            return await bench.read(2)
+
+    async def never() -> None:
+        with bench.verifier.expecting("pcie-3"):
+            await asyncio.sleep(0.7)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(late())
+        tasks.create_task(never())
+        tasks.create_task(bench.read(1))
+    assert bench.lent == [("pcie-1", "pcie-2")]
+
+
 async def test_more_than_one_machine_has_places_for_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, "greet(); tell(); serve()", monkeypatch)
     found = await bench.read(*range(1, 21))
