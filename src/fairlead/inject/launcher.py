@@ -36,6 +36,7 @@ MODULES: Final = {
         "fairlead.model",
         "fairlead.model.cdikind",
         "fairlead.model.replica",
+        "fairlead.model.container",
         "fairlead.model.container.visibledevices",
         "fairlead.plan",
         "fairlead.plan.cdi",

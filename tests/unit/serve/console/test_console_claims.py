@@ -121,6 +121,7 @@ async def test_a_claim_that_holds_a_shared_gpu_is_shown_whole(world: World, sock
     uuid = world.inventory.gpus[1].uuid
     for part in (
         "It holds 1 device",
+        "Prepared on its node",
         'href="/console/containers/default/train"',
         "index &lt; 2",
         "gpu.nvidia.com/one/gpu-1",
@@ -192,13 +193,13 @@ async def test_a_claim_is_its_tenancys_alone(lab: Lab) -> None:
 def test_a_field_that_the_page_does_not_know_is_shown_by_its_name() -> None:
     document = {
         "name": "mine",
-        "prepared": {"state": "PrepareCompleted", "boot_id": "", "devices": [{"uuid": "GPU-1", "is_ready": True}]},
+        "cleaned": {"state": "Completed", "boot_id": "", "devices": [{"uuid": "GPU-1", "is_ready": True}]},
         "allocated": [{"id": "d/p/x", "request": "r", "cdi_ids": ["a", "b"]}],
     }
     assert [(one.name, one.value) for one in claimfacts.more(document)] == [
-        ("prepared, state", "PrepareCompleted"),
-        ("prepared, devices, 1, uuid", "GPU-1"),
-        ("prepared, devices, 1, is ready", "yes"),
+        ("cleaned, state", "Completed"),
+        ("cleaned, devices, 1, uuid", "GPU-1"),
+        ("cleaned, devices, 1, is ready", "yes"),
         ("d/p/x, cdi ids", "a, b"),
     ]
     deep: dict[str, Any] = {}

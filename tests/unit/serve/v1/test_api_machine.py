@@ -32,6 +32,8 @@ async def test_gpus_are_listed_with_their_holders(api: httpx.AsyncClient) -> Non
         "container": name,
         "part": "",
         "resource": "nvidia.com/gpu",
+        "claim": "",
+        "enforced_by": "",
     }
     assert found["is_simulated"] is True
 

@@ -12,6 +12,8 @@ _TONES: Final = {
     "running": GOOD,
     "succeeded": IDLE,
     "failed": BAD,
+    "prepared": GOOD,
+    "preparing": WARN,
     "crashed": BAD,
     "stopped": IDLE,
     "stopping": WARN,
