@@ -27,7 +27,7 @@ disks="$(/bin/busybox ls /sys/class/block | /bin/busybox tr '\\n' ' ')"
 line="$(/bin/busybox cat /proc/cmdline)"
 echo "{\\"links\\": \\"$links\\", \\"disks\\": \\"$disks\\", \\"line\\": \\"$line\\"}" >"$port"
 """
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def _initramfs(folder: Path, rest: str) -> Path:
