@@ -84,7 +84,7 @@ def read(reference: str) -> Image:
     """
     folder, wanted = check_reference(reference)
     for name in _FILES:
-        _assert_ours(folder / name)
+        assert_ours(folder / name)
     digest = digest_of(folder)
     if digest != wanted:
         message = f"the image in {folder} is {digest}, and {wanted} is asked for"
@@ -111,11 +111,12 @@ def _read_line(path: Path) -> str:
     return line
 
 
-def _assert_ours(path: Path) -> None:
+def assert_ours(path: Path) -> None:
+    """Refuse a file that others could change. Raises: Denied (`VerifierImageUntrusted`); Unavailable."""
     try:
         place = trust.find_open(str(path))
     except FileNotFoundError:
-        return  # which `digest_of` says, where it is needed
+        return  # whoever needs it says so
     except OSError as error:
         raise errors.Unavailable(f"{path} cannot be looked at: {error.strerror}", reason=INVALID) from error
     if place:

@@ -12,6 +12,7 @@ import contextlib
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Final
 
 from fairlead import errors, telemetry
@@ -134,7 +135,7 @@ class MachineVerifier:
             _answer(batch, found)
 
     async def _read_all(self, gpus: Mapping[str, PassthroughGPU]) -> Mapping[str, Reading]:
-        made = await asyncio.to_thread(image.read, self._options.image)
+        made = await asyncio.to_thread(self._read_image)
         nonce = secrets.token_hex(16)
         begun = asyncio.get_running_loop().time()
         async with self._lend(gpus.keys()):
@@ -145,6 +146,12 @@ class MachineVerifier:
             return await emulator.run_machine(
                 lambda qmp, report: self._describe(made, gpus, nonce, qmp, report), use, limit_s=self._options.limit_s
             )
+
+    def _read_image(self) -> image.Image:
+        """Return the image, once nobody else could change it, the emulator or its firmware; blocking."""
+        for path in filter(None, (self._options.emulator, self._options.firmware)):
+            image.assert_ours(Path(path))
+        return image.read(self._options.image)
 
     async def _take_report(
         self, running: emulator.Running, gpus: Mapping[str, PassthroughGPU], nonce: str, digest: str, begun: float

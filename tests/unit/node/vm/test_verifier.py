@@ -139,6 +139,16 @@ async def test_an_image_that_was_changed_starts_no_machine(tmp_path: Path, monke
     assert bench.lent == []
 
 
+async def test_an_emulator_that_others_can_change_is_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, "greet(); tell(); serve()", monkeypatch)
+    (tmp_path / "qemu").chmod(0o777)
+    (found,) = await bench.read(1)
+    assert isinstance(found, errors.Denied)
+    assert bench.lent == []
+
+
 async def test_one_that_is_given_up_ends_its_machine_and_the_others_are_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
