@@ -47,6 +47,7 @@ _ROUTES = {
     ("delete", "/v1/sshkeys/{name}"),
     ("get", "/v1/ssh"),
     ("get", "/v1/templates"),
+    ("post", "/v1/containers/{name}/ports/{port}/door"),
     ("get", "/v1/self"),
     ("get", "/v1/session"),
     ("post", "/v1/session"),

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import json
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ from websockets.sync import client
 
 PROGRAM = shutil.which("chromium")
 _LISTENS = re.compile(r"DevTools listening on (ws://\S+)")
+_NUMBERS = itertools.count(1 << 20)
+"""Of questions to the browser itself, beside those of its tabs."""
 _FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"),
     *("--no-first-run", "--disable-extensions", "--disable-background-networking", "--remote-debugging-port=0"),
@@ -88,6 +92,29 @@ class Page:
         found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
+
+    def tab(self, host: str) -> Page:
+        """Return the tab whose address has a host, once there is one: a link or a form may have opened it."""
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            for one in self._ask_browser("Target.getTargets")["targetInfos"]:
+                if one["type"] == "page" and host in one["url"].partition("//")[2].partition("/")[0]:
+                    asked = {"targetId": one["targetId"], "flatten": True}
+                    return Page(self._connection, self._ask_browser("Target.attachToTarget", **asked)["sessionId"])
+            time.sleep(0.2)
+        raise AssertionError(f"no tab shows {host}: {self._ask_browser('Target.getTargets')}")
+
+    def _ask_browser(self, method: str, **params: Any) -> dict[str, Any]:
+        number = next(_NUMBERS)
+        self._connection.send(json.dumps({"id": number, "method": method, "params": params}))
+        while (said := json.loads(self._connection.recv(timeout=30))).get("id") != number:
+            pass
+        result: dict[str, Any] = said["result"]
+        return result
+
+    def click(self, script: str) -> None:
+        """Do what a person does with the mouse: browsers open no tab for what is not."""
+        self.call("Runtime.evaluate", expression=script, userGesture=True)
 
     def picture(self, *, whole: bool = True) -> bytes:
         """Return the whole page, or what the window shows of it, as a PNG."""

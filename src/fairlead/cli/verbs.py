@@ -42,6 +42,7 @@ VERBS: Final = {
     "port-forward": Verb(
         _RUN, "access.forward:port_forward", "Forward ports of this machine to a container's, until Ctrl-C."
     ),
+    "open": Verb(_RUN, "access.opening:open_port", "Print the address that opens a container's port in a browser."),
     "stats": Verb(_RUN, "access.stats:stats", "Show what running containers use."),
     "top": Verb(_RUN, "access.stats:top", "List a container's processes; without one: what all use."),
     "prune": Verb(_RUN, "image.prune:prune", "Remove ended containers and images that nothing needs."),

@@ -136,6 +136,9 @@ async def _admitted(
     if principal is roles.ANONYMOUS:
         return principal, gate.refused(address)
     scope["state"][permissions.OWE] = functools.partial(gate.owe, principal.account, id_)
+    if token is not None:
+        holders = accounts.keys if is_key else accounts.sessions
+        scope["state"][permissions.RENEW] = functools.partial(holders.authenticate, token)
     return principal, gate.admit(principal.account, id_, digest)
 
 

@@ -253,6 +253,15 @@ def ends_at(where: Files) -> dt.datetime:
     return _read(where.certificate).not_valid_after_utc
 
 
+def covers(where: Files, domain: str) -> bool:
+    """Return whether a certificate is good for each name of one label below a domain. Raises: Invalid."""
+    try:
+        said = _read(where.certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return False  # browsers go by these names alone
+    return f"*.{domain}" in {name.lower() for name in said.get_values_for_type(x509.DNSName)}
+
+
 def _stamp(where: Files) -> tuple[int, ...]:
     try:
         return tuple(part for path in (where.certificate, where.key) for part in _facts(path))

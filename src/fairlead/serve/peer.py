@@ -16,6 +16,8 @@ KEY: Final = "peer"
 """Of the scope's state."""
 HANG_UP: Final = "hang_up"
 """Of the scope's state: cuts the connection of a client that reads nothing."""
+TAKES_LONG: Final = "takes_long"
+"""Of the scope's state: lifts the time limit of this request's body, for who bounds it by another."""
 
 GONE: Final = "gone"
 """Of a WebSocket's state: set once the connection is over."""

@@ -12,7 +12,7 @@ import contextlib
 import os
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -45,12 +45,19 @@ class _Connection(h11_impl.H11Protocol):
     _waits_for: Any = None
     """The state of the client's side that the timer was set for."""
     _timer: asyncio.TimerHandle | None = None
+    _takes_long: bool = False
+    """Whether the application bounds the time of this request's body itself."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         connection = transport.get_extra_info("socket")
         caller = None if connection is None else socketpeer.read(connection)
-        self.app_state = {**self.app_state, peer.KEY: caller, peer.HANG_UP: transport.abort}
+        self.app_state = {
+            **self.app_state,
+            peer.KEY: caller,
+            peer.HANG_UP: transport.abort,
+            peer.TAKES_LONG: self._let_take_long,
+        }
         counted = accepted.of(transport)
         if counted is not None:
             counted.establish()
@@ -73,7 +80,12 @@ class _Connection(h11_impl.H11Protocol):
         super().data_received(data)
         self._watch()
 
+    def _let_take_long(self) -> None:
+        self._takes_long = True
+        self._watch()
+
     def on_response_complete(self) -> None:
+        self._takes_long = False
         super().on_response_complete()
         self._unwatch()  # the server's own timeout has begun
 
@@ -83,7 +95,7 @@ class _Connection(h11_impl.H11Protocol):
 
     def _watch(self) -> None:
         """Set the timer for the part of the request that is awaited; a timer for the same part runs on."""
-        owed = self.conn.their_state
+        owed = h11.DONE if self._takes_long else self.conn.their_state
         given_s = {h11.IDLE: self.among.limits.head_s, h11.SEND_BODY: self.among.limits.body_s}.get(owed)
         if given_s is None or self.transport.is_closing() or self.transport.get_protocol() is not self:
             self._unwatch()
@@ -155,14 +167,16 @@ async def serve_tls(
     *,
     limits: sockets.Limits = sockets.LIMITS,
     meter: telemetry.Meter = telemetry.UNMETERED,
+    before: Callable[[Any], Any] = lambda app: app,
 ) -> None:
     """Serve an application on a listening socket over TLS until cancelled, and close the socket.
 
-    Args: context: a server's; what is loaded into it later holds for later connections.
+    Args: context: a server's; what is loaded into it later holds for later connections.   before: puts an application
+          before the one that is given: its requests' bodies are neither held nor counted.
     """
     heap.return_large()  # each connection has 256 KiB to read into (asyncio.sslproto)
     with contextlib.closing(listener):
-        await _serve(app, listener, limits=limits, context=context, meter=meter, door="tls")
+        await _serve(app, listener, limits=limits, context=context, meter=meter, door="tls", before=before)
 
 
 async def _serve(
@@ -173,9 +187,10 @@ async def _serve(
     context: ssl.SSLContext | None = None,
     meter: telemetry.Meter = telemetry.UNMETERED,
     door: str = "socket",
+    before: Callable[[Any], Any] = lambda app: app,
 ) -> None:
     connections = accepted.Connections(limits, lambda count: meter.set(telemetry.CONNECTIONS, count, door))
-    requests = stopping.Stopping(onelength.ensure(bodies.ensure(app)))
+    requests = stopping.Stopping(onelength.ensure(before(bodies.ensure(app))))
     config = uvicorn.Config(
         requests,
         ssl_context_factory=None if context is None else lambda _config, _default: context,

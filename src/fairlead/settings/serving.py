@@ -53,6 +53,15 @@ class APISettings:
         2.0, text="requests a second without a key in force that one address, or a /64 of IPv6, may send; 0: no limit"
     )
     address_burst: int = row(60, text="requests without a key in force that one address may send at once after a pause")
+    open_domain: str = row(
+        "",
+        text="DOMAIN or DOMAIN:PORT below which `open` gives containers' ports their names, apps.gpu.lab.example: its "
+        "wildcard in DNS leads to this service; empty: browsers on this machine alone, below apps.localhost",
+    )
+    open_hours: float = row(12.0, text="hours after which an opened port must be opened again; it ends with its login")
+    open_connections: int = row(
+        64, text="connections to opened ports of one account at once: a tab has up to six, and each WebSocket one"
+    )
 
 
 @frozen

@@ -297,6 +297,7 @@ BODIES: Final = (
     ("POST", "/v1/oidc/device:finish", (("login", {"handle": "gAAAA"}),)),
     ("POST", "/v1/keys", (("key", {"account": "ann", "scopes": ["read"], "lifetime_s": 60.0, "note": "x"}),)),
     ("POST", "/v1/sshkeys", (("key", {"account": "ann", "public_key": "ssh-ed25519 AAAA", "lifetime_s": 60.0}),)),
+    ("POST", "/v1/containers/held/ports/8888/door", (("door", {"path": "/lab?token=x"}),)),
     ("POST", "/v1/keys/held:rotate", (("rotate", {"overlap_s": 60.0}),)),
     ("PUT", "/v1/tenancies/held/members/{account}", (("role", {"role": "viewer"}),)),
     ("POST", "/v1/baselines:approve", (("approve", {"board": "233010de-16c110de-900"}),)),

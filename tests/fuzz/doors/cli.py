@@ -41,6 +41,7 @@ _SERVICE: Final = (
     ["compose", "down", "-p", "none", "-t", "1"],
     ["get", "pods,deploy", "-n", "default", "-l", "app=x", "-o", "wide"],
     ["get", "cm/none", "sts/none"],
+    ["open", "box", "8888", "-n", "default", "--path", "/lab?token=x"],
     ["delete", "--no-wait", "--ignore-not-found", "configmap", "none"],
     ["delete", "--no-wait", "-f", "/FOLDER/pod.yaml", "--timeout", "1"],
     ["rollout", "status", "deployment/none", "--timeout", "1"],

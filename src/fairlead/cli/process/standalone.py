@@ -205,6 +205,7 @@ async def run_service(
                 ),
                 info=_service_info(config, node, owned.cdi_folder, public),
                 accounts=public.accounts if public else dependencies.NO_ACCOUNTS,
+                grants=public.grants if public else dependencies.NO_GRANTS,
             )
             making.context, measured.source = door.admission, door.backend.history
             _serve_metrics(config, tasks, lambda: figures.expose(reports[-1].expose_gpus))

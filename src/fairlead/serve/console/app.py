@@ -27,6 +27,7 @@ from fairlead.serve.console.pages import (
     login,
     machine,
     metrics,
+    opening,
     overview,
     queue,
     reservations,
@@ -44,6 +45,7 @@ from fairlead.wire.fairlead import problem
 ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (
     *overview.ROUTES,
     *containers.ROUTES,
+    *opening.ROUTES,
     *run.ROUTES,
     *queue.ROUTES,
     *reservations.ROUTES,

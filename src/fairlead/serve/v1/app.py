@@ -14,7 +14,7 @@ from fairlead.serve.v1.accounts import keys as account_keys
 from fairlead.serve.v1.budgets import routes as budgets
 from fairlead.serve.v1.claims import routes as claims
 from fairlead.serve.v1.containers import create, restart, routes
-from fairlead.serve.v1.containers.access import devices, ports
+from fairlead.serve.v1.containers.access import devices, opening, ports
 from fairlead.serve.v1.containers.access import exec as container_exec
 from fairlead.serve.v1.containers.access import routes as access
 from fairlead.serve.v1.dependencies import Services
@@ -45,6 +45,7 @@ ROUTES: Final = (
     *restart.ROUTES,
     *container_exec.ROUTES,
     *ports.ROUTES,
+    *opening.ROUTES,
     *gpus.ROUTES,
     *metrics.ROUTES,
     *nodes.ROUTES,

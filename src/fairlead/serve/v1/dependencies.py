@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import os
 import urllib.parse
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,7 @@ from litestar import di, params
 from fairlead import errors
 from fairlead.plan.tenancy import baseline
 from fairlead.serve import peer
-from fairlead.serve.accounts import roles
+from fairlead.serve.accounts import keys, roles
 from fairlead.serve.accounts.audit import Place
 from fairlead.serve.accounts.port import Accounts
 from fairlead.serve.accounts.recording import Recording
@@ -31,6 +31,7 @@ from fairlead.serve.api.resultcache import ResultCache
 from fairlead.serve.backend.place import Part
 from fairlead.serve.backend.port import Absent, Backend
 from fairlead.serve.backend.tenancy import member, own
+from fairlead.serve.opened.grants import Grants
 from fairlead.serve.v1 import permissions
 from fairlead.store.port import Store
 from fairlead.wire.fairlead.tenancy import Tenancy
@@ -90,6 +91,12 @@ NO_ACCOUNTS: Final = Absent(
     reason="AccountsOff",
     hint="start with `fairlead up --listen :8443`, or set api.listen",
 )
+NO_GRANTS: Final = Absent(
+    kind=errors.Unavailable,
+    message="containers are opened in browsers by the API on TLS, which is off",
+    reason="OpenOff",
+    hint="`fairlead port-forward NAME PORT` leads there; or start with `fairlead up --listen :8443`",
+)
 _ROOTS: Final = Absent(
     kind=errors.Denied, message="accounts and keys are root's", reason="RootOnly", hint="ask root to do it"
 )
@@ -124,6 +131,10 @@ class Services:
     """Who asks, by a name that no other caller has: keys of requests are each caller's own."""
     views: ResultCache[Any] = field(default_factory=lambda: ResultCache(512))
     """What containers look like, by their pods."""
+    grants: Grants | Absent = NO_GRANTS
+    """Ports that are open in browsers."""
+    again: Callable[[], Awaitable[Services]] | None = None
+    """Returns the services as the caller may use them at a later time, if they may still; None: nobody calls."""
     censuses: ResultCache[Any] = field(default_factory=lambda: ResultCache(1))
     """What is read out of all nodes and pods, by their listings."""
 
@@ -158,7 +169,7 @@ def for_caller(services: Services, scope: Any) -> Services:
         message = "it is not known who calls" if caller is None else "you are nobody (65534), whom many may be"
         raise errors.Denied(message, reason="CallerUnknown", hint="connect to the API socket as a user of this machine")
     if caller.uid in services.callers.masters:
-        return services
+        return replace(services, again=functools.partial(_same, services))
     user = own.User(uid=caller.uid, most_devices=services.callers.most_devices, mounts=services.callers.mounts)
     store = own.OwnStore(whole=services.store, user=user)
     return replace(
@@ -170,7 +181,16 @@ def for_caller(services: Services, scope: Any) -> Services:
         part=user,
         accounts=_ROOTS,
         caller=f"uid {caller.uid}",
+        again=functools.partial(_of_caller, services, scope),
     )
+
+
+async def _same(services: Services) -> Services:
+    return services
+
+
+async def _of_caller(services: Services, scope: Any) -> Services:
+    return for_caller(services, scope)
 
 
 async def for_request(services: Services, scope: Any) -> Services:
@@ -183,13 +203,37 @@ async def for_request(services: Services, scope: Any) -> Services:
         return for_caller(services, scope)
     found = (await services.store.list(Tenancy)).items
     noted = _noted(recording, found, scope) if recording is not None else services.noted
-    asking = f"account {principal.account}"
-    owe = functools.partial(permissions.owe, scope)
-    if principal.is_administrator:
-        return replace(services, principal=principal, noted=noted, owe=owe, recording=recording, caller=asking)
     action = permissions.action_of(scope["route_handler"].handler_name)
+    again = functools.partial(_renewed, services, action, permissions.renewal_of(scope))
+    asked = replace(
+        services, noted=noted, owe=functools.partial(permissions.owe, scope), recording=recording, again=again
+    )
+    return _for_account(asked, found, principal, action)
+
+
+async def _renewed(
+    services: Services, action: roles.Action, renew: Callable[[], Awaitable[roles.Principal]] | None
+) -> Services:
+    """Return the services as an account may use them now for what it once asked for.
+
+    Raises: Unauthenticated: its key or session is over; Denied: its role or its scopes are.
+    """
+    if renew is None:
+        raise keys.required()
+    principal = await renew()
+    principal.check(action)
+    return _for_account(services, (await services.store.list(Tenancy)).items, principal, action)
+
+
+def _for_account(
+    services: Services, found: Sequence[Tenancy], principal: roles.Principal, action: roles.Action
+) -> Services:
+    """Return the services as an account may use them for an action. Args: found: the machine's tenancies."""
+    asking = f"account {principal.account}"
+    if principal.is_administrator:
+        return replace(services, principal=principal, caller=asking)
     mounts = services.callers.mounts if services.callers is not None else ()
-    part = replace(_part(found, principal, action), noted=noted, mounts=mounts)
+    part = replace(_part(found, principal, action), noted=services.noted, mounts=mounts)
     store = member.MemberStore(whole=services.store, member=part)
     hidden = replace(services.info, socket=Path(), state_folder=Path(), cdi_folder=Path())
     return replace(
@@ -201,9 +245,6 @@ async def for_request(services: Services, scope: Any) -> Services:
         part=part,
         info=hidden,
         principal=principal,
-        noted=noted,
-        owe=owe,
-        recording=recording,
         caller=asking,
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from litestar import connection, exceptions, handlers
@@ -28,6 +28,8 @@ RECORDING: Final = "recording"
 """Of the scope's state: the request on its way into the audit log. The TLS door puts it there."""
 OWE: Final = "owe"
 """Key in the scope's state: charges one request as several to the key's rate limit. The TLS listener sets it."""
+RENEW: Final = "renew"
+"""Key in the scope's state: returns who holds the key or session at a later time. The TLS listener sets it."""
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 ACTIONS: Final[Mapping[str, Action]] = {
@@ -64,6 +66,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "copy_files": Action.CONTAINER_ENTER,
     "carry_sftp": Action.CONTAINER_ENTER,
     "forward_port": Action.CONTAINER_ENTER,
+    "open_port": Action.CONTAINER_ENTER,
     "attach_device": Action.MACHINE_WRITE,
     "detach_device": Action.MACHINE_WRITE,
     "inject_fault": Action.MACHINE_WRITE,
@@ -203,6 +206,12 @@ def principal_of(scope: Any) -> Principal | None:
     """Return who holds the request's key; None: it came by the unix socket."""
     found = (scope.get("state") or {}).get(PRINCIPAL)
     return found if isinstance(found, Principal) else None
+
+
+def renewal_of(scope: Any) -> Callable[[], Awaitable[Principal]] | None:
+    """Return what says who the sender is at a later time; None: the request came by the unix socket."""
+    found: Callable[[], Awaitable[Principal]] | None = (scope.get("state") or {}).get(RENEW)
+    return found
 
 
 def recording_of(scope: Any) -> Recording | None:

@@ -55,3 +55,14 @@ def test_what_is_no_certificate_is_a_failure_with_its_path(folder: Path) -> None
 
 def test_without_tls_there_is_nothing_to_say(tmp_path: Path) -> None:
     assert list(checked.check(collect(tmp_path), NOW)) == []
+
+
+def test_the_names_of_opened_ports_are_looked_for(folder: Path) -> None:
+    where = certificate.own(folder)
+    config = settings.load(flags={"api.open_domain": "apps.gpu.invalid"}, env={}, file=None)
+    found = {one.check: one for one in checked.check(checked.collect(config, folder), NOW) if one.level == "fail"}
+    assert (set(found), "start the service again" in found["open"].fix) == ({"open"}, True)
+    certificate.ensure_own(where, ("gpu.example", "*.apps.gpu.invalid"), NOW)
+    (good, unknown) = checked.check(checked.collect(config, folder), NOW)
+    assert (good.level, unknown.level, unknown.check) == ("ok", "warn", "open")
+    assert "add *.apps.gpu.invalid to DNS" in unknown.fix

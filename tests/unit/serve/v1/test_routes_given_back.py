@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import json
 import random
@@ -21,6 +22,8 @@ from fairlead import telemetry
 from fairlead.serve import authentication, bodies, server, sockets
 from fairlead.serve.api import app as base
 from fairlead.serve.limits.gate import Gate
+from fairlead.serve.opened import hosts
+from fairlead.serve.opened.grants import Grants
 from fairlead.serve.v1 import app as v1
 from tests.unit.serve.v1.accounts.test_api_accounts import Lab, opened
 from tests.unit.serve.world import World, application
@@ -188,6 +191,7 @@ async def _door(world: World, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     counts = Counts()
     monkeypatch.setattr(bodies, "Budget", counts.budget)
     async with opened(world, folder) as lab, asyncio.TaskGroup() as tasks:
+        lab.services = dataclasses.replace(lab.services, grants=Grants(domain=hosts.Domain(name="apps.example")))
         gate = Gate(lab.policy, under_way=functools.partial(counts.set, telemetry.UNDER_WAY))
         app = authentication.create_app(application(lab.services), lab.accounts, gate=gate, refusals=lab.refusals)
         with socket.create_server(("127.0.0.1", 0)) as listener:

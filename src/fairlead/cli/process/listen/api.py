@@ -103,7 +103,9 @@ async def _serve(
         door=public.describe,
         ssh_door=public.describe_ssh,
     )
-    services = dataclasses.replace(plain, callers=dependencies.Callers(), info=info, accounts=public.accounts)
+    services = dataclasses.replace(
+        plain, callers=dependencies.Callers(), info=info, accounts=public.accounts, grants=public.grants
+    )
     made = app.create_app(services)
     inner = console.create_app(made, has_login=False) if config.console.enabled else made
     async with asyncio.TaskGroup() as doors:

@@ -14,7 +14,7 @@ import math
 import socket
 import time
 import urllib.parse
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +30,9 @@ from fairlead.serve.database import engine
 from fairlead.serve.limits.bucket import Rate
 from fairlead.serve.limits.gate import Gate, Policy
 from fairlead.serve.metering.budgetkeeper import Keeper
+from fairlead.serve.opened import door, hosts
+from fairlead.serve.opened.grants import Grants
+from fairlead.serve.opened.grants import Limits as GrantLimits
 from fairlead.serve.webhooks import address, foresight, mail
 from fairlead.serve.webhooks.delivery import Sender
 from fairlead.serve.webhooks.store import StoredWebhooks
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 _DOCUMENTATION: Final = (("198.51.100.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
 """Addresses that the default route leads to; nothing is sent there.  Source: RFC 5737, RFC 3849."""
 _LARGEST: Final = 1_000_000
+_MOST_HOURS: Final = 24 * 366
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,8 @@ class TLSListener:
     """When people are told of what is to come."""
     ssh: SSHListener | None = None
     """None: it is off."""
+    grants: Grants = dataclasses.field(default_factory=Grants)
+    """Containers' ports that are open in browsers."""
 
     def describe(self) -> tuple[str, str]:
         """Return address and fingerprint, as they are now."""
@@ -86,7 +92,7 @@ class TLSListener:
         """Serve the API to who has a key, send what happens to webhooks, and hold budgets, until cancelled."""
         context = certificate.open_context(self.files)
         async with asyncio.TaskGroup() as tasks:
-            names = None if self.names is None else lambda: (*self.more_names, *own_names(self.listener))
+            names = None if self.names is None else lambda: _names(self.more_names, self.grants, self.listener)
             tasks.create_task(certificate.keep(context, self.files, names, _now), name="certificate")
             tasks.create_task(recording.keep(self.accounts.audit, self.audit_days, time.time), name="audit")
             tasks.create_task(recording.keep_sessions(self.accounts.sessions), name="sessions")
@@ -110,7 +116,8 @@ class TLSListener:
             seen = guarded
             if self.has_console:
                 seen = console.create_app(guarded, has_login=True, provider=self.provider)
-            await server.serve_tls(seen, self.listener, context, limits=self.limits, meter=meter)
+            opened_ports = functools.partial(door.create_app, grants=self.grants)
+            await server.serve_tls(seen, self.listener, context, limits=self.limits, meter=meter, before=opened_ports)
 
 
 def policy(config: settings.APISettings) -> Policy:
@@ -120,6 +127,19 @@ def policy(config: settings.APISettings) -> Policy:
         address=_rate("address", config.address_rate, config.address_burst),
         at_once=config.account_connections,
     )
+
+
+def _grants(config: settings.APISettings, listener: socket.socket, names: Sequence[str]) -> Grants:
+    """Return where opened ports are kept. Args: names: the service's own. Raises: Invalid: a setting is not one."""
+    domain = hosts.parse_domain(config.open_domain)
+    if domain is not None:
+        hosts.check_apart(domain, names)
+    if not 0 < config.open_hours <= _MOST_HOURS or not 1 <= config.open_connections <= _LARGEST:
+        message = f"api.open_hours {config.open_hours:g}, api.open_connections {config.open_connections}: nothing opens"
+        hint = f"hours are more than 0 and at most {_MOST_HOURS}, connections 1 or more"
+        raise errors.Invalid(message, reason="OpenLimitsInvalid", hint=hint)
+    limits = GrantLimits(life_s=config.open_hours * 3600.0, connections=config.open_connections)
+    return Grants(domain=domain, port=listener.getsockname()[1], limits=limits)
 
 
 def _connections(config: settings.APISettings) -> sockets.Limits:
@@ -152,15 +172,16 @@ async def opened(config: settings.Settings) -> AsyncIterator[TLSListener]:
         made, allowed = logins.of_settings(config), address.read_networks(config.webhooks.allow)
         post = mail.of_settings(config.mail)
         found = certificate.operators(config.api.certificate, config.api.key)
-        more = tuple(name for one in config.api.names.split(",") if (name := one.strip()))
-        names = None if found else (*more, *own_names(listener))
+        given = tuple(name for one in config.api.names.split(",") if (name := one.strip()))
+        grants = _grants(config.api, listener, (*given, *own_names(listener)))
+        names = None if found else _names(given, grants, listener)
         files = found or certificate.own(config.state.folder)
         if names is not None:
             certificate.ensure_own(files, names, _now())
         certificate.open_context(files)
         async with engine.opened(engine.url_of(config.database.url, config.state.folder)) as database:
             yield TLSListener(
-                address=_address(listener, *more[:1]),
+                address=_address(listener, *given[:1]),
                 files=files,
                 sender=Sender(
                     outbox=StoredWebhooks(database=database, allowed=allowed, mail=post), allowed=allowed, mail=post
@@ -171,13 +192,14 @@ async def opened(config: settings.Settings) -> AsyncIterator[TLSListener]:
                 ),
                 listener=listener,
                 names=names,
-                more_names=more,
+                more_names=given,
                 audit_days=config.api.audit_days,
                 policy=limits,
                 limits=_connections(config.api),
                 has_console=config.console.enabled,
                 provider=urllib.parse.urlsplit(config.oidc.issuer).netloc,
                 ssh=ssh,
+                grants=grants,
             )
 
 
@@ -207,6 +229,11 @@ def _address(listener: socket.socket, *names: str) -> str:
         return f"https://[{name}]:{port}" if ":" in name else f"https://{name}:{port}"
     shown = socket.gethostname() if host in {"::", "0.0.0.0"} else f"[{host}]" if ":" in host else host  # noqa: S104
     return f"https://{shown}:{port}"
+
+
+def _names(given: Sequence[str], grants: Grants, listener: socket.socket) -> tuple[str, ...]:
+    """Return the names of our own certificate: those of the setting first, those of opened ports last."""
+    return (*given, *own_names(listener), *(f"*.{domain}" for domain in grants.domains))
 
 
 def own_names(listener: socket.socket) -> tuple[str, ...]:

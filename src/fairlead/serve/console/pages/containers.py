@@ -15,7 +15,7 @@ from fairlead.serve.admission.sessiontemplate import LABEL, TemplateList
 from fairlead.serve.console import client
 from fairlead.serve.console import visit as visits
 from fairlead.serve.console.draw import claimfacts, gpumap, headline, sessionform, tone, tracepicture, waterfall, words
-from fairlead.serve.console.pages import metrics
+from fairlead.serve.console.pages import metrics, opening
 from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.v1.containers.traceview import TraceView
 from fairlead.serve.v1.containers.view import ENDED, ContainerList, ContainerView, Explanation
@@ -112,6 +112,7 @@ async def detail(visit: Visitor, namespace: Namespace, name: Name) -> litestar.R
         said=_said(visit, name),
         may_run=visit.may(Action.CONTAINER_RUN),
         may_enter=may_enter,
+        ports=await opening.ports_of(visit, one) if may_enter else (),
         here=gpumap.container_address(namespace, name),
         entry=await _entry(visit, one, spaces.get(namespace, "")),
         claim_address=claimfacts.address,
