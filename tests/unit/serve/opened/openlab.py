@@ -18,7 +18,7 @@ from aiohttp import web
 
 from fairlead import errors
 from fairlead.engine.port import ContainerState
-from fairlead.kernel import netns
+from fairlead.kernel.network import netns
 from fairlead.serve import authentication, server, sockets
 from fairlead.serve.console import app as console
 from fairlead.serve.limits.gate import Gate
