@@ -135,6 +135,7 @@ _ROUTES = {
     ("get", "/v1/containers/{name}"),
     ("delete", "/v1/containers/{name}"),
     ("post", "/v1/containers/{name}:stop"),
+    ("post", "/v1/containers/{name}/ephemeralcontainers"),
     ("post", "/v1/containers/{name}:attach"),
     ("post", "/v1/containers/{name}:detach"),
     ("get", "/v1/containers/{name}/wait"),

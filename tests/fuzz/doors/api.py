@@ -210,6 +210,27 @@ BODIES: Final = (
     ("POST", "/v1/faults", (("fault", {"fault": "xid", "gpu": 0, "value": "79"}),)),
     (
         "POST",
+        "/v1/containers/held/ephemeralcontainers",
+        (
+            (
+                "debug",
+                {
+                    "image": "demo",
+                    "name": "look",
+                    "target": "demo",
+                    "command": ["ps"],
+                    "args": ["-e"],
+                    "env": {"A": "b"},
+                    "workdir": "/",
+                    "pull": "Never",
+                    "stdin": True,
+                    "tty": False,
+                },
+            ),
+        ),
+    ),
+    (
+        "POST",
         "/v1/containers/held:attach",
         (("attach", {"gpu": "1", "resource": "nvidia.com/gpu", "container": "demo", "force": False}),),
     ),

@@ -148,6 +148,8 @@ def _metadata(pod: core.Pod) -> Iterator[str]:
 def _spec(spec: core.PodSpec) -> Iterator[str]:
     if not spec.containers:
         yield "spec.containers: Required value"
+    if spec.ephemeral_containers:
+        yield "spec.ephemeralContainers: Forbidden: cannot be set on create"
     if spec.restart_policy not in _RESTART:
         offered = ", ".join(f'"{item}"' for item in _RESTART)
         yield f'spec.restartPolicy: Unsupported value: "{spec.restart_policy}": supported values: {offered}'
@@ -158,7 +160,7 @@ def _spec(spec: core.PodSpec) -> Iterator[str]:
     yield from volume.problems(spec)
     yield from _duplicates((f"spec.volumes[{index}]", one.name) for index, one in enumerate(spec.volumes))
     for path, item in containers_by_path(spec):
-        yield from _container(path, item, {one.name: one for one in spec.volumes})
+        yield from container_problems(path, item, {one.name: one for one in spec.volumes})
         yield from _user(path, item.security_context)
     yield from _duplicates((path, item.name) for path, item in containers_by_path(spec))
     for path, item in containers_by_path(spec):
@@ -208,7 +210,8 @@ def containers_by_path(spec: core.PodSpec) -> Iterator[tuple[str, core.Container
             yield f"spec.{kind}[{index}]", item
 
 
-def _container(path: str, item: core.Container, volumes: Mapping[str, core.Volume]) -> Iterator[str]:
+def container_problems(path: str, item: core.Container, volumes: Mapping[str, core.Volume]) -> Iterator[str]:
+    """Yield what is wrong with what every container has. Args: volumes: of its pod, by name."""
     if not item.name:
         yield f"{path}.name: Required value"
     elif len(item.name) > 63:

@@ -285,6 +285,18 @@ class PodAccess(Protocol):
         ...
 
 
+class Ephemerals(Protocol):
+    """Containers that join pods which run."""
+
+    async def add(self, pod: core.Pod, item: core.EphemeralContainer, place: Place) -> core.Pod:
+        """Add one to a pod, and return the pod.
+
+        Args:    place: the pod's.
+        Raises:  Invalid; Denied: a rule for tenants' pods; Conflict: the pod has ended; Unavailable (`DebugNotServed`).
+        """
+        ...
+
+
 class DeviceClaims(Protocol):
     """Claims of devices, and what they refer to, as manifests have them."""
 
@@ -459,6 +471,11 @@ NO_CLAIMS: Final = Absent(
     reason="NotOnCluster",
     hint="`kubectl apply -f FILE` makes them; pods that name them can be run from here",
 )
+NO_EPHEMERALS: Final = Absent(
+    message="containers are not joined from here",
+    reason="NotOnCluster",
+    hint="`kubectl debug POD -it --image IMAGE --target CONTAINER`",
+)
 NO_RESERVATIONS: Final = Absent(
     message="no GPUs are reserved here",
     reason="NotOnCluster",
@@ -509,6 +526,7 @@ class Backend:
     """Ends programs that Fairlead did not start."""
     claims: DeviceClaims | Absent = NO_CLAIMS
     workloads: Workloads | Absent = NO_WORKLOADS
+    ephemerals: Ephemerals | Absent = NO_EPHEMERALS
     history: History | Absent = NO_HISTORY
     reservations: Reservations | Absent = NO_RESERVATIONS
     requests: idempotency.Requests

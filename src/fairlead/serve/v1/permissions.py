@@ -64,6 +64,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "copy_files": Action.CONTAINER_ENTER,
     "carry_sftp": Action.CONTAINER_ENTER,
     "forward_port": Action.CONTAINER_ENTER,
+    "debug_container": Action.CONTAINER_ENTER,
     "attach_device": Action.MACHINE_WRITE,
     "detach_device": Action.MACHINE_WRITE,
     "inject_fault": Action.MACHINE_WRITE,

@@ -188,6 +188,16 @@ class Container(Wire, frozen=True):
     tty: bool = False
 
 
+class EphemeralContainer(Container, frozen=True):
+    """A container that joins a pod which runs, to look into it; it is never started again.
+
+    Of a container's fields it may not have ports, resources, probes, hooks and a restart policy.
+    """
+
+    target_container_name: str = ""
+    """Container of the pod whose processes it sees; empty: those of none."""
+
+
 class Toleration(Wire, frozen=True):
     """Which taints the pod bears."""
 
@@ -367,6 +377,8 @@ class PodSpec(Wire, frozen=True):
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    ephemeral_containers: tuple[EphemeralContainer, ...] = ()
+    """Joined while it ran; a pod is never stored with them."""
     restart_policy: str = "Always"
     node_name: str = ""
     node_selector: Mapping[str, str] = {}
@@ -554,6 +566,7 @@ class PodStatus(Wire, frozen=True):
     """Where room is being made for it."""
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
+    ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
     start_time: str | None = None
     pod_ip: str = msgspec.field(default="", name="podIP")
     pod_ips: tuple[PodIP, ...] = msgspec.field(default=(), name="podIPs")
