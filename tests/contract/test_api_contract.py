@@ -136,6 +136,7 @@ _ROUTES = {
     ("delete", "/v1/containers/{name}"),
     ("post", "/v1/containers/{name}:stop"),
     ("post", "/v1/containers/{name}/ephemeralcontainers"),
+    ("patch", "/v1/containers/{name}/status"),
     ("post", "/v1/containers/{name}:attach"),
     ("post", "/v1/containers/{name}:detach"),
     ("get", "/v1/containers/{name}/wait"),

@@ -43,6 +43,7 @@ from fairlead.node.kubelet.runtime import Runtime, RuntimeSettings
 from fairlead.node.publish import nodeevents
 from fairlead.plan.claim import lifecycle
 from fairlead.plan.pod import podstate, podsync
+from fairlead.plan.pod.life import restart
 from fairlead.settings import Settings
 from fairlead.store.port import ChangeKind, Selector, Store
 from fairlead.wire.kubernetes import core, names
@@ -490,6 +491,7 @@ class Kubelet:
                 # What others write of the status, maybe since `pod` was read: a stop, a warning, claims of templates.
                 told = msgspec.structs.replace(
                     status,
+                    conditions=restart.kept_gates(pod.spec, status.conditions, fresh.status.conditions),
                     stop_request=fresh.status.stop_request,
                     idle_notice=fresh.status.idle_notice,
                     resource_claim_statuses=fresh.status.resource_claim_statuses,

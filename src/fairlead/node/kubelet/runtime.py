@@ -37,6 +37,7 @@ from fairlead.node.tenancy.registries import Fetched, Registries
 from fairlead.node.trace import steps
 from fairlead.plan.cdi import requirement
 from fairlead.plan.pod import mountable, podsync, volume
+from fairlead.plan.pod.life import restart
 from fairlead.plan.pod.values import downward
 from fairlead.plan.sandbox import choice
 from fairlead.plan.shim import foreignanswer
@@ -208,7 +209,7 @@ class Runtime:
         tries = self._failures[key] = self._failures.get(key, 0) + 1
         is_hopeless = isinstance(error, errors.RequestError | errors.ProtocolError | errors.DeviceFault)
         is_hopeless = is_hopeless or error.reason == requirement.UNMET  # no driver changes within seconds
-        is_final = pod.spec.restart_policy == "Never" and (is_hopeless or tries >= _IMAGE_TRIES)
+        is_final = restart.policy(pod.spec, item) == "Never" and (is_hopeless or tries >= _IMAGE_TRIES)
         is_waiting = secrets.is_waited_for(error)
         is_final = is_final and not isinstance(item, core.EphemeralContainer)  # it has no part in the pod's end
         is_final = is_final and not is_waiting and error.reason not in gate.PATIENT

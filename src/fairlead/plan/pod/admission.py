@@ -19,7 +19,7 @@ import msgspec
 from fairlead import errors
 from fairlead.model import isolation
 from fairlead.plan.pod import affinity, machine, resourceclaim, secret, volume
-from fairlead.plan.pod.life import judge
+from fairlead.plan.pod.life import judge, restart
 from fairlead.plan.pod.network import port, resolver
 from fairlead.plan.pod.values import downward
 from fairlead.wire.kubernetes import core, meta, names, quantity
@@ -153,6 +153,7 @@ def _spec(spec: core.PodSpec) -> Iterator[str]:
     if spec.restart_policy not in _RESTART:
         offered = ", ".join(f'"{item}"' for item in _RESTART)
         yield f'spec.restartPolicy: Unsupported value: "{spec.restart_policy}": supported values: {offered}'
+    yield from restart.gate_problems(spec)
     yield from _times(spec)
     yield from _user("spec", spec.security_context)
     if spec.hostname and not names.is_dns_label(spec.hostname):

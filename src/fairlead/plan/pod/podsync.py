@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from fairlead import backoff
-from fairlead.plan.pod.life import health
+from fairlead.plan.pod.life import health, restart
 from fairlead.plan.pod.life.health import Health
 from fairlead.wire.kubernetes import core, meta
 
@@ -418,13 +418,15 @@ def _has_run_its_course(look: _Look) -> bool:
     others = [known for known in look.inits if known.is_sidecar] + [one for one in look.ephemerals if one.is_alive]
     if not others or any(known.attempt < 0 or known.ended is None for known in look.mains):
         return False
-    return not any(_restarts(look.pod, known.exit_code or 0, is_init=False) for known in look.mains)
+    spec = look.pod.spec
+    return not any(restart.restarts(spec, known.item, known.exit_code or 0, is_init=False) for known in look.mains)
 
 
 def _failed_init(look: _Look) -> _Known | None:
     """Return the init container that failed for good."""
     ended = (known for known in look.inits if not known.is_sidecar and known.exit_code)
-    return next((known for known in ended if not _restarts(look.pod, known.exit_code or 0, is_init=True)), None)
+    spec = look.pod.spec
+    return next((one for one in ended if not restart.restarts(spec, one.item, one.exit_code or 0, is_init=True)), None)
 
 
 def _give_up(look: _Look, failed: _Known) -> Plan:
@@ -505,17 +507,11 @@ def _next(look: _Look, known: _Known, *, is_init: bool) -> tuple[Act | None, flo
         return Resume(container=known.item.name, engine_name=known.seen.engine_name), look.now
     if known.ended is None or known.is_ephemeral:
         return None, look.now
-    if not known.is_sidecar and not _restarts(look.pod, known.ended.exit_code, is_init=is_init):
+    goes_on = restart.restarts(look.pod.spec, known.item, known.ended.exit_code, is_init=is_init)
+    if not known.is_sidecar and not goes_on:
         return None, look.now
     ended = meta.timestamp(known.ended.finished_at) or look.now
     return Start(container=known.item.name, attempt=known.attempt + 1), ended + _backoff(look, known)
-
-
-def _restarts(pod: core.Pod, exit_code: int, *, is_init: bool) -> bool:
-    policy = pod.spec.restart_policy
-    if is_init:
-        return policy != "Never" and exit_code != 0
-    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
 def _backoff(look: _Look, known: _Known) -> float:
@@ -663,7 +659,6 @@ def _conditions(look: _Look, statuses: tuple[core.ContainerStatus, ...], phase: 
         "PodScheduled": True,
         "Initialized": _stage(look) is None,
         "ContainersReady": ready,
-        "Ready": ready,
     }
     conditions, since = look.pod.status.conditions, _text(look.now)
     for name, value in wanted.items():
@@ -671,7 +666,8 @@ def _conditions(look: _Look, statuses: tuple[core.ContainerStatus, ...], phase: 
         conditions = meta.with_condition(
             conditions, meta.Condition(type=name, status=status, last_transition_time=since)
         )
-    return conditions
+    said = restart.ready_condition(look.pod.spec, conditions, is_ready=ready, at=since)
+    return meta.with_condition(conditions, said)
 
 
 def _text(unix_s: float | None) -> str | None:

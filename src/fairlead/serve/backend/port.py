@@ -29,7 +29,7 @@ from fairlead.serve.metering.port import Metering
 from fairlead.store import subresource
 from fairlead.wire.fairlead.reservation import Reservation
 from fairlead.wire.fairlead.tenancy import Tenancy
-from fairlead.wire.kubernetes import core, devicechange
+from fairlead.wire.kubernetes import core, devicechange, meta
 from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
 from fairlead.wire.kubernetes.resource.devicetaintrule import DeviceTaintRule
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
@@ -285,8 +285,8 @@ class PodAccess(Protocol):
         ...
 
 
-class Ephemerals(Protocol):
-    """Containers that join pods which run."""
+class PodChanges(Protocol):
+    """Changes of pods that run."""
 
     async def add(self, pod: core.Pod, item: core.EphemeralContainer, place: Place) -> core.Pod:
         """Add one to a pod, and return the pod.
@@ -294,6 +294,10 @@ class Ephemerals(Protocol):
         Args:    place: the pod's.
         Raises:  Invalid; Denied: a rule for tenants' pods; Conflict: the pod has ended; Unavailable (`DebugNotServed`).
         """
+        ...
+
+    async def set_conditions(self, pod: core.Pod, conditions: Sequence[meta.Condition]) -> core.Pod:
+        """Write what a pod's readiness gates wait for, and return the pod. Raises: Invalid: a condition of no gate."""
         ...
 
 
@@ -471,10 +475,10 @@ NO_CLAIMS: Final = Absent(
     reason="NotOnCluster",
     hint="`kubectl apply -f FILE` makes them; pods that name them can be run from here",
 )
-NO_EPHEMERALS: Final = Absent(
-    message="containers are not joined from here",
+NO_POD_CHANGES: Final = Absent(
+    message="pods of a cluster are changed by its own tools",
     reason="NotOnCluster",
-    hint="`kubectl debug POD -it --image IMAGE --target CONTAINER`",
+    hint="`kubectl debug POD -it --image IMAGE --target CONTAINER`, `kubectl patch pod POD --subresource status`",
 )
 NO_RESERVATIONS: Final = Absent(
     message="no GPUs are reserved here",
@@ -526,7 +530,7 @@ class Backend:
     """Ends programs that Fairlead did not start."""
     claims: DeviceClaims | Absent = NO_CLAIMS
     workloads: Workloads | Absent = NO_WORKLOADS
-    ephemerals: Ephemerals | Absent = NO_EPHEMERALS
+    changes: PodChanges | Absent = NO_POD_CHANGES
     history: History | Absent = NO_HISTORY
     reservations: Reservations | Absent = NO_RESERVATIONS
     requests: idempotency.Requests

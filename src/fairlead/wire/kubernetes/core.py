@@ -12,6 +12,7 @@ import msgspec
 
 from fairlead.wire.kubernetes.meta import Condition, LabelSelector, ObjectMeta, Wire
 from fairlead.wire.kubernetes.pod.probe import Lifecycle, Probe
+from fairlead.wire.kubernetes.pod.restart import ContainerRestartRule, PodReadinessGate
 from fairlead.wire.kubernetes.pod.source import FieldSelector, KeySelector, ResourceFieldSelector
 from fairlead.wire.kubernetes.pod.volume import ConfigMapVolume, DownwardAPIVolume, ProjectedVolume, SecretVolume
 
@@ -175,7 +176,9 @@ class Container(Wire, frozen=True):
     image_pull_policy: str = ""
     security_context: SecurityContext | None = None
     restart_policy: str = ""
-    """`Always` on an init container makes it a sidecar; nothing else may have it."""
+    """In place of its pod's; `Always` on an init container makes it a sidecar."""
+    restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
+    """By exit code, before the policy."""
     liveness_probe: Probe | None = None
     readiness_probe: Probe | None = None
     startup_probe: Probe | None = None
@@ -412,6 +415,7 @@ class PodSpec(Wire, frozen=True):
     resource_claims: tuple[PodResourceClaim, ...] = ()
     resources: ResourceRequirements | None = None
     """Of the pod as a whole, beside those of its containers."""
+    readiness_gates: tuple[PodReadinessGate, ...] = ()
     host_network: bool = False
     """It shares the node's network."""
     host_ipc: bool = msgspec.field(default=False, name="hostIPC")

@@ -32,6 +32,21 @@ class DebugRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     tty: bool = False
 
 
+class ConditionRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One condition of a status."""
+
+    type: Annotated[str, msgspec.Meta(description="as a readiness gate of the pod names it")]
+    status: Annotated[str, msgspec.Meta(description="True, False or Unknown")]
+    reason: Annotated[str, msgspec.Meta(max_length=1024)] = ""
+    message: Annotated[str, msgspec.Meta(max_length=32768)] = ""
+
+
+class StatusRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What somebody beside the node writes of a container's status."""
+
+    conditions: Annotated[tuple[ConditionRequest, ...], msgspec.Meta(max_length=100)]
+
+
 def container(asked: DebugRequest, pod: core.Pod) -> core.EphemeralContainer:
     """Return the container that is asked for; one without a name gets kubectl's, `debugger-x7k2q`.
 

@@ -75,3 +75,25 @@ async def test_a_tenants_is_held_to_the_images_of_its_namespace(api: httpx.Async
     assert (refused.status_code, refused.json()["reason"]) == (403, "TenantPodForbidden")
     assert "evil" in refused.json()["detail"]
     assert (await _debug(api, namespace="acme")).status_code == 201
+
+
+async def test_gates_are_set_by_the_status_route_and_nothing_else(api: httpx.AsyncClient, world: World) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "gated"},
+        "spec": {
+            "readinessGates": [{"conditionType": "example.com/open"}],
+            "containers": [{"name": "main", "image": "demo"}],
+        },
+    }
+    assert (await api.post("/v1/pods", json=pod)).status_code == 201
+    body = {"conditions": [{"type": "example.com/open", "status": "True", "reason": "Open"}]}
+    answer = await api.patch("/v1/containers/gated/status", json=body)
+    assert answer.status_code == 200, answer.text
+    found = meta.find_condition((await world.pod("gated")).status.conditions, "example.com/open")
+    assert found is not None
+    assert (found.status, found.reason) == ("True", "Open")
+    refused = await api.patch("/v1/containers/gated/status", json={"conditions": [{"type": "Ready", "status": "True"}]})
+    assert (refused.status_code, "Forbidden" in refused.json()["detail"]) == (422, True)
+    assert (await api.patch("/v1/containers/none/status", json=body)).status_code == 404
