@@ -136,6 +136,8 @@ _ROUTES = {
     ("get", "/v1/containers/{name}"),
     ("delete", "/v1/containers/{name}"),
     ("post", "/v1/containers/{name}:stop"),
+    ("post", "/v1/containers/{name}/ephemeralcontainers"),
+    ("patch", "/v1/containers/{name}/status"),
     ("post", "/v1/containers/{name}:attach"),
     ("post", "/v1/containers/{name}:detach"),
     ("get", "/v1/containers/{name}/wait"),

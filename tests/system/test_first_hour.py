@@ -136,7 +136,7 @@ PAGES_READ = {
     "how-to/metrics.md": _SERVICE + _HELD,
     "how-to/mig.md": "export FAIRLEAD_SILICON_SIMULATE=h100x8\n",
     "how-to/replace-nvidia-device-plugin.md": "export FAIRLEAD_SILICON_SIMULATE=h100x8\nmkdir /etc/nvidia\n",
-    "how-to/docker-users.md": _SERVICE,
+    "how-to/from-docker.md": _SERVICE,
     "how-to/run-containers.md": _SERVICE + _CONTAINERS,
     "how-to/reserve.md": _SERVICE,
     "how-to/idle-gpus.md": _SERVICE,

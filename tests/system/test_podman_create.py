@@ -117,6 +117,7 @@ CASES: Final[dict[str, dict[str, Any]]] = {
     "a stop signal": {"stop_signal": "SIGUSR1"},
     "a stop signal of its own number": {"stop_signal": "SIGRTMIN+3"},
     "another's processes": {"network_of": OWNER, "processes_of": OWNER},
+    "another's shared memory": {"network_of": OWNER, "ipc_of": OWNER},
     "no such image": {"image": "localhost/fairlead-test/nothing:1"},
     "no such network": {"network_name": "fairlead-test-nothing", "hostname": "pod-7"},
 }

@@ -68,6 +68,16 @@ def test_root_of_a_tenancy_is_nobody_on_the_host_and_has_its_gpus_and_no_others(
     machine.clear()
 
 
+def test_what_joins_a_tenants_container_has_its_users(machine: Home) -> None:
+    """Its root is the tenant's: a pod of one container has no sandbox, so that the container itself is joined."""
+    machine.start("joined", "-T", "red")
+    machine.ok("debug", "-T", "red", "-c", "look", "--target", "joined", "joined", "--", "sleep", "777")
+    machine.ok("exec", "-T", "red", "-c", "look", "joined", "--", "true")
+    assert len(_inspected(machine, "joined")) == 2
+    assert _first(machine, "joined") >= 1_879_048_192  # one for both
+    machine.clear()
+
+
 def test_files_of_a_tenancy_cannot_be_read_by_root_of_another_that_finds_them(machine: Home) -> None:
     write = "umask 077; echo secret > /data/file; sleep 1000"
     machine.start("keeper", "-T", "red", "-v", "data:/data", command=("sh", "-c", write))

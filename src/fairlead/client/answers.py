@@ -181,6 +181,12 @@ class ContainerPart(Record, frozen=True, kw_only=True):
     started_at: str | None = None
     finished_at: str | None = None
     is_init: bool = False
+    tty: bool = False
+    """Its first process has a terminal."""
+    stdin: bool = False
+    """Its first process has an input."""
+    is_ephemeral: bool = False
+    """It joined the container while that ran."""
     ready: bool = False
     """It runs, and its readiness probe says so where it has one."""
     health: str = ""

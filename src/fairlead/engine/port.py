@@ -93,6 +93,8 @@ class ContainerSpec:
     network: NetworkMode | None = None
     """None: the engine's own, as it is configured. Nothing where `network_of` is given."""
     shares_host_ipc: bool = False
+    ipc_of: str | None = None
+    """Name of the container whose shared memory and semaphores are joined; None: its own, or the host's."""
     ulimits: tuple[tuple[str, int, int], ...] = ()
     """(name, soft, hard) as setrlimit(2) has them, -1 for none; they go before the engine's own."""
     network_name: str | None = None

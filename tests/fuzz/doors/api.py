@@ -109,6 +109,8 @@ _WHOLE: Final = {
             "livenessProbe": {"grpc": {"port": 50051, "service": "x"}},
             "startupProbe": {"tcpSocket": {"port": 80, "host": "localhost"}},
             "lifecycle": {"postStart": {"sleep": {"seconds": 1}}, "preStop": {"exec": {"command": ["true"]}}},
+            "restartPolicy": "Never",
+            "restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}],
             "terminationMessagePath": "/dev/termination-log",
             "terminationMessagePolicy": "FallbackToLogsOnError",
             "envFrom": [{"prefix": "A_", "configMapRef": {"name": "m", "optional": True}}],
@@ -135,7 +137,8 @@ _WHOLE: Final = {
         {"name": "w", "configMap": {"name": "m", "defaultMode": 292}},
     ],
 }
-_WHOLE_POD: Final = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "whole"}, "spec": _WHOLE}
+_GATED: Final = {**_WHOLE, "readinessGates": [{"conditionType": "example.com/open"}]}
+_WHOLE_POD: Final = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "whole"}, "spec": _GATED}
 _TEMPLATE: Final = {"metadata": {"labels": {"app": "x"}}, "spec": _WHOLE}
 _DEPLOYMENT: Final = {
     "apiVersion": "apps/v1",
@@ -208,6 +211,37 @@ BODIES: Final = (
     ("POST", "/v1/delete", (("deployment", _DEPLOYMENT), ("config map", _CONFIG_MAP))),
     ("PUT", "/v1/quotas", (("quota", QUOTA),)),
     ("POST", "/v1/faults", (("fault", {"fault": "xid", "gpu": 0, "value": "79"}),)),
+    (
+        "POST",
+        "/v1/containers/held/ephemeralcontainers",
+        (
+            (
+                "debug",
+                {
+                    "image": "demo",
+                    "name": "look",
+                    "target": "demo",
+                    "command": ["ps"],
+                    "args": ["-e"],
+                    "env": {"A": "b"},
+                    "workdir": "/",
+                    "pull": "Never",
+                    "stdin": True,
+                    "tty": False,
+                },
+            ),
+        ),
+    ),
+    (
+        "PATCH",
+        "/v1/containers/held/status",
+        (
+            (
+                "status",
+                {"conditions": [{"type": "example.com/open", "status": "True", "reason": "Open", "message": "it is"}]},
+            ),
+        ),
+    ),
     (
         "POST",
         "/v1/containers/held:attach",

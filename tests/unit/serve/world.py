@@ -192,6 +192,9 @@ class World:
                     await self._place(pod)
                 elif pod.spec.node_name and uid not in self._starting:
                     self._starting[uid] = group.create_task(self._start(pod))
+                for item in pod.spec.ephemeral_containers:
+                    if f"{uid}/{item.name}" not in self._starting and not podstate.is_final(pod):
+                        self._starting[f"{uid}/{item.name}"] = group.create_task(self._join(pod, item))
 
     async def _place_waiting(self) -> None:
         for pod in (await self.store.list(core.Pod)).items:
@@ -271,6 +274,34 @@ class World:
             only_before="Running",
         )
 
+    async def _join(self, pod: core.Pod, item: core.EphemeralContainer) -> None:
+        labels = {
+            "io.kubernetes.pod.uid": pod.metadata.uid,
+            "io.kubernetes.pod.name": pod.metadata.name,
+            "io.kubernetes.pod.namespace": pod.metadata.namespace,
+            "io.kubernetes.container.name": item.name,
+        }
+        name = f"{pod.metadata.name}-{item.name}-{pod.metadata.uid[:8]}"
+        spec = ContainerSpec(name=name, image=item.image, command=item.command, labels=labels, stdin=item.stdin)
+        state = core.ContainerStateUnion(running=core.ContainerStateRunning(started_at=meta.now()))
+        try:
+            await self.engine.create(spec)
+            await self.engine.start(name)
+        except errors.FairleadError as error:
+            waiting = core.ContainerStateWaiting(reason=error.reason, message=error.message)
+            state = core.ContainerStateUnion(waiting=waiting)
+        await self._joined(pod, item.name, state, name)
+
+    async def _joined(self, pod: core.Pod, name: str, state: core.ContainerStateUnion, engine_name: str) -> None:
+        for _ in range(9):
+            with contextlib.suppress(errors.Conflict):
+                fresh = await self.pod(pod.metadata.name, pod.metadata.namespace)
+                told = core.ContainerStatus(name=name, state=state, container_id=f"fake://{engine_name}")
+                others = (one for one in fresh.status.ephemeral_container_statuses if one.name != name)
+                status = msgspec.structs.replace(fresh.status, ephemeral_container_statuses=(*others, told))
+                await self.store.update_status(msgspec.structs.replace(fresh, status=status))
+                return
+
     async def _ends(self) -> None:
         async for name in self.engine.watch_changes():
             found = [state for state in await self.engine.list_containers({}) if state.name == name]
@@ -282,6 +313,12 @@ class World:
         with contextlib.suppress(errors.NotFound):
             pod = await self.pod(labels["io.kubernetes.pod.name"], labels["io.kubernetes.pod.namespace"])
             await self._starting[pod.metadata.uid]
+            named = labels["io.kubernetes.container.name"]
+            if any(item.name == named for item in pod.spec.ephemeral_containers):
+                await self._starting[f"{pod.metadata.uid}/{named}"]
+                over = core.ContainerStateTerminated(exit_code=state.exit_code or 0, finished_at=meta.now())
+                await self._joined(pod, named, core.ContainerStateUnion(terminated=over), state.name)
+                return
             if podstate.is_final(await self.pod(pod.metadata.name, pod.metadata.namespace)):
                 return
             code = state.exit_code or 0

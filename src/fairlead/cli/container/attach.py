@@ -55,7 +55,7 @@ def attach(ctx: click.Context, /, **asked: Any) -> None:
     Ctrl-P Ctrl-Q leaves the terminal, and the container runs on.
     """
     if len(asked["names"]) == 1 and not asked["pid"]:
-        _join(ctx, asked["names"][0], asked["namespace"])
+        _join(ctx, asked["names"][0], asked["namespace"], asked["container"])
     _run(ctx, "attach", is_forced=False, **asked)
 
 
@@ -67,13 +67,13 @@ def detach(ctx: click.Context, /, *, is_forced: bool, **asked: Any) -> None:
     _run(ctx, "detach", is_forced=is_forced, **asked)
 
 
-def _join(ctx: click.Context, name: str, namespace: str) -> NoReturn:
+def _join(ctx: click.Context, name: str, namespace: str, container: str) -> NoReturn:
     from fairlead.cli.container.start import run  # giving a GPU does not pay for it
 
     with connection.opened(invocation.current(ctx)) as client:
         namespace = namespace or client.namespace
-        starting.await_running(client, name, namespace, "")
-        ctx.exit(run.join(client, name, namespace))
+        starting.await_running(client, name, namespace, container)
+        ctx.exit(run.join(client, name, namespace, container))
 
 
 def _run(ctx: click.Context, action: str, *, is_forced: bool, form: str, **asked: Any) -> None:

@@ -208,8 +208,9 @@ class FakeEngine(networks.FakeNetworks):
 
     async def remove(self, name: str) -> None:
         """See `port.Engine.remove`."""
-        if any(other.spec.network_of == name for other in self._containers.values()):
-            message = f'cannot remove container "{name}": others join its network namespace'
+        every = [one.spec for one in self._containers.values()]
+        if any(name in {one.network_of, one.processes_of, one.ipc_of} for one in every):
+            message = f'cannot remove container "{name}": others join its namespaces'
             raise errors.Conflict(message, reason="ContainerInUse", hint="remove those first")
         await self.stop(name, grace_s=0)
         if self._containers.pop(name, None) is not None:

@@ -241,6 +241,9 @@ def _limits(spec: port.ContainerSpec) -> list[str]:
         found += [f"--memory={spec.memory_limit_bytes}b", f"--memory-swap={spec.memory_limit_bytes}b"]
     if spec.shares_host_ipc:
         found.append("--ipc=host")
+    elif spec.ipc_of is not None:
+        checks.check_name(spec.ipc_of)
+        found.append(f"--ipc=container:{spec.ipc_of}")
     elif spec.shm_bytes is not None:
         found.append(f"--shm-size={spec.shm_bytes}b")
     return found

@@ -33,6 +33,7 @@ from fairlead.node.kubelet.runtime import Runtime, RuntimeSettings
 from fairlead.node.publish import nodeevents
 from fairlead.plan.claim import lifecycle
 from fairlead.plan.pod import podstate, podsync
+from fairlead.plan.pod.life import restart
 from fairlead.settings import Settings
 from fairlead.store.port import ChangeKind, Selector, Store
 from fairlead.wire.kubernetes import core, names
@@ -310,7 +311,7 @@ class Kubelet:
             blocked=self._blocked.get(uid, {}),
             healths=self._prober.healths(uid),
         )
-        if any(isinstance(act, _admitted(pod)) for act in plan.acts):
+        if any(isinstance(act, _admitted(pod)) and not _is_ephemeral(pod, act) for act in plan.acts):
             if (wait_s := self._plugin_wait(pod)) is not None:
                 return wait_s
             if not await self._admit(pod):
@@ -331,7 +332,7 @@ class Kubelet:
     async def _last_words(self, pod: core.Pod, states: tuple[ContainerState, ...]) -> Mapping[str, str]:
         """Return what ended containers left as their last word, by engine name; each is read once."""
         known = self._words.setdefault(pod.metadata.uid, {})
-        items = {item.name: item for item in (*pod.spec.init_containers, *pod.spec.containers)}
+        items = {item.name: item for item in _every(pod)}
         for state in states:
             item = items.get(state.labels.get(names.CONTAINER_NAME, ""))
             if item is not None and state.phase is ContainerPhase.EXITED and state.name not in known:
@@ -341,7 +342,7 @@ class Kubelet:
     async def _record_ends(self, pod: core.Pod, states: tuple[ContainerState, ...]) -> None:
         known = {
             union.terminated.container_id
-            for status in (*pod.status.container_statuses, *pod.status.init_container_statuses)
+            for status in podstate.every_status(pod)
             for union in (status.state, status.last_state)
             if union.terminated
         }
@@ -480,6 +481,7 @@ class Kubelet:
                 # What others write of the status, maybe since `pod` was read: a stop, a warning, claims of templates.
                 told = msgspec.structs.replace(
                     status,
+                    conditions=restart.kept_gates(pod.spec, status.conditions, fresh.status.conditions),
                     stop_request=fresh.status.stop_request,
                     idle_notice=fresh.status.idle_notice,
                     resource_claim_statuses=fresh.status.resource_claim_statuses,
@@ -591,7 +593,9 @@ class Kubelet:
 
         Returns: after how many seconds to try again, because a driver is not there.
         """
-        for state in (*self._containers.of(uid), *self._containers.sandboxes(uid)):
+        # The youngest first: ephemeral containers are in the namespaces of those before them.
+        states = sorted(self._containers.of(uid), key=lambda one: one.started_at or time.time(), reverse=True)
+        for state in (*states, *self._containers.sandboxes(uid)):
             await self._runtime.remove(state.name)
             self._containers.discard(state.name)
         if await self._devices.free(uid):
@@ -623,4 +627,14 @@ def _admitted(pod: core.Pod) -> type[podsync.Act] | UnionType:
 
 
 def _container(pod: core.Pod, name: str) -> core.Container:
-    return next(item for item in (*pod.spec.containers, *pod.spec.init_containers) if item.name == name)
+    return next(item for item in _every(pod) if item.name == name)
+
+
+def _every(pod: core.Pod) -> tuple[core.Container, ...]:
+    return (*pod.spec.containers, *pod.spec.init_containers, *pod.spec.ephemeral_containers)
+
+
+def _is_ephemeral(pod: core.Pod, act: podsync.Act) -> bool:
+    """Return whether an act is about a container that holds no devices, so that nothing has to be admitted for it."""
+    named = act.container if isinstance(act, podsync.Start | podsync.Resume) else ""
+    return any(item.name == named for item in pod.spec.ephemeral_containers)

@@ -30,12 +30,14 @@ from fairlead.node.kubelet import hostpath, lastword, sandbox, spec, volumes
 from fairlead.node.kubelet.devices.checkpoint import Grant
 from fairlead.node.kubelet.devices.devicemanager import Choice, DeviceManager
 from fairlead.node.kubelet.probing import check
+from fairlead.node.kubelet.running import joining
 from fairlead.node.sandbox import gofer, gvisor
 from fairlead.node.tenancy import exports, fetch, gate, idranges, secrets, userids
 from fairlead.node.tenancy.registries import Fetched, Registries
 from fairlead.node.trace import steps
 from fairlead.plan.cdi import requirement
 from fairlead.plan.pod import mountable, podsync, volume
+from fairlead.plan.pod.life import restart
 from fairlead.plan.pod.values import downward
 from fairlead.plan.sandbox import choice
 from fairlead.plan.shim import foreignanswer
@@ -207,8 +209,9 @@ class Runtime:
         tries = self._failures[key] = self._failures.get(key, 0) + 1
         is_hopeless = isinstance(error, errors.RequestError | errors.ProtocolError | errors.DeviceFault)
         is_hopeless = is_hopeless or error.reason == requirement.UNMET  # no driver changes within seconds
-        is_final = pod.spec.restart_policy == "Never" and (is_hopeless or tries >= _IMAGE_TRIES)
+        is_final = restart.policy(pod.spec, item) == "Never" and (is_hopeless or tries >= _IMAGE_TRIES)
         is_waiting = secrets.is_waited_for(error)
+        is_final = is_final and not isinstance(item, core.EphemeralContainer)  # it has no part in the pod's end
         is_final = is_final and not is_waiting and error.reason not in gate.PATIENT
         text = errors.sentence(error)
         facts = {"container": item.name, "try": tries, "is_final": is_final}
@@ -257,8 +260,11 @@ class Runtime:
         tenancy = await gate.find(self._store, pod)
         taken = await secrets.held(self._store, pod, self._settings.state_folder)
         maps = await secrets.config_maps(self._store, pod)
-        ids = await self._user_ids(pod, item, tenancy)
-        network_of, ids = await self._ensure_sandbox(pod, tenancy, ids)
+        joined = await self._join(pod, item) if isinstance(item, core.EphemeralContainer) else None
+        if joined is None:
+            network_of, ids = await self._ensure_sandbox(pod, tenancy, await self._user_ids(pod, item, tenancy))
+        else:
+            network_of, ids = joined.network_of, await asyncio.to_thread(joining.first_user_id, joined.pid)
         facts = await self._facts(pod, network_of)
         values = spec.values(pod, item, maps, facts)
         item = spec.with_sub_paths(item, pod, taken, values)
@@ -271,9 +277,9 @@ class Runtime:
         folders = await asyncio.to_thread(make, folder, pod, claims, owner)
         folders |= await asyncio.to_thread(volumes.show_parts, folder, pod, item, folders)
         cdi_devices = await self._cdi_names(pod, item, grants)
+        shown = joining.beside(pod, item) if isinstance(item, core.EphemeralContainer) else (pod, item)
         wanted = spec.container_spec(
-            pod,
-            item,
+            *shown,
             attempt,
             identity=self._identity,
             grants=grants,
@@ -283,6 +289,7 @@ class Runtime:
         )
         wanted = spec.with_secrets(wanted, pod, item, grants=grants, held=taken, values=values)
         wanted = await self._with_last_word(wanted, pod, item, attempt)
+        wanted = wanted if joined is None else joined.applied(wanted)
         wanted = spec.in_tenancy(wanted, tenancy)
         _check_isolation(pod, tenancy)
         if wanted.runtime:
@@ -300,6 +307,10 @@ class Runtime:
                 pod, steps.created(item.name, attempt, wanted, state, at=time.time(), duration_s=timing.duration_s)
             )
             return await self._let_go(pod, item, state, resolved, probe)
+
+    async def _join(self, pod: core.Pod, item: core.EphemeralContainer) -> joining.Joined:
+        states = await self._engine.list_containers({names.POD_UID: pod.metadata.uid})
+        return joining.find(pod, item, states)
 
     async def _with_last_word(
         self, wanted: ContainerSpec, pod: core.Pod, item: core.Container, attempt: int
@@ -564,6 +575,7 @@ class Runtime:
         if old is not None:
             # Ended containers, kept for their logs, still refer to its network: they go before it.
             ended = [state for state in found if state is not old and state.phase is ContainerPhase.EXITED]
+            ended.sort(key=lambda state: state.started_at or 0.0, reverse=True)  # the youngest may have joined another
             for state in (*ended, old):
                 await self._engine.remove(state.name)
         image = await sandbox.ensure_image(self._images, platform.machine())

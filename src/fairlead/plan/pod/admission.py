@@ -19,7 +19,7 @@ import msgspec
 from fairlead import errors
 from fairlead.model.container import isolation
 from fairlead.plan.pod import affinity, machine, resourceclaim, secret, volume
-from fairlead.plan.pod.life import judge
+from fairlead.plan.pod.life import judge, restart
 from fairlead.plan.pod.network import port, resolver
 from fairlead.plan.pod.values import downward
 from fairlead.wire.kubernetes import core, meta, names, quantity
@@ -148,9 +148,12 @@ def _metadata(pod: core.Pod) -> Iterator[str]:
 def _spec(spec: core.PodSpec) -> Iterator[str]:
     if not spec.containers:
         yield "spec.containers: Required value"
+    if spec.ephemeral_containers:
+        yield "spec.ephemeralContainers: Forbidden: cannot be set on create"
     if spec.restart_policy not in _RESTART:
         offered = ", ".join(f'"{item}"' for item in _RESTART)
         yield f'spec.restartPolicy: Unsupported value: "{spec.restart_policy}": supported values: {offered}'
+    yield from restart.gate_problems(spec)
     yield from _times(spec)
     yield from _user("spec", spec.security_context)
     if spec.hostname and not names.is_dns_label(spec.hostname):
@@ -158,7 +161,7 @@ def _spec(spec: core.PodSpec) -> Iterator[str]:
     yield from volume.problems(spec)
     yield from _duplicates((f"spec.volumes[{index}]", one.name) for index, one in enumerate(spec.volumes))
     for path, item in containers_by_path(spec):
-        yield from _container(path, item, {one.name: one for one in spec.volumes})
+        yield from container_problems(path, item, {one.name: one for one in spec.volumes})
         yield from _user(path, item.security_context)
     yield from _duplicates((path, item.name) for path, item in containers_by_path(spec))
     for path, item in containers_by_path(spec):
@@ -208,7 +211,8 @@ def containers_by_path(spec: core.PodSpec) -> Iterator[tuple[str, core.Container
             yield f"spec.{kind}[{index}]", item
 
 
-def _container(path: str, item: core.Container, volumes: Mapping[str, core.Volume]) -> Iterator[str]:
+def container_problems(path: str, item: core.Container, volumes: Mapping[str, core.Volume]) -> Iterator[str]:
+    """Yield what is wrong with what every container has. Args: volumes: of its pod, by name."""
     if not item.name:
         yield f"{path}.name: Required value"
     elif len(item.name) > 63:

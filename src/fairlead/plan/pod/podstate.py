@@ -67,9 +67,15 @@ def statuses(pod: core.Pod) -> Iterator[core.ContainerStatus]:
     yield from pod.status.container_statuses
 
 
+def every_status(pod: core.Pod) -> Iterator[core.ContainerStatus]:
+    """Yield what became of each container, ephemeral ones last."""
+    yield from statuses(pod)
+    yield from pod.status.ephemeral_container_statuses
+
+
 def runs(pod: core.Pod, container: str) -> tuple[str, str]:
     """Return the ids of a container's run before the newest and of the newest that has begun; empty where none."""
-    for status in statuses(pod):
+    for status in every_status(pod):
         if status.name == container:
             before = status.last_state.terminated
             has_begun = status.state.running or status.state.terminated

@@ -8,7 +8,8 @@ counts as ended with 137. The same pod, containers and time give the same plan, 
 reporting it: else every report would be the reason for the next.
 
 Sidecars are init containers that go on: the next container starts once a sidecar has started, and they are stopped
-after all others, the last one first.
+after all others, the last one first. Ephemeral containers are started once and hold nothing up: a pod whose containers
+have ended ends them.
 Source: kubernetes pkg/kubelet/kuberuntime (computePodActions, kuberuntime_termination_order.go).
 """
 
@@ -22,7 +23,7 @@ from typing import Final
 import msgspec
 
 from fairlead import backoff
-from fairlead.plan.pod.life import health
+from fairlead.plan.pod.life import health, restart
 from fairlead.plan.pod.life.health import Health
 from fairlead.wire.kubernetes import core, meta
 
@@ -155,6 +156,10 @@ class _Known:
         return self.item.restart_policy == "Always"
 
     @property
+    def is_ephemeral(self) -> bool:
+        return isinstance(self.item, core.EphemeralContainer)
+
+    @property
     def is_past(self) -> bool:
         """Whether the containers after this init container may start."""
         if self.is_sidecar:
@@ -173,6 +178,7 @@ class _Look:
     pod: core.Pod
     inits: tuple[_Known, ...]
     mains: tuple[_Known, ...]
+    ephemerals: tuple[_Known, ...]
     seen: tuple[Seen, ...]
     now: float
     backoff_s: float
@@ -202,6 +208,7 @@ def sync(
              blocked: by container name.   healths: by container id, of containers that are probed.
     """
     init_statuses, statuses = pod.status.init_container_statuses, pod.status.container_statuses
+    joined = pod.status.ephemeral_container_statuses
 
     def know(item: core.Container, reported: tuple[core.ContainerStatus, ...]) -> _Known:
         known = _know(item, seen, reported, now)
@@ -213,6 +220,7 @@ def sync(
         pod=pod,
         inits=tuple(know(item, init_statuses) for item in pod.spec.init_containers),
         mains=tuple(know(item, statuses) for item in pod.spec.containers),
+        ephemerals=tuple(know(item, joined) for item in pod.spec.ephemeral_containers),
         seen=seen,
         now=now,
         backoff_s=backoff_s,
@@ -350,7 +358,7 @@ def _wind_down(look: _Look) -> Plan:
     is_deleted = look.pod.metadata.deletion_timestamp is not None
     if look.alive:
         return Plan(acts=_next_kills(look), status=status if has_ended else _status(look, look.phase))
-    removals: tuple[Act, ...] = tuple(Remove(engine_name=one.engine_name) for one in look.seen) if is_deleted else ()
+    removals = tuple(Remove(engine_name=one.engine_name) for one in _joined_first(look)) if is_deleted else ()
     return Plan(acts=removals, status=status if has_ended else _status(look, "Failed"), is_over=True, forget=is_deleted)
 
 
@@ -391,24 +399,34 @@ def _advance(look: _Look) -> Plan:
             wakes.append(due)
         elif act is not None:
             acts.append(act)
-    acts = [*_strays(look), *_unhealthy(look), *acts, *_outdated(look.seen)]
+    acts = [*_strays(look), *_unhealthy(look), *acts, *_outdated(look)]
     phase, reason, message = _phase(look, stage, busy=bool(acts) or bool(waiting))
+    for known in look.ephemerals:  # after the phase, which they have no part in
+        act, _ = _next(look, known, is_init=False)
+        block = look.blocked.get(known.item.name)
+        if act is not None and block is not None and block.retry_at > look.now:
+            waiting[known.item.name] = block
+            wakes.append(block.retry_at)
+        elif act is not None:
+            acts.append(act)
     status = _status(look, phase, reason=reason, message=message, waiting=waiting)
     return Plan(acts=tuple(acts), status=status, wake_at=min(wakes, default=None), is_over=phase in core.ENDED_PHASES)
 
 
 def _has_run_its_course(look: _Look) -> bool:
-    """Return whether sidecars alone are left of a pod: its containers have ended, and none is to start again."""
-    sidecars = [known for known in look.inits if known.is_sidecar]
-    if not sidecars or any(known.attempt < 0 or known.ended is None for known in look.mains):
+    """Return whether a pod's containers have ended for good, and only sidecars and ephemeral ones are left of it."""
+    others = [known for known in look.inits if known.is_sidecar] + [one for one in look.ephemerals if one.is_alive]
+    if not others or any(known.attempt < 0 or known.ended is None for known in look.mains):
         return False
-    return not any(_restarts(look.pod, known.exit_code or 0, is_init=False) for known in look.mains)
+    spec = look.pod.spec
+    return not any(restart.restarts(spec, known.item, known.exit_code or 0, is_init=False) for known in look.mains)
 
 
 def _failed_init(look: _Look) -> _Known | None:
     """Return the init container that failed for good."""
     ended = (known for known in look.inits if not known.is_sidecar and known.exit_code)
-    return next((known for known in ended if not _restarts(look.pod, known.exit_code or 0, is_init=True)), None)
+    spec = look.pod.spec
+    return next((one for one in ended if not restart.restarts(spec, one.item, one.exit_code or 0, is_init=True)), None)
 
 
 def _give_up(look: _Look, failed: _Known) -> Plan:
@@ -487,19 +505,13 @@ def _next(look: _Look, known: _Known, *, is_init: bool) -> tuple[Act | None, flo
         return Start(container=known.item.name, attempt=0), look.now
     if known.seen is not None and known.seen.phase == "created":
         return Resume(container=known.item.name, engine_name=known.seen.engine_name), look.now
-    if known.ended is None:
+    if known.ended is None or known.is_ephemeral:
         return None, look.now
-    if not known.is_sidecar and not _restarts(look.pod, known.ended.exit_code, is_init=is_init):
+    goes_on = restart.restarts(look.pod.spec, known.item, known.ended.exit_code, is_init=is_init)
+    if not known.is_sidecar and not goes_on:
         return None, look.now
     ended = meta.timestamp(known.ended.finished_at) or look.now
     return Start(container=known.item.name, attempt=known.attempt + 1), ended + _backoff(look, known)
-
-
-def _restarts(pod: core.Pod, exit_code: int, *, is_init: bool) -> bool:
-    policy = pod.spec.restart_policy
-    if is_init:
-        return policy != "Never" and exit_code != 0
-    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
 def _backoff(look: _Look, known: _Known) -> float:
@@ -523,16 +535,25 @@ def _strays(look: _Look) -> tuple[Act, ...]:
     return _kills(look.pod, tuple(one for item in known for one in item.strays))
 
 
-def _outdated(seen: tuple[Seen, ...]) -> list[Act]:
-    """Ended attempts before the last two of each container: kept for logs no longer."""
+def _outdated(look: _Look) -> list[Act]:
+    """Ended attempts before the last two of each container: kept for logs no longer.
+
+    An ephemeral container may be in the namespaces of such an attempt, which no engine removes before it.
+    """
     newest: dict[str, int] = {}
-    for one in seen:
+    for one in look.seen:
         newest[one.container] = max(newest.get(one.container, 0), one.attempt)
-    return [
-        Remove(engine_name=one.engine_name)
-        for one in seen
-        if one.phase == "exited" and one.attempt < newest[one.container] - 1
-    ]
+    old = [one for one in look.seen if one.phase == "exited" and one.attempt < newest[one.container] - 1]
+    joined = [known.seen for known in look.ephemerals if known.seen is not None]
+    if old and any(one.phase != "exited" for one in joined):
+        return []
+    return [Remove(engine_name=one.engine_name) for one in (*(joined if old else ()), *old)]
+
+
+def _joined_first(look: _Look) -> list[Seen]:
+    """Return all that the engine has of a pod; ephemeral containers come before those whose namespaces they are in."""
+    joined = {known.item.name for known in look.ephemerals}
+    return sorted(look.seen, key=lambda one: one.container not in joined)
 
 
 def grace_s(pod: core.Pod) -> float:
@@ -586,6 +607,7 @@ def _status(
         conditions=_conditions(look, (*statuses, *_sidecars(look, inits)), phase),
         container_statuses=statuses,
         init_container_statuses=inits,
+        ephemeral_container_statuses=tuple(_container_status(known, held, is_init=False) for known in look.ephemerals),
         start_time=look.pod.status.start_time or _text(look.now),
         pod_ip=look.pod.status.pod_ip,
         pod_ips=look.pod.status.pod_ips,
@@ -605,7 +627,7 @@ def _container_status(known: _Known, waiting: Mapping[str, Blocked], *, is_init:
         image=known.item.image,
         state=state,
         last_state=last,
-        ready=(running and known.health.is_started and known.health.is_ready) or done,
+        ready=(running and known.health.is_started and known.health.is_ready and not known.is_ephemeral) or done,
         started=running and known.health.is_started,
         restart_count=max(0, known.attempt),
         container_id=known.seen.container_id if known.seen else known.ended.container_id if known.ended else "",
@@ -637,7 +659,6 @@ def _conditions(look: _Look, statuses: tuple[core.ContainerStatus, ...], phase: 
         "PodScheduled": True,
         "Initialized": _stage(look) is None,
         "ContainersReady": ready,
-        "Ready": ready,
     }
     conditions, since = look.pod.status.conditions, _text(look.now)
     for name, value in wanted.items():
@@ -645,7 +666,8 @@ def _conditions(look: _Look, statuses: tuple[core.ContainerStatus, ...], phase: 
         conditions = meta.with_condition(
             conditions, meta.Condition(type=name, status=status, last_transition_time=since)
         )
-    return conditions
+    said = restart.ready_condition(look.pod.spec, conditions, is_ready=ready, at=since)
+    return meta.with_condition(conditions, said)
 
 
 def _text(unix_s: float | None) -> str | None:

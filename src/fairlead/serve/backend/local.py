@@ -36,6 +36,7 @@ from fairlead.serve.backend import (
     workloads,
 )
 from fairlead.serve.backend.containers import devicechange, enginepods, lifecycle, podaccess
+from fairlead.serve.backend.containers.running import podchanges
 from fairlead.serve.backend.faults import LocalFaults
 from fairlead.serve.backend.tenancy import localsecrets
 from fairlead.serve.metering import leases
@@ -132,6 +133,7 @@ def backend(
         image_building=images,
         manifests=living,
         workloads=workloads.LocalWorkloads(store=store, here=living.here),
+        changes=podchanges.LocalPodChanges(store=store, resource=living.here.resource),
         devices=devicechange.LocalDeviceChanges(store=store, scan=readings.scan),
         faults=_REAL if faults is None else LocalFaults(faults=faults, node=node),
         tenancies=_NO_TENANCIES,

@@ -29,7 +29,7 @@ from fairlead.serve.metering.port import Metering
 from fairlead.store import subresource
 from fairlead.wire.fairlead.reservation import Reservation
 from fairlead.wire.fairlead.tenancy import Tenancy
-from fairlead.wire.kubernetes import core, devicechange
+from fairlead.wire.kubernetes import core, devicechange, meta
 from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
 from fairlead.wire.kubernetes.resource.devicetaintrule import DeviceTaintRule
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
@@ -285,6 +285,22 @@ class PodAccess(Protocol):
         ...
 
 
+class PodChanges(Protocol):
+    """Changes of pods that run."""
+
+    async def add(self, pod: core.Pod, item: core.EphemeralContainer, place: Place) -> core.Pod:
+        """Add one to a pod, and return the pod.
+
+        Args:    place: the pod's.
+        Raises:  Invalid; Denied: a rule for tenants' pods; Conflict: the pod has ended; Unavailable (`DebugNotServed`).
+        """
+        ...
+
+    async def set_conditions(self, pod: core.Pod, conditions: Sequence[meta.Condition]) -> core.Pod:
+        """Write what a pod's readiness gates wait for, and return the pod. Raises: Invalid: a condition of no gate."""
+        ...
+
+
 class DeviceClaims(Protocol):
     """Claims of devices, and what they refer to, as manifests have them."""
 
@@ -459,6 +475,11 @@ NO_CLAIMS: Final = Absent(
     reason="NotOnCluster",
     hint="`kubectl apply -f FILE` makes them; pods that name them can be run from here",
 )
+NO_POD_CHANGES: Final = Absent(
+    message="pods of a cluster are changed by its own tools",
+    reason="NotOnCluster",
+    hint="`kubectl debug POD -it --image IMAGE --target CONTAINER`, `kubectl patch pod POD --subresource status`",
+)
 NO_RESERVATIONS: Final = Absent(
     message="no GPUs are reserved here",
     reason="NotOnCluster",
@@ -509,6 +530,7 @@ class Backend:
     """Ends programs that Fairlead did not start."""
     claims: DeviceClaims | Absent = NO_CLAIMS
     workloads: Workloads | Absent = NO_WORKLOADS
+    changes: PodChanges | Absent = NO_POD_CHANGES
     history: History | Absent = NO_HISTORY
     reservations: Reservations | Absent = NO_RESERVATIONS
     requests: idempotency.Requests

@@ -17,6 +17,7 @@ from fairlead.serve.v1.containers import create, restart, routes
 from fairlead.serve.v1.containers.access import devices, opening, ports
 from fairlead.serve.v1.containers.access import exec as container_exec
 from fairlead.serve.v1.containers.access import routes as access
+from fairlead.serve.v1.containers.debug import routes as debug
 from fairlead.serve.v1.dependencies import Services
 from fairlead.serve.v1.events import routes as events
 from fairlead.serve.v1.gpus import routes as gpus
@@ -46,6 +47,7 @@ ROUTES: Final = (
     *container_exec.ROUTES,
     *ports.ROUTES,
     *opening.ROUTES,
+    *debug.ROUTES,
     *gpus.ROUTES,
     *metrics.ROUTES,
     *nodes.ROUTES,

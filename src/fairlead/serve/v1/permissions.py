@@ -67,6 +67,8 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "carry_sftp": Action.CONTAINER_ENTER,
     "forward_port": Action.CONTAINER_ENTER,
     "open_port": Action.CONTAINER_ENTER,
+    "debug_container": Action.CONTAINER_ENTER,
+    "set_status": Action.CONTAINER_RUN,
     "attach_device": Action.MACHINE_WRITE,
     "detach_device": Action.MACHINE_WRITE,
     "inject_fault": Action.MACHINE_WRITE,

@@ -12,6 +12,7 @@ import msgspec
 
 from fairlead.wire.kubernetes.meta import Condition, LabelSelector, ObjectMeta, Wire
 from fairlead.wire.kubernetes.pod.probe import Lifecycle, Probe
+from fairlead.wire.kubernetes.pod.restart import ContainerRestartRule, PodReadinessGate
 from fairlead.wire.kubernetes.pod.source import FieldSelector, KeySelector, ResourceFieldSelector
 from fairlead.wire.kubernetes.pod.volume import ConfigMapVolume, DownwardAPIVolume, ProjectedVolume, SecretVolume
 
@@ -175,7 +176,9 @@ class Container(Wire, frozen=True):
     image_pull_policy: str = ""
     security_context: SecurityContext | None = None
     restart_policy: str = ""
-    """`Always` on an init container makes it a sidecar; nothing else may have it."""
+    """In place of its pod's; `Always` on an init container makes it a sidecar."""
+    restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
+    """By exit code, before the policy."""
     liveness_probe: Probe | None = None
     readiness_probe: Probe | None = None
     startup_probe: Probe | None = None
@@ -186,6 +189,16 @@ class Container(Wire, frozen=True):
     """`FallbackToLogsOnError`: the end of its output where the file is empty and it failed; empty is `File`."""
     stdin: bool = False
     tty: bool = False
+
+
+class EphemeralContainer(Container, frozen=True):
+    """A container that joins a pod which runs, to look into it; it is never started again.
+
+    Of a container's fields it may not have ports, resources, probes, hooks and a restart policy.
+    """
+
+    target_container_name: str = ""
+    """Container of the pod whose processes it sees; empty: those of none."""
 
 
 class Toleration(Wire, frozen=True):
@@ -367,6 +380,8 @@ class PodSpec(Wire, frozen=True):
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    ephemeral_containers: tuple[EphemeralContainer, ...] = ()
+    """Joined while it ran; a pod is never stored with them."""
     restart_policy: str = "Always"
     node_name: str = ""
     node_selector: Mapping[str, str] = {}
@@ -400,6 +415,7 @@ class PodSpec(Wire, frozen=True):
     resource_claims: tuple[PodResourceClaim, ...] = ()
     resources: ResourceRequirements | None = None
     """Of the pod as a whole, beside those of its containers."""
+    readiness_gates: tuple[PodReadinessGate, ...] = ()
     host_network: bool = False
     """It shares the node's network."""
     host_ipc: bool = msgspec.field(default=False, name="hostIPC")
@@ -554,6 +570,7 @@ class PodStatus(Wire, frozen=True):
     """Where room is being made for it."""
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
+    ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
     start_time: str | None = None
     pod_ip: str = msgspec.field(default="", name="podIP")
     pod_ips: tuple[PodIP, ...] = msgspec.field(default=(), name="podIPs")

@@ -30,7 +30,6 @@ def _read(text: str) -> tuple[tuple[manifest.Manifest, ...], tuple[str, ...]]:
             "  containers: [{name: c, env: [{name: A, valueFrom: {fileKeyRef: {path: b}}}]}]",
             "fileKeyRef: is not carried out",
         ),
-        ("  readinessGates: [{conditionType: a/b}]", "spec.readinessGates: is not carried out"),
         ("  containers: [{name: c, livenessProbe: {exce: {}}}]", 'unknown field, did you mean "exec"?'),
     ],
 )
@@ -41,15 +40,11 @@ def test_a_field_that_may_not_be_left_out_is_refused_by_its_path(spec: str, says
 
 
 def test_fields_of_a_cluster_that_a_machine_has_no_use_for_are_listed() -> None:
-    spec = (
-        "  hostUsers: true\n  readinessGates: []\n"
-        "  containers: [{name: c, stdinOnce: true, securityContext: {privileged: true}}]"
-    )
+    spec = "  hostUsers: true\n  containers: [{name: c, stdinOnce: true, securityContext: {privileged: true}}]"
     pods, ignored = _read(_POD + spec)
     assert len(pods) == 1
     assert ignored == (
         "spec.hostUsers",
-        "spec.readinessGates",
         "spec.containers[0].stdinOnce",
         "spec.containers[0].securityContext.privileged",
     )

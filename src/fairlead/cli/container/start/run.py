@@ -391,20 +391,26 @@ def _left(name: str) -> int:
     return 0
 
 
-def join(client: Client, name: str, namespace: str) -> int:
+def join(client: Client, name: str, namespace: str, container: str = "") -> int:
     """Join the terminal of a container that runs, until its end or Ctrl-P Ctrl-Q; return its exit code.
 
+    Args:   container: which one of the group; empty: the first.
     Raises: Conflict (`ContainerNotRunning`); one without an open input is only read.
     """
-    shown = client.container(name, namespace)
+    shown: ContainerView | view.ContainerPart = client.container(name, namespace)
+    if container and isinstance(shown, ContainerView):
+        shown = next((part for part in shown.containers if part.name == container), shown)
     params = [("namespace", namespace), ("stdin", str(shown.stdin).lower()), ("split", "true")]
+    params += [("container", container)] if container else []
     with client.connect(f"{api.container_path(name)}/attach", params) as connection:
         if shown.stdin and shown.tty and sys.stdin.isatty():
             plaintext.echo(f"joined {name}; Ctrl-P Ctrl-Q leaves it running", err=True)
         try:
-            streams.carry(streams.Session(connection), stdin=shown.stdin, terminal=shown.tty, detaches=True)
+            code = streams.carry(streams.Session(connection), stdin=shown.stdin, terminal=shown.tty, detaches=True)
         except streams.Detached:
             return _left(name)
+    if container:
+        return code
     return _report(_await_end(client, name, namespace))
 
 

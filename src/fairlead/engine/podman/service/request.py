@@ -41,8 +41,8 @@ def encode(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, lo
         "mounts": [_mount(bind) for bind in args.binds(spec)],
         "resource_limits": _limits(spec),
         "r_limits": [_ulimit(limit) for limit in args.ulimits(spec, host)],
-        "shm_size": None if spec.shares_host_ipc else spec.shm_bytes,
-        "ipcns": {"nsmode": "host"} if spec.shares_host_ipc else None,
+        "shm_size": None if spec.shares_host_ipc or spec.ipc_of else spec.shm_bytes,
+        "ipcns": _ipc(spec),
         "work_dir": spec.working_dir,
         "user": spec.user,
         "groups": spec.groups,
@@ -86,6 +86,12 @@ def _network(spec: port.ContainerSpec, network: str) -> dict[str, object]:
         aliases = [spec.hostname] if spec.hostname else []
         return {**own, "netns": {"nsmode": "bridge"}, "networks": {spec.network_name: {"aliases": aliases}}}
     return {**own, "netns": {"nsmode": network if spec.network is None else spec.network.value}}
+
+
+def _ipc(spec: port.ContainerSpec) -> dict[str, object] | None:
+    if spec.shares_host_ipc:
+        return {"nsmode": "host"}
+    return {"nsmode": "container", "value": spec.ipc_of} if spec.ipc_of else None
 
 
 def _user_namespace(spec: port.ContainerSpec) -> dict[str, object]:

@@ -12,6 +12,7 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.model.container import stopsignal
+from fairlead.plan.pod.life import restart
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.pod.probe import Handler, HTTPGetAction, Probe, TCPSocketAction
 
@@ -29,12 +30,7 @@ def problems(path: str, item: core.Container, *, is_init: bool, grace_s: int) ->
     Args: is_init: it is an init container.   grace_s: of its pod, between SIGTERM and SIGKILL.
     """
     is_sidecar = is_init and item.restart_policy == "Always"
-    if item.restart_policy and not is_sidecar:
-        shown = errors.readable(item.restart_policy[:80])
-        if is_init:
-            yield f'{path}.restartPolicy: Unsupported value: "{shown}": supported values: "Always"'
-        else:
-            yield f'{path}.restartPolicy: Unsupported value: "{shown}": only an init container may have it here'
+    yield from restart.problems(path, item)
     given = dict(zip(PROBES, (item.startup_probe, item.readiness_probe, item.liveness_probe), strict=True))
     if is_init and not is_sidecar:
         found = [name for name, probe in given.items() if probe is not None]

@@ -173,6 +173,12 @@ def check_template(seen: Reader, asked: Admitted) -> None:
         one(seen, asked)
 
 
+def check_joining(seen: Reader, asked: Admitted) -> None:
+    """Refuse a container that joins a pod which runs; it asks for nothing that is counted. Raises: Denied, Invalid."""
+    for one in (_tenancy_accepts, _tenants_may, _asks_plainly):
+        one(seen, asked)
+
+
 CHECKS: Final[tuple[Callable[[Reader, Admitted], None], ...]] = (
     _tenancy_accepts,
     _isolated_enough,

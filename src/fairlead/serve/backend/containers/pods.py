@@ -70,13 +70,19 @@ def container_name(pod: core.Pod, wanted: str) -> str:
 
     Raises: NotFound: the pod has none of that name; the message lists what it has.
     """
-    every = [item.name for item in (*pod.spec.containers, *pod.spec.init_containers)]
+    spec = pod.spec
+    every = [item.name for item in (*spec.containers, *spec.init_containers, *spec.ephemeral_containers)]
     if not wanted:
         return every[0]
     if wanted not in every:
         message = f'"{pod.metadata.name}" has no container "{wanted}" (it has: {", ".join(every)})'
         raise errors.NotFound(message, reason="ContainerNotFound", hint="leave the name out to mean the first")
     return wanted
+
+
+def is_ephemeral(pod: core.Pod, container: str) -> bool:
+    """Return whether a container joined the pod while that ran: it is not started again."""
+    return any(item.name == container for item in pod.spec.ephemeral_containers)
 
 
 def not_found(name: str, namespace: str, members: Sequence[str] = ()) -> errors.NotFound:

@@ -167,6 +167,7 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
         neighbours=_NEIGHBOURS,
         claims=whole.claims,  # in the caller's place, which says whose they are
         workloads=workloads,
+        changes=whole.changes,  # of pods that the caller could find, in the caller's place
         history=history,
         reservations=reserved,
         requests=whole.requests,  # shared: the digest that names a request includes the caller

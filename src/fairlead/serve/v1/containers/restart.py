@@ -53,9 +53,8 @@ def like(pod: core.Pod, *, is_users: bool = False) -> core.Pod:
         labels=pod.metadata.labels,
         annotations={key: value for key, value in pod.metadata.annotations.items() if not names.is_own(key)},
     )
-    return core.Pod(
-        metadata=about, spec=msgspec.structs.replace(pod.spec, node_name="", priority=number, priority_class_name=name)
-    )
+    fresh = {"node_name": "", "ephemeral_containers": (), "priority": number, "priority_class_name": name}
+    return core.Pod(metadata=about, spec=msgspec.structs.replace(pod.spec, **fresh))
 
 
 ROUTES = (restart_container,)

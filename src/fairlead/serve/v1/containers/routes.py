@@ -21,7 +21,7 @@ from fairlead.serve.api import page as pages
 from fairlead.serve.api.change import Wait
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend import account
-from fairlead.serve.backend.containers.pods import container_name, find_pod
+from fairlead.serve.backend.containers.pods import container_name, find_pod, is_ephemeral
 from fairlead.serve.v1.claims import view as claimview
 from fairlead.serve.v1.containers import definition, pods, traceview, view, waits, waitview
 from fairlead.serve.v1.containers.life import reading as life
@@ -251,6 +251,7 @@ async def read_logs(
     if follows.is_wanted:
         return _log_events(services, pod, container_name(pod, container), excerpt.options, follows.last)
     options = replace(excerpt.options, holds_back=once)
+    once = once or is_ephemeral(pod, container)
     if excerpt.marks:
         options = logevents.behind(options, excerpt.after)
     goes_on = excerpt.after is not None

@@ -42,6 +42,9 @@ class ContainerPart(msgspec.Struct, frozen=True, kw_only=True):
     started_at: str | None = None
     finished_at: str | None = None
     is_init: bool = False
+    tty: Annotated[bool, msgspec.Meta(description="its first process has a terminal")] = False
+    stdin: Annotated[bool, msgspec.Meta(description="its first process has an input")] = False
+    is_ephemeral: Annotated[bool, msgspec.Meta(description="it joined the container while that ran")] = False
     ready: Annotated[bool, msgspec.Meta(description="it runs, and its readiness probe says so where it has one")] = (
         False
     )
@@ -183,7 +186,7 @@ def container_view(pod: core.Pod) -> ContainerView:
     """Describe a pod."""
     reason, message = podstate.why(pod)
     parts = tuple(_parts(pod))
-    main = [part for part in parts if not part.is_init]
+    main = [part for part in parts if not part.is_init and not part.is_ephemeral]
     resources, claims = podstate.asked_devices(pod), tuple(_claims(pod))
     return ContainerView(
         name=pod.metadata.name,
@@ -193,7 +196,7 @@ def container_view(pod: core.Pod) -> ContainerView:
         state=podstate.state_of(pod),
         reason=reason,
         message=message,
-        exit_code=_exit_code(parts) if podstate.is_final(pod) else None,
+        exit_code=_exit_code(part for part in parts if not part.is_ephemeral) if podstate.is_final(pod) else None,
         gpus=sum(resources.values()) + _claimed(claims, resources),
         resources=resources,
         devices=podstate.granted_devices(pod),
@@ -255,10 +258,10 @@ def _port(one: core.ContainerPort) -> str:
 
 
 def _parts(pod: core.Pod) -> Iterator[ContainerPart]:
-    statuses = {item.name: item for item in podstate.statuses(pod)}
-    for specs, is_init in ((pod.spec.init_containers, True), (pod.spec.containers, False)):
-        for spec in specs:
-            yield _part(spec, statuses.get(spec.name) or core.ContainerStatus(name=spec.name), is_init=is_init)
+    statuses = {item.name: item for item in podstate.every_status(pod)}
+    initial = pod.spec.init_containers
+    for spec in (*initial, *pod.spec.containers, *pod.spec.ephemeral_containers):
+        yield _part(spec, statuses.get(spec.name) or core.ContainerStatus(name=spec.name), is_init=spec in initial)
 
 
 def _part(spec: core.Container, status: core.ContainerStatus, *, is_init: bool) -> ContainerPart:
@@ -269,6 +272,9 @@ def _part(spec: core.Container, status: core.ContainerStatus, *, is_init: bool) 
         "image": spec.image,
         "restarts": status.restart_count,
         "is_init": is_init,
+        "tty": spec.tty,
+        "stdin": spec.stdin,
+        "is_ephemeral": isinstance(spec, core.EphemeralContainer),
         "ready": status.ready,
     }
     if (ended := status.state.terminated) is not None:

@@ -67,7 +67,7 @@ def _problems(item: dict[str, object], *, is_init: bool = False) -> list[str]:
         ({"lifecycle": {"postStart": {}}}, "c.lifecycle.postStart: Required value"),
         ({"terminationMessagePolicy": "Never"}, "c.terminationMessagePolicy: Unsupported value"),
         ({"terminationMessagePath": "a/../b"}, "c.terminationMessagePath: Invalid value"),
-        ({"restartPolicy": "Always"}, "only an init container may have it"),
+        ({"restartPolicy": "Maybe"}, 'supported values: "Always", "Never", "OnFailure"'),
     ],
 )
 def test_what_is_wrong_is_named_by_its_path(item: dict[str, object], words: str) -> None:
@@ -80,5 +80,5 @@ def test_only_init_containers_that_go_on_are_probed() -> None:
     (found,) = _problems({"startupProbe": probe}, is_init=True)
     assert "c.startupProbe: Forbidden" in found
     assert _problems({"startupProbe": probe, "restartPolicy": "Always"}, is_init=True) == []
-    (found,) = _problems({"restartPolicy": "Never"}, is_init=True)
+    (found,) = _problems({"restartPolicy": "Maybe"}, is_init=True)
     assert 'supported values: "Always"' in found

@@ -12,6 +12,7 @@ from litestar import params, status_codes
 from fairlead import errors
 from fairlead.model.container import stopsignal
 from fairlead.plan.pod import podstate
+from fairlead.plan.pod.life import restart
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.containers.pods import container_name, find_pod
 from fairlead.serve.v1.containers import view
@@ -54,7 +55,11 @@ async def signal_container(
 def _would_start_again(pod: core.Pod) -> bool:
     """Return whether a running container of one alone is started again after its end, as its policy says."""
     is_alone = len(pod.spec.containers) == 1
-    return is_alone and pod.spec.restart_policy != "Never" and view.container_view(pod).state == "running"
+    return (
+        is_alone
+        and restart.may_restart(pod.spec, pod.spec.containers[0])
+        and view.container_view(pod).state == "running"
+    )
 
 
 def signal_number(text: str) -> int:

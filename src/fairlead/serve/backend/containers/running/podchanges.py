@@ -1,0 +1,71 @@
+"""Changes pods that run on one machine, by the rules that they were judged by themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from fairlead import errors
+from fairlead.plan.gpu.allocation import foreignrequest
+from fairlead.plan.pod.life import restart
+from fairlead.plan.pod.running import ephemeral
+from fairlead.serve.backend.containers import checks, pods
+from fairlead.serve.backend.place import Place
+from fairlead.store import retry
+from fairlead.store.port import Selector, Store
+from fairlead.wire.fairlead.tenancy import Tenancy
+from fairlead.wire.kubernetes import core, meta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalPodChanges:
+    """A `port.PodChanges` whose kubelet starts what the pod's spec says."""
+
+    store: Store
+    resource: str = "nvidia.com/gpu"
+    """What refusals name where it asks for GPUs by other means."""
+
+    async def add(self, pod: core.Pod, item: core.EphemeralContainer, place: Place) -> core.Pod:
+        """See `port.PodChanges.add`.
+
+        Only the new container is judged: the pod's own were, by the rules of their day.
+        """
+        alone = core.Pod(metadata=pod.metadata, spec=core.PodSpec(containers=(item,)))
+        place.submission(alone)
+        about = dataclasses.replace(place, namespace=pod.metadata.namespace)
+        document = {"metadata": {}, "spec": {"ephemeralContainers": [msgspec.to_builtins(item)]}}
+        foreign = foreignrequest.refusal(alone, resource=self.resource)
+        asked = checks.Admitted(pod=pod, place=about, written=document, foreign=foreign)
+        here = Selector(namespace="")
+        seen = [one for kind in (core.Namespace, Tenancy) for one in (await self.store.list(kind, here)).items]
+        checks.check_joining(checks.Listed(seen), asked)
+
+        def with_it(found: core.Pod) -> core.Pod | None:
+            if found.metadata.uid != pod.metadata.uid:
+                raise pods.not_found(pod.metadata.name, pod.metadata.namespace)
+            return ephemeral.added(found, item)
+
+        try:
+            return await retry.change(
+                self.store, core.Pod, pod.metadata.name, with_it, namespace=pod.metadata.namespace
+            )
+        except errors.NotFound as error:
+            raise pods.not_found(pod.metadata.name, pod.metadata.namespace) from error
+
+    async def set_conditions(self, pod: core.Pod, conditions: Sequence[meta.Condition]) -> core.Pod:
+        """See `port.PodChanges.set_conditions`."""
+
+        def with_them(found: core.Pod) -> core.Pod | None:
+            if found.metadata.uid != pod.metadata.uid:
+                raise pods.not_found(pod.metadata.name, pod.metadata.namespace)
+            status = restart.with_gates(found, conditions, at=meta.now())
+            return None if status == found.status else msgspec.structs.replace(found, status=status)
+
+        about = pod.metadata
+        try:
+            return await retry.change_status(self.store, core.Pod, about.name, with_them, namespace=about.namespace)
+        except errors.NotFound as error:
+            raise pods.not_found(about.name, about.namespace) from error
