@@ -28,7 +28,7 @@ from fairlead.serve.accounts.recording import Recording
 from fairlead.serve.admission import sessiontemplate
 from fairlead.serve.admission.context import Context
 from fairlead.serve.api.resultcache import ResultCache
-from fairlead.serve.backend.place import Part
+from fairlead.serve.backend.place import Everywhere, Part
 from fairlead.serve.backend.port import Absent, Backend
 from fairlead.serve.backend.tenancy import member, own
 from fairlead.serve.v1 import permissions
@@ -186,7 +186,12 @@ async def for_request(services: Services, scope: Any) -> Services:
     asking = f"account {principal.account}"
     owe = functools.partial(permissions.owe, scope)
     if principal.is_administrator:
-        return replace(services, principal=principal, noted=noted, owe=owe, recording=recording, caller=asking)
+        backend = services.backend
+        if services.info.node:
+            backend = replace(backend, places=Everywhere(account=principal.account))
+        return replace(
+            services, backend=backend, principal=principal, noted=noted, owe=owe, recording=recording, caller=asking
+        )
     action = permissions.action_of(scope["route_handler"].handler_name)
     mounts = services.callers.mounts if services.callers is not None else ()
     part = replace(_part(found, principal, action), noted=noted, mounts=mounts)

@@ -40,6 +40,13 @@ def test_one_without_starttls_is_named() -> None:
     assert (level, "has no STARTTLS" in what) == ("fail", True)
 
 
+def test_one_that_never_gets_to_an_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailserver, "_LONGEST_S", 0.3)
+    with smtpsink.dripping() as drips:
+        ((level, what, fix),) = _findings(drips)
+    assert (level, "within 0.3 s" in what, "mail.security" in fix) == ("fail", True, True)
+
+
 @pytest.mark.parametrize("mode", [0o600, 0o644])
 def test_a_wrong_password_and_one_that_others_read_are_named_and_not_shown(tmp_path: Path, mode: int) -> None:
     file = tmp_path / "password"

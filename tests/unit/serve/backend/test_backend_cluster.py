@@ -182,7 +182,10 @@ async def test_gpus_of_all_nodes_are_listed_with_health_and_holders(
     ]
     assert found["gpus"][1]["reason"] == "XID79"
     assert found["gpus"][2]["holders"] == [
-        {"device": "GPU-0", "namespace": "team", "container": "train", "resource": "", "part": "main", "since": None}
+        {
+            **{"device": "GPU-0", "namespace": "team", "container": "train", "resource": "", "part": "main"},
+            **{"since": None, "claim": "", "enforced_by": ""},
+        }
     ]
     assert found["gpus"][0]["gpu"]["memory_bytes"] == 81559 << 20
     assert found["drivers"] == [{"vendor": "nvidia", "version": "550.1", "cuda_version": [12, 4]}]
