@@ -31,8 +31,11 @@ class Facts:
     """The password's file, where others may read it."""
 
 
-def collect(settings: Settings) -> Facts:
-    """Connect and log in, as a notice does; nothing is sent."""
+def collect(settings: Settings, *, address: str = "") -> Facts:
+    """Connect and log in, as a notice does; nothing is sent.
+
+    Args: address: where the service says that it listens, by `up --listen` perhaps; empty: it does not, or is not up.
+    """
     given = settings.mail
     if not given.server:
         return Facts()
@@ -56,7 +59,7 @@ def collect(settings: Settings) -> Facts:
         problem = errors.Unavailable(message, reason="MailServerUnreachable", hint="its own log says why")
     return Facts(
         server=f"{given.server}:{given.port}",
-        has_accounts=bool(settings.api.listen),
+        has_accounts=bool(address or settings.api.listen),
         problem=problem,
         open_file=given.password_file if given.password_file is not None and _is_open(given.password_file) else None,
     )

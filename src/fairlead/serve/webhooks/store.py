@@ -108,7 +108,8 @@ class StoredWebhooks:
             raise errors.Invalid(message, reason="WebhookFormatUnknown", hint=f"one of {', '.join(port.FORMATS)}")
         if (spec.format == port.MATRIX) != bool(spec.token) or len(spec.token) > _TOKEN or not _is_token(spec.token):
             message = "token: a Matrix room needs the access token of an account, and nothing else takes one"
-            raise errors.Invalid(message, reason="WebhookTokenInvalid", hint="one line of printable ASCII")
+            hint = "one line of ASCII: `fairlead notify add --room ROOM --token-file FILE`, or `token` in the API"
+            raise errors.Invalid(message, reason="WebhookTokenInvalid", hint=hint)
         if spec.format == port.EMAIL:
             to = spec.url.removeprefix(mail.SCHEME)
             return mail.SCHEME + mail.check_recipient(to, self.mail, is_trusted=spec.is_trusted)

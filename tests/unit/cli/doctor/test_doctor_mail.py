@@ -29,6 +29,17 @@ def test_one_that_takes_mail_is_good_and_nothing_is_sent() -> None:
     assert list(mailserver.check(mailserver.collect(Settings()))) == []
 
 
+def test_a_service_that_listens_by_an_option_has_accounts() -> None:
+    base = Settings()
+    with smtpsink.opened(Sink()) as sink:
+        post = dataclasses.replace(
+            base.mail, server="127.0.0.1", port=sink.port, security="none", sender="f@example.org"
+        )
+        settings = dataclasses.replace(base, mail=post)
+        found = {at: mailserver.collect(settings, address=at).has_accounts for at in ("", "https://localhost:8443")}
+    assert found == {"": False, "https://localhost:8443": True}
+
+
 def test_one_that_is_away_is_named_with_the_settings() -> None:
     ((level, what, fix),) = _findings(smtpsink.free_port())
     assert (level, "cannot be reached" in what, "mail.port" in fix) == ("fail", True, True)
