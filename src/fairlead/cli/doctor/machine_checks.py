@@ -227,7 +227,7 @@ def _plugins(seen: Seen, node: NodeView) -> Iterator[Finding]:
     """Judge every resource of a device plugin by how many of its devices are healthy."""
     every = sorted(name for name in {*node.capacity, *node.allocatable} if admission.is_extended(name))
     offered = {gpu.resource for gpu in seen.gpus.gpus if gpu.resource} or _of_divided(seen, node) or {seen.resource}
-    if not offered & set(every) and (seen.gpus.gpus or seen.gpus.unreadable):
+    if not offered & set(every) and not seen.has_claims_door and (seen.gpus.gpus or seen.gpus.unreadable):
         missing = Finding(
             check="plugin",
             level="fail",

@@ -112,6 +112,8 @@ class Seen:
     node: str
     resource: str
     cdi: specs.Facts
+    has_claims_door: bool = False
+    """Whether GPUs are given away by claims, without a device plugin."""
     listing: EngineListing = EngineListing()
     age_s: float = math.inf
     """How long the service has run."""
@@ -178,7 +180,8 @@ def collect(call: invocation.Invocation) -> Seen:
         return dataclasses.replace(below, sandbox=_sandboxes(config, below.gpus), ssh=door)
     seen = asyncio.run(_collect_service(call, config, status, listing, kept))
     found = _sandboxes(config, listing, demanded)
-    seen = dataclasses.replace(seen, config_problem=refused, sandbox=found, mail=mailserver.collect(config))
+    post = mailserver.collect(config, address=status.address)
+    seen = dataclasses.replace(seen, config_problem=refused, sandbox=found, mail=post)
     return dataclasses.replace(seen, reservations=reserved, workloads=kept_up, idling=idle)
 
 
@@ -249,6 +252,8 @@ async def _collect_service(
         node=status.node,
         age_s=max(0.0, time.time() - timestamp.unix_seconds(status.started_at)),
         resource=status.resource,
+        # `up --node-door claims` is not among the settings that are read here: a GPU that a claim holds tells it too.
+        has_claims_door=config.node.door == "claims" or any(one.claim for gpu in listing.gpus for one in gpu.holders),
         cdi=_resolve(
             engine,
             own_folder,
@@ -316,6 +321,7 @@ def offered(listing: GPUListing) -> list[str]:
         if not view.gpu.mig_enabled
         and view.health in {"", "Healthy"}
         and view.lease in _PUBLISHED
+        and not any(holder.claim for holder in view.holders)  # a claim's spec names its devices by the claim
         and view.gpu.vendor is not Vendor.INTEL
     ]
 

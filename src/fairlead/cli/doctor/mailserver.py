@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fairlead import errors
+from fairlead import daemonthread, errors
 from fairlead.cli.doctor.finding import Finding
 from fairlead.settings import Settings
 
 _OTHERS: Final = 0o077
+_LONGEST_S: Final = 20.0
+"""How long is waited for the mail server in all: one that says a byte now and then never times out by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,25 +31,35 @@ class Facts:
     """The password's file, where others may read it."""
 
 
-def collect(settings: Settings) -> Facts:
-    """Connect and log in, as a notice does; nothing is sent."""
+def collect(settings: Settings, *, address: str = "") -> Facts:
+    """Connect and log in, as a notice does; nothing is sent.
+
+    Args: address: where the service says that it listens, by `up --listen` perhaps; empty: it does not, or is not up.
+    """
     given = settings.mail
     if not given.server:
         return Facts()
     from fairlead.serve.webhooks import mail  # only where mail is sent
 
-    problem = None
-    try:
+    def ask() -> None:
         with mail.opened(mail.of_settings(given)) as connection:
             connection.noop()
+
+    problem = None
+    try:
+        daemonthread.start("mail server", ask, ended=lambda: None).result(_LONGEST_S)
     except errors.FairleadError as error:
         problem = error
+    except TimeoutError:
+        message = f"the mail server {given.server}:{given.port} does not get to an end within {_LONGEST_S:g} s"
+        hint = "check mail.port and mail.security (starttls: mostly 587, tls: 465), and the server's own log"
+        problem = errors.Unavailable(message, reason="MailServerUnreachable", hint=hint)
     except (smtplib.SMTPException, OSError) as error:
         message = f"the mail server {given.server} broke off: {type(error).__name__}"
         problem = errors.Unavailable(message, reason="MailServerUnreachable", hint="its own log says why")
     return Facts(
         server=f"{given.server}:{given.port}",
-        has_accounts=bool(settings.api.listen),
+        has_accounts=bool(address or settings.api.listen),
         problem=problem,
         open_file=given.password_file if given.password_file is not None and _is_open(given.password_file) else None,
     )

@@ -126,8 +126,8 @@ class MachineVerifier:
             found = await self._read_all(gpus)
         except errors.FairleadError as error:
             _answer(batch, error)
-        except asyncio.CancelledError:
-            # The first one's limit ends the machine of all; the others are read again.
+        except BaseException:
+            # The first one's limit ends the machine of all, as does a fault of ours; the others are read again.
             message = "the verifier's machine was given up with that of another GPU"
             _answer(batch, errors.Unavailable(message, reason=emulator.SILENT, hint="it is tried again"))
             raise

@@ -128,14 +128,16 @@ class Part(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class Everywhere:
     """The `Places` of who has the whole machine, or of a cluster, whose API server judges its user."""
 
-    __slots__ = ()
+    account: str = ""
+    """The administrator whose key asks; empty: root, who has none."""
 
     def new(self, namespace: str, *, for_tenancy: bool = False) -> Place:
         """See `Places.new`. A request by tenancy comes from a tenant, also in a namespace that a quota made before."""
-        return Place(namespace=namespace, makes_namespace=for_tenancy, is_tenants=for_tenancy)
+        return Place(namespace=namespace, makes_namespace=for_tenancy, is_tenants=for_tenancy, account=self.account)
 
     def again(self, old: core.Pod) -> Place:
         """See `Places.again`. A tenant's pod stays one: its mark is the stored pod's, which callers cannot set."""

@@ -254,10 +254,10 @@ def submission(pod: core.Pod, owner: meta.Object) -> places.Submission:
 
 def _marked(item: Workload, place: Place) -> Any:
     """Return a workload that says whose its pods are."""
-    if not place.is_tenants:
-        return item
-    marks = {names.TENANT: place.namespace, MOST_DEVICES: str(place.most_devices)}
+    marks = {names.TENANT: place.namespace, MOST_DEVICES: str(place.most_devices)} if place.is_tenants else {}
     marks |= {names.ACCOUNT: place.account} if place.account else {}
+    if not marks:
+        return item
     about = msgspec.structs.replace(item.metadata, annotations={**item.metadata.annotations, **marks})
     return msgspec.structs.replace(item, metadata=about)
 

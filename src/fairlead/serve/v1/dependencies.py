@@ -28,7 +28,7 @@ from fairlead.serve.accounts.recording import Recording
 from fairlead.serve.admission import sessiontemplate
 from fairlead.serve.admission.context import Context
 from fairlead.serve.api.resultcache import ResultCache
-from fairlead.serve.backend.place import Part
+from fairlead.serve.backend.place import Everywhere, Part
 from fairlead.serve.backend.port import Absent, Backend
 from fairlead.serve.backend.tenancy import member, own
 from fairlead.serve.opened.grants import Grants
@@ -231,7 +231,10 @@ def _for_account(
     """Return the services as an account may use them for an action. Args: found: the machine's tenancies."""
     asking = f"account {principal.account}"
     if principal.is_administrator:
-        return replace(services, principal=principal, caller=asking)
+        backend = services.backend
+        if services.info.node:
+            backend = replace(backend, places=Everywhere(account=principal.account))
+        return replace(services, backend=backend, principal=principal, caller=asking)
     mounts = services.callers.mounts if services.callers is not None else ()
     part = replace(_part(found, principal, action), noted=services.noted, mounts=mounts)
     store = member.MemberStore(whole=services.store, member=part)

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import email.errors
+import errno
 import functools
 import ipaddress
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent import futures
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,13 +28,16 @@ from aiohttp import abc
 from fairlead import errors, telemetry
 from fairlead.frozen import frozen
 from fairlead.serve.webhooks import address, mail, port, signing, words
+from fairlead.serve.webhooks.calls import Calls
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=15.0)
-_LOOK_S, _PRUNE_S = 1.0, 3600.0
+_LOOK_S, _PRUNE_S, _AGAIN_S = 1.0, 3600.0, 60.0
 _TAKEN: Final = 250
 """A mail server's reply to a message that it takes."""
-_AT_ONCE: Final = 4
-"""Messages under way."""
+_MAILS, _MAIL_S = 4, 120.0
+"""Messages under way, and how long one is waited for in all."""
+_NAMES, _NAME_S = 64, 15.0
+"""Names that are looked up, and how long one is waited for."""
 _NO_MAIL: Final = mail.Server()
 _JSON: Final = {"content-type": "application/json", "user-agent": "fairlead-webhooks"}
 
@@ -57,8 +61,12 @@ class _Sent:
     is_final: bool = False
 
 
-def _postmen() -> futures.ThreadPoolExecutor:
-    return futures.ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="mail")
+def _mails() -> Calls:
+    return Calls(name="mail", most=_MAILS, longest_s=_MAIL_S)
+
+
+def _names() -> Calls:
+    return Calls(name="webhook: name", most=_NAMES, longest_s=_NAME_S)
 
 
 async def _ignored(_item: port.Due, _why: str) -> None:
@@ -68,14 +76,15 @@ async def _ignored(_item: port.Due, _why: str) -> None:
 class _Judging(abc.AbstractResolver):
     """Resolves names, and refuses addresses that a webhook may not reach."""
 
-    def __init__(self, url: str, allowed: tuple[address.Network, ...]) -> None:
-        self._url, self._allowed = url, allowed
+    def __init__(self, url: str, allowed: tuple[address.Network, ...], names: Calls) -> None:
+        self._url, self._allowed, self._names = url, allowed, names
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[abc.ResolveResult]:
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
+        asking = functools.partial(socket.getaddrinfo, host, port, family=family, type=socket.SOCK_STREAM)
+        if not (found := await self._names.run(asking)):
+            raise OSError(errno.EADDRNOTAVAIL, "the name leads nowhere")
         for _, _, _, _, where in found:
             # One forbidden address refuses the name: aiohttp chooses which of its addresses it connects to.
             address.check_address(ipaddress.ip_address(where[0]), self._allowed, url=self._url, is_named=True)
@@ -103,25 +112,21 @@ class Sender:
     """Called with what will not be sent, and why."""
     _busy: set[str] = field(default_factory=set)
     """Webhooks that have an event under way."""
-    _postmen: futures.ThreadPoolExecutor = field(default_factory=_postmen)
-    """Threads of their own: a mail server that does not answer keeps nobody else of the process waiting."""
+    mails: Calls = field(default_factory=_mails)
+    """Messages on their way to the mail server."""
+    names: Calls = field(default_factory=_names)
+    """Names that are being looked up."""
     _landed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set where one has ended."""
 
     async def run(self) -> None:
         """Deliver until cancelled."""
-        try:
-            await self._run()
-        finally:
-            self._postmen.shutdown(wait=False, cancel_futures=True)
-
-    async def _run(self) -> None:
         pruned = 0.0
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self._landed.clear()
                 try:
-                    if self.now() - pruned > _PRUNE_S:
+                    if abs(self.now() - pruned) > _PRUNE_S:
                         await self.outbox.prune()
                         pruned = self.now()
                     await self._begin(tasks)
@@ -144,11 +149,11 @@ class Sender:
         return len(due)
 
     async def _carry(self, item: port.Due) -> None:
-        """Try one event, and write how that went; where it cannot be written, it is sent again after a while."""
+        """Try one event, and write how that went."""
         try:
             sent = await self._send(item)
             telemetry.crash_point("webhook-answered")
-            is_over = await self.outbox.done(item, status=sent.status, error=sent.error, is_final=sent.is_final)
+            is_over = await self._written(item, sent)
             outcome = "sent" if not sent.error else "given up" if is_over else "failed"
             self.meter.add(telemetry.NOTICES, item.format, outcome)
             if sent.error and is_over:
@@ -156,10 +161,20 @@ class Sender:
                 await self.given_up(item, sent.error)
         except errors.FairleadError as failed:
             _say(failed)
-            await asyncio.sleep(_LOOK_S)
         finally:
             self._busy.discard(item.webhook)
             self._landed.set()
+
+    async def _written(self, item: port.Due, sent: _Sent) -> bool:
+        """Write how an attempt ended, and insist on it: a full disk must not have a person told every second."""
+        wait_s = _LOOK_S
+        while True:
+            try:
+                return await self.outbox.done(item, status=sent.status, error=sent.error, is_final=sent.is_final)
+            except errors.FairleadError as failed:
+                _say(failed)
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, _AGAIN_S)
 
     async def _send(self, one: port.Due) -> _Sent:
         if one.format == port.EMAIL:
@@ -167,7 +182,7 @@ class Sender:
         try:
             address.check_url(one.url, self.allowed)
             asked = self._asked(one)
-            connector = aiohttp.TCPConnector(resolver=_Judging(one.url, self.allowed), use_dns_cache=False)
+            connector = aiohttp.TCPConnector(resolver=_Judging(one.url, self.allowed, self.names), use_dns_cache=False)
             async with (
                 aiohttp.ClientSession(connector=connector, timeout=_TIMEOUT, trust_env=False) as client,
                 client.request(
@@ -200,8 +215,10 @@ class Sender:
             mail.check_recipient(to, self.mail, is_trusted=True)
             made = mail.compose(one.body, to=to, sender=self.mail.sender, id_=one.id, at=one.created_at)
             sending = functools.partial(mail.send, self.mail, made, to=to)
-            failed = await asyncio.get_running_loop().run_in_executor(self._postmen, sending)
-        except (errors.FairleadError, ValueError) as error:
+            failed = await self.mails.run(sending)
+        except TimeoutError:
+            return _Sent(error=f"the mail server has not taken it within {self.mails.longest_s:g} s")
+        except (errors.FairleadError, ValueError, email.errors.MessageError) as error:
             return _Sent(error=errors.readable(str(error))[:200])
         if failed is None:
             return _Sent(status=_TAKEN)

@@ -31,6 +31,7 @@ _LABEL: Final = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _ADDRESS: Final = re.compile(rf"({_LOCAL})@({_LABEL}(\.{_LABEL})*)")
 _LONGEST, _LONGEST_LOCAL = 254, 64
 _LARGEST_PORT: Final = 65535
+_LONGEST_SECRET: Final = 4096
 _HERE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 """Servers that a password reaches without leaving this machine."""
 NONE, STARTTLS, TLS = "none", "starttls", "tls"
@@ -70,7 +71,8 @@ class Failure:
 def parse_address(text: str) -> str:
     """Return an address in the form of RFC 5321's Mailbox, without quoting. Raises: Invalid (`MailAddressInvalid`)."""
     found = _ADDRESS.fullmatch(text)
-    if found is None or len(text) > _LONGEST or len(found.group(1)) > _LONGEST_LOCAL:
+    # `=?…?=` is an encoded word (RFC 2047): who decodes it reads another address, as our own header would show.
+    if found is None or "=?" in text or len(text) > _LONGEST or len(found.group(1)) > _LONGEST_LOCAL:
         message = f'"{errors.readable(text[:80])}" is not an e-mail address that is written to'
         raise errors.Invalid(message, reason="MailAddressInvalid", hint="for example ann@example.com")
     return text
@@ -125,7 +127,8 @@ def compose(body: bytes, *, to: str, sender: str, id_: str, at: float) -> email.
     made = email.message.EmailMessage(policy=email.policy.SMTP)
     made["From"] = f"Fairlead <{sender}>"
     made["To"] = to
-    made["Subject"] = f"Fairlead: {said.title}"
+    # Names are no encoded words (RFC 2047), which could hold whatever ends a header.
+    made["Subject"] = f"Fairlead: {said.title}".replace("=?", "= ?")
     made["Date"] = email.utils.formatdate(at, usegmt=True)
     made["Message-ID"] = f"<{id_}@{sender.rpartition('@')[2]}>"
     made["Auto-Submitted"] = "auto-generated"
@@ -134,7 +137,10 @@ def compose(body: bytes, *, to: str, sender: str, id_: str, at: float) -> email.
 
 
 def send(server: Server, message: email.message.EmailMessage, *, to: str) -> Failure | None:
-    """Hand a message over; blocks for some times `TIMEOUT_S` at most. Returns: None: it was taken."""
+    """Hand a message over; blocks for as long as the server says something each `TIMEOUT_S`.
+
+    Returns: None: it was taken.
+    """
     try:
         with opened(server) as connection:
             connection.send_message(message, from_addr=server.sender, to_addrs=[to])
@@ -191,7 +197,7 @@ def _log_in(connection: smtplib.SMTP, server: Server) -> None:
     if not server.user:
         return
     try:
-        secret = "" if server.password_file is None else server.password_file.read_text("utf-8").rstrip("\r\n")
+        secret = "" if server.password_file is None else _first_line(server.password_file)
     except (OSError, UnicodeDecodeError) as error:
         message = f"mail.password_file cannot be read: {type(error).__name__}"
         hint = "a file that root reads, with the password in its first line"
@@ -203,6 +209,12 @@ def _log_in(connection: smtplib.SMTP, server: Server) -> None:
         message = f"the mail server {server.host}:{server.port} does not let {errors.readable(server.user)} in{code}"
         hint = "check mail.user and what is in mail.password_file"
         raise errors.Unavailable(message, reason="MailServerRefuses", hint=hint) from error
+
+
+def _first_line(file: Path) -> str:
+    """Return a file's first line. Raises: OSError, UnicodeDecodeError."""
+    with file.open(encoding="utf-8") as opened_file:
+        return opened_file.readline(_LONGEST_SECRET).rstrip("\r\n")
 
 
 def _answered(code: int, said: bytes | str, what: str) -> Failure:

@@ -108,7 +108,8 @@ class StoredWebhooks:
             raise errors.Invalid(message, reason="WebhookFormatUnknown", hint=f"one of {', '.join(port.FORMATS)}")
         if (spec.format == port.MATRIX) != bool(spec.token) or len(spec.token) > _TOKEN or not _is_token(spec.token):
             message = "token: a Matrix room needs the access token of an account, and nothing else takes one"
-            raise errors.Invalid(message, reason="WebhookTokenInvalid", hint="one line of printable ASCII")
+            hint = "one line of ASCII: `fairlead notify add --room ROOM --token-file FILE`, or `token` in the API"
+            raise errors.Invalid(message, reason="WebhookTokenInvalid", hint=hint)
         if spec.format == port.EMAIL:
             to = spec.url.removeprefix(mail.SCHEME)
             return mail.SCHEME + mail.check_recipient(to, self.mail, is_trusted=spec.is_trusted)
@@ -235,7 +236,8 @@ class StoredWebhooks:
         counted = sa.select(sa.func.count()).select_from(
             schema.WEBHOOK_EVENT.join(schema.WEBHOOK, _EVENT.webhook == _HOOK.id)
         )
-        fresh = (_EVENT.created_at > now - _HOUR_S, _EVENT.error.not_like(f"{_RATED}%"))
+        # What lies ahead was written before the clock was set back, and would count for as long as it was wrong.
+        fresh = (_EVENT.created_at > now - _HOUR_S, _EVENT.created_at <= now, _EVENT.error.not_like(f"{_RATED}%"))
         found = await connection.execute(counted.where(mine, _HOOK.format == port.EMAIL, *fresh))
         return int(found.scalar_one())
 
@@ -243,7 +245,7 @@ class StoredWebhooks:
         """See `port.Outbox.due`."""
         order = (_EVENT.next_at, _EVENT.created_at)
         place = sa.func.row_number().over(partition_by=_EVENT.webhook, order_by=order).label("place")
-        ranked = sa.select(schema.WEBHOOK_EVENT, place).where(_EVENT.next_at <= self.now(), _EVENT.webhook.not_in(busy))
+        ranked = sa.select(schema.WEBHOOK_EVENT, place).where(_is_due(self.now()), _EVENT.webhook.not_in(busy))
         each = ranked.subquery()
         wanted = sa.select(each, _HOOK.url, _HOOK.secret, _HOOK.format, _HOOK.token).join_from(
             each, schema.WEBHOOK, each.c.webhook == _HOOK.id
@@ -305,9 +307,17 @@ def _told_of(event: port.Event) -> sa.ColumnElement[bool]:
     if event.uid:
         of_tenancy = sa.and_(_HOOK.reach == port.TENANCY, _HOOK.tenancy_uid == event.uid)
         reaches.append(sa.and_(of_tenancy, sa.or_(in_it, is_administrator)))
-    if event.uid and event.account:
-        reaches.append(sa.and_(_HOOK.reach == port.OWN, _HOOK.person == event.account, in_it))
+    if event.account:
+        is_there = sa.or_(in_it, is_administrator) if event.uid else is_administrator
+        reaches.append(sa.and_(_HOOK.reach == port.OWN, _HOOK.person == event.account, is_there))
     return sa.or_(*reaches)
+
+
+def _is_due(now: float) -> sa.ColumnElement[bool]:
+    """Return which events' time has come; one that is further off than any wait had its time from a wrong clock."""
+    waits = {tries: wait_s for tries, wait_s in enumerate((0.0, *WAITS_S))}
+    wait_s = sa.case(waits, value=_EVENT.attempts, else_=WAITS_S[-1])
+    return sa.or_(_EVENT.next_at <= now, _EVENT.next_at > now + wait_s)
 
 
 def _owner(row: Mapping[Any, Any]) -> str:

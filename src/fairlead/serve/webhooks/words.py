@@ -132,9 +132,10 @@ def plain(text: str) -> str:
 
 def slack(body: bytes) -> bytes:
     """Return the body for a Slack-compatible webhook; nothing in it is markup or mentions anybody."""
-    # Mattermost and others read `@channel` without Slack's brackets: a word joiner keeps it text.
+    # Mattermost and others read `@channel` without Slack's brackets, and Markdown, in which an address hides behind
+    # words, or is fetched as an image: a word joiner keeps both text.
     text = of_body(body).text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return msgspec.json.encode({"text": text.replace("@", "@\u2060")})
+    return msgspec.json.encode({"text": text.replace("@", "@\u2060").replace("](", "]\u2060("), "mrkdwn": False})
 
 
 def matrix(body: bytes) -> bytes:

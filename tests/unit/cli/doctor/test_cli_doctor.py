@@ -256,6 +256,16 @@ def test_equal_failures_of_several_devices_are_one_finding() -> None:
     assert "a/b=x and 2 more" in item.what
 
 
+def test_gpus_of_claims_are_missed_neither_at_a_plugin_nor_under_their_own_names_in_a_spec() -> None:
+    node = msgspec.structs.replace(_NODE, capacity={"cpu": "4"}, allocatable={"cpu": "4"})
+    for has_door, levels in ((False, ["fail"]), (True, [])):
+        seen = dataclasses.replace(_GOOD, nodes=(node,), has_claims_door=has_door)
+        assert [one.level for one in machine_checks.check(seen) if one.check == "plugin"] == levels
+    holder = Holder(device="GPU-0", namespace="default", container="train", claim="gpus")
+    views = (msgspec.structs.replace(_GPUS[0], holders=(holder,)), *_GPUS[1:])
+    assert "fairlead.dev/gpu=GPU-0" not in machine_facts.offered(msgspec.structs.replace(_LISTING, gpus=views))
+
+
 def test_a_gpu_that_the_ledger_gives_to_nobody_is_not_missed_in_a_spec(tmp_path: Path) -> None:
     views = [msgspec.structs.replace(one, lease="Held" if one.gpu.index < 2 else "Free") for one in _GPUS]
     held = machine_facts.offered(msgspec.structs.replace(_LISTING, gpus=tuple(views)))

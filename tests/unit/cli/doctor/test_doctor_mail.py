@@ -29,6 +29,17 @@ def test_one_that_takes_mail_is_good_and_nothing_is_sent() -> None:
     assert list(mailserver.check(mailserver.collect(Settings()))) == []
 
 
+def test_a_service_that_listens_by_an_option_has_accounts() -> None:
+    base = Settings()
+    with smtpsink.opened(Sink()) as sink:
+        post = dataclasses.replace(
+            base.mail, server="127.0.0.1", port=sink.port, security="none", sender="f@example.org"
+        )
+        settings = dataclasses.replace(base, mail=post)
+        found = {at: mailserver.collect(settings, address=at).has_accounts for at in ("", "https://localhost:8443")}
+    assert found == {"": False, "https://localhost:8443": True}
+
+
 def test_one_that_is_away_is_named_with_the_settings() -> None:
     ((level, what, fix),) = _findings(smtpsink.free_port())
     assert (level, "cannot be reached" in what, "mail.port" in fix) == ("fail", True, True)
@@ -38,6 +49,13 @@ def test_one_without_starttls_is_named() -> None:
     with smtpsink.opened(Sink()) as sink:
         ((level, what, _),) = _findings(sink.port, security="starttls")
     assert (level, "has no STARTTLS" in what) == ("fail", True)
+
+
+def test_one_that_never_gets_to_an_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailserver, "_LONGEST_S", 0.3)
+    with smtpsink.dripping() as drips:
+        ((level, what, fix),) = _findings(drips)
+    assert (level, "within 0.3 s" in what, "mail.security" in fix) == ("fail", True, True)
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644])

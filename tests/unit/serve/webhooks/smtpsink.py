@@ -129,3 +129,27 @@ def free_port() -> int:
     """Return a port that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as one:
         return int(one.getsockname()[1])
+
+
+@contextlib.contextmanager
+def dripping() -> Iterator[int]:
+    """Serve on loopback what never ends: each answer is a byte, and nothing more; gives the port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken: list[socket.socket] = []
+
+        def take() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    one, _ = listener.accept()
+                    taken.append(one)
+                    one.sendall(b"2")
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        try:
+            yield int(listener.getsockname()[1])
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for one in taken:
+                one.close()

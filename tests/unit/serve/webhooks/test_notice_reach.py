@@ -72,6 +72,14 @@ async def test_each_is_told_of_their_own_of_their_tenancys_or_of_everything(lab:
     assert await lab.told("", "") == {ada}
 
 
+async def test_an_administrator_is_told_of_what_they_started_anywhere(lab: Lab) -> None:
+    ada, ann = await lab.notice("ada"), await lab.notice("ann")
+    assert await lab.told("u-red", "ada") == {ada}
+    assert await lab.told("", "ada") == {ada}
+    assert await lab.told("", "ann") == set()
+    assert await lab.told("u-red", "ann") == {ann}
+
+
 async def test_who_is_no_member_any_more_is_told_nothing_more(lab: Lab) -> None:
     await lab.notice("ann")
     await lab.notice("ann", port.TENANCY, "u-red")

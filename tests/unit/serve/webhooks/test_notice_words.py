@@ -13,6 +13,7 @@ from fairlead import errors
 from fairlead.serve.webhooks import mail, port, words
 
 _NASTY = (
+    "=?utf-8?q?=0aBcc:=20all=40example.com?= ![a](https://evil.example) "
     "<!channel> & <https://evil.example|click> @channel @here\r\nBcc: all@example.com\n\x1b[2J\u202e\x00" + "x" * 5000
 )
 
@@ -45,7 +46,8 @@ def test_slack_gets_no_markup_and_mentions_nobody(kind: str) -> None:
     given = dict.fromkeys(("name", "tenancy", "message", "reason", "cause", "acts_at", "gpu", "node", "code"), _NASTY)
     sent = words.slack(_body(kind, **given))
     text = json.loads(sent)["text"]
-    assert json.loads(sent).keys() == {"text"}
+    assert json.loads(sent) == {"text": text, "mrkdwn": False}
+    assert "](" not in text
     assert "<" not in text
     assert ">" not in text
     assert "@channel" not in text
@@ -87,6 +89,7 @@ def test_no_header_comes_from_a_tenant(kind: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "=?utf-8?q?a=2C_b=40evil.example?=@example.com",
         "ann",
         "ann@",
         "@example.com",

@@ -232,16 +232,15 @@ async def test_a_name_that_leads_inside_is_refused_when_it_is_looked_up(
 async def test_a_name_is_looked_up_once_and_that_answer_is_connected_to(
     lab: Lab, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop, asked = asyncio.get_running_loop(), []
-    real = loop.getaddrinfo
+    asked, real = list[str](), socket.getaddrinfo
 
-    async def rebinding(host: str, *more: Any, **words: Any) -> Any:
+    def rebinding(host: str, *more: Any, **words: Any) -> Any:
         if host != "hooks.example":
-            return await real(host, *more, **words)
+            return real(host, *more, **words)
         asked.append(host)
-        return await real("127.0.0.1" if len(asked) == 1 else "169.254.169.254", *more, **words)
+        return real("127.0.0.1" if len(asked) == 1 else "169.254.169.254", *more, **words)
 
-    monkeypatch.setattr(loop, "getaddrinfo", rebinding)
+    monkeypatch.setattr(socket, "getaddrinfo", rebinding)
     await lab.hook(receiver.url.replace("127.0.0.1", "hooks.example"))
     await lab.happen("container.failed")
     await lab.sender.deliver()
@@ -305,7 +304,7 @@ async def test_a_database_that_is_away_for_a_moment_ends_no_delivery(
     async with _running(lab.sender), asyncio.timeout(5):
         while (await lab.kept.show(made.webhook.id, port.ALL)).deliveries[0].state != "delivered":  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    assert (len(tries), len(receiver.got)) == (2, 2)
+    assert (len(tries), len(receiver.got)) == (2, 1)
 
 
 async def test_tries_of_a_tenancys_webhooks_have_a_rate(lab: Lab, receiver: Receiver) -> None:
@@ -324,10 +323,10 @@ async def test_tries_of_a_tenancys_webhooks_have_a_rate(lab: Lab, receiver: Rece
 async def test_who_made_a_webhook_does_not_hear_what_names_of_the_inside_stand_for(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def inside(*_: Any, **__: Any) -> Any:
+    def inside(*_: Any, **__: Any) -> Any:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.20.30.40", 443))]
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", inside)
+    monkeypatch.setattr(socket, "getaddrinfo", inside)
     made = await lab.hook("https://db.corp.example/")
     await lab.happen("container.failed")
     await lab.sender.deliver()

@@ -73,7 +73,7 @@ def admit(asked: Submission, classes: Sequence[PriorityClass], here: machine.Her
         pod = msgspec.structs.replace(pod, metadata=kept)
     admitted = admission.admit(priority.resolve(_with_local_claims(pod), classes))
     return Admitted(
-        pod=_marked(admitted, asked.place.account) if asked.place.is_tenants else admitted,
+        pod=_marked(admitted, asked.place),
         place=asked.place,
         written=msgspec.to_builtins(pod) if asked.written is None else asked.written,
         foreign=foreignrequest.refusal(asked.pod, resource=here.resource),
@@ -219,11 +219,15 @@ def _with_local_claims(pod: core.Pod) -> core.Pod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, machine=here))
 
 
-def _marked(pod: core.Pod, account: str) -> core.Pod:
-    """Return a pod that its node's kubelet knows as a tenant's. Args: account: who asked for it; empty: nobody's."""
+def _marked(pod: core.Pod, place: Place) -> core.Pod:
+    """Return a pod that says who asked for it, and that its node's kubelet knows as a tenant's, where it is one.
+
+    What a request says of its account is not believed: whoever it names would be told of the pod.
+    """
     about = pod.metadata
-    annotations = {**about.annotations, names.TENANT: about.namespace}
-    annotations |= {names.ACCOUNT: account} if account else {}
+    annotations = {name: value for name, value in about.annotations.items() if name != names.ACCOUNT}
+    annotations |= {names.TENANT: about.namespace} if place.is_tenants else {}
+    annotations |= {names.ACCOUNT: place.account} if place.account else {}
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(about, annotations=annotations))
 
 

@@ -118,6 +118,17 @@ async def test_a_container_says_who_started_it_and_nobody_can_say_so_themselves(
         assert forged.metadata.annotations[names.ACCOUNT] == "developer"
 
 
+async def test_an_administrators_container_says_who_started_it_in_a_tenancy_and_outside(lab: Lab) -> None:
+    await lab.account("ada", is_root=True)
+    for name, place in (("inside", {"tenancy": "red"}), ("outside", {})):
+        body = {"name": name, "image": "demo", **place}
+        assert (await lab.ask("ada", "POST", "/v1/containers", json=body)).is_success
+    for name, space in (("inside", lab.namespaces["red"]), ("outside", "default")):
+        pod = await lab.world.store.get(core.Pod, name, space)
+        assert pod.metadata.annotations.get(names.ACCOUNT) == "ada"
+    assert names.TENANT not in pod.metadata.annotations
+
+
 async def test_restarted_by_a_colleague_it_stays_who_started_its(lab: Lab) -> None:
     await lab.run("developer", "train", tenancy="red")
     space = lab.namespaces["red"]
