@@ -12,7 +12,7 @@ from fairlead.cli.core import options, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.terminal import starting
 from fairlead.serve.admission.sessiontemplate import LABEL, TemplateList
-from fairlead.serve.v1.containers.access.opening import DoorRequest, DoorView
+from fairlead.serve.v1.containers.access.view import DoorRequest, DoorView
 from fairlead.serve.v1.containers.view import ContainerView
 
 _LARGEST = 65535

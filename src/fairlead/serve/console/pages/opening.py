@@ -17,7 +17,7 @@ from fairlead.serve.admission.sessiontemplate import LABEL, TemplateList
 from fairlead.serve.console import client, render
 from fairlead.serve.console import visit as visits
 from fairlead.serve.console.visit import HTML, Visit, Visitor
-from fairlead.serve.v1.containers.access.opening import DoorView
+from fairlead.serve.v1.containers.access.view import DoorView
 from fairlead.serve.v1.containers.view import ContainerView
 
 _MOST: Final = 12

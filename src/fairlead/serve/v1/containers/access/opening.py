@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import litestar
-import msgspec
 from litestar import params
 
 from fairlead import errors
@@ -22,6 +21,7 @@ from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.containers import pods
 from fairlead.serve.backend.port import require
 from fairlead.serve.opened import grants, heads
+from fairlead.serve.v1.containers.access.view import DoorRequest, DoorView
 from fairlead.serve.v1.containers.parameters import Name, Namespace
 from fairlead.serve.v1.dependencies import Dependencies, Services
 from fairlead.store.subresource import Connection
@@ -34,22 +34,6 @@ _LONGEST_TOKEN: Final = 256
 _TOKEN_S: Final = 10.0
 
 Port = Annotated[int, params.PathParameter(ge=1, le=_LARGEST, description="port that a server in it listens on")]
-
-
-class DoorRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a browser is led to."""
-
-    path: Annotated[
-        str, msgspec.Meta(description="first page, from / on; empty: the page of its template, with its token, or /")
-    ] = ""
-
-
-class DoorView(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a browser finds a container's port."""
-
-    address: Annotated[str, msgspec.Meta(description="to be opened within a minute, once; it is a secret until then")]
-    origin: Annotated[str, msgspec.Meta(description="of the port's pages, as long as it is open")]
-    expires_at: Annotated[str, msgspec.Meta(description="latest end; it ends earlier with its login or container")]
 
 
 @litestar.post(

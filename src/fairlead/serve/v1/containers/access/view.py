@@ -28,3 +28,19 @@ class UsageView(msgspec.Struct, frozen=True, kw_only=True):
     received_bytes: int | None
     sent_bytes: int | None
     devices: Annotated[dict[str, tuple[str, ...]], msgspec.Meta(description="ids granted to the group, by resource")]
+
+
+class DoorRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a browser is led to."""
+
+    path: Annotated[
+        str, msgspec.Meta(description="first page, from / on; empty: the page of its template, with its token, or /")
+    ] = ""
+
+
+class DoorView(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a browser finds a container's port."""
+
+    address: Annotated[str, msgspec.Meta(description="to be opened within a minute, once; it is a secret until then")]
+    origin: Annotated[str, msgspec.Meta(description="of the port's pages, as long as it is open")]
+    expires_at: Annotated[str, msgspec.Meta(description="latest end; it ends earlier with its login or container")]
