@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from fairlead import errors
-from fairlead.cli.admin.webhook import DELIVERIES, events
+from fairlead.cli.admin.webhook import events, show_deliveries
 from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.output import Column
@@ -119,13 +119,7 @@ def list_verb(client: Client, *, everybody: bool, form: str) -> None:
 @options.pass_client
 def show(client: Client, *, name: str, form: str) -> None:
     """Show the last notices on their way, and how they went."""
-    found = client.call("GET", _path(name), WebhookDetail)
-    if form in {"json", "yaml"}:
-        output.show_value(found, form=form)
-        return
-    output.show_listing(found.deliveries, DELIVERIES, form=form, name=lambda item: item.id)
-    if form != "name" and (failed := next((item for item in found.deliveries if item.error), None)):
-        plaintext.echo(f"{failed.type}: {failed.error}", err=True)
+    show_deliveries(client.call("GET", _path(name), WebhookDetail), form)
 
 
 @notify.command("confirm")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from fairlead.cli.core import options, output, plaintext
@@ -39,6 +41,10 @@ DELIVERIES: tuple[Column[DeliveryView], ...] = (
 )
 
 
+_FORMATS: Final = tuple(one for one in port.FORMATS if one != port.MATRIX)
+"""A Matrix room needs an account's token, which `fairlead notify add` takes."""
+
+
 @click.group("webhook")
 def webhook() -> None:
     """Have events sent to an address, signed as Standard Webhooks says."""
@@ -48,7 +54,7 @@ def webhook() -> None:
 @click.argument("url", metavar="URL")
 @click.option("--tenancy", "-T", "whose", default="", metavar="NAME", help="whose events  [default: all]")
 @click.option("--event", "kinds", multiple=True, metavar="KIND", help="as container.failed or container.*")
-@click.option("--format", "form", type=click.Choice(port.FORMATS), default=port.FAIRLEAD, help="signed, or for people")
+@click.option("--format", "form", type=click.Choice(_FORMATS), default=port.FAIRLEAD, help="signed, or for people")
 @options.pass_client
 def create(client: Client, *, url: str, whose: str, kinds: tuple[str, ...], form: str) -> None:
     """Make a webhook; its secret is printed once, and nothing else."""
@@ -73,7 +79,11 @@ def list_verb(client: Client, *, form: str) -> None:
 @options.pass_client
 def show(client: Client, *, name: str, form: str) -> None:
     """Show the last events on their way to a webhook, and how they went."""
-    found = client.call("GET", _path(name), WebhookDetail)
+    show_deliveries(client.call("GET", _path(name), WebhookDetail), form)
+
+
+def show_deliveries(found: WebhookDetail, form: str) -> None:
+    """Show what was or is on its way, and why the newest that failed did."""
     if form in {"json", "yaml"}:
         output.show_value(found, form=form)
         return
