@@ -138,6 +138,7 @@ PAGES_READ = {
     "how-to/replace-nvidia-device-plugin.md": "export FAIRLEAD_SILICON_SIMULATE=h100x8\nmkdir /etc/nvidia\n",
     "how-to/from-docker.md": _SERVICE,
     "how-to/run-containers.md": _SERVICE + _CONTAINERS,
+    "how-to/pods.md": _SERVICE,
     "how-to/reserve.md": _SERVICE,
     "how-to/idle-gpus.md": _SERVICE,
     "how-to/sessions.md": _TEMPLATES + _SERVICE,

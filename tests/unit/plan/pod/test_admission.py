@@ -292,12 +292,14 @@ def test_overhead_alone_limits_nothing() -> None:
     assert admission.effective_limits(spec) == {}
 
 
-def test_a_sidecar_is_admitted_and_a_policy_of_a_container_is_not() -> None:
+def test_a_sidecar_is_admitted_and_a_policy_of_a_container_that_there_is_not_is_refused() -> None:
     side = _container("log", restart_policy="Always")
     spec = core.PodSpec(containers=(_container("main"),), init_containers=(side,))
     assert admission.admit(core.Pod(metadata=meta.ObjectMeta(name="p"), spec=spec)).spec.init_containers
+    assert admission.admit(core.Pod(metadata=meta.ObjectMeta(name="p"), spec=core.PodSpec(containers=(side,))))
+    wrong = core.PodSpec(containers=(_container("log", restart_policy="Sometimes"),))
     with pytest.raises(errors.Invalid, match=r"spec\.containers\[0\]\.restartPolicy: Unsupported value"):
-        admission.admit(core.Pod(metadata=meta.ObjectMeta(name="p"), spec=core.PodSpec(containers=(side,))))
+        admission.admit(core.Pod(metadata=meta.ObjectMeta(name="p"), spec=wrong))
 
 
 # strings that programs are told later
