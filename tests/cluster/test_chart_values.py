@@ -125,10 +125,18 @@ def test_classes_of_devices_are_classes_to_an_api_server(resource: str) -> None:
     assert classes["mig.nvidia.com"].spec.extended_resource_name is None
 
 
+_REPORTS = {
+    (f"{whose}{verb}", resource)
+    for whose, resource in (("", "resourceclaims/status"), ("associated-node:", "resourceclaims/driver"))
+    for verb in ("patch", "update")
+}
+"""What a driver needs from Kubernetes 1.36 on to say how far devices are prepared; without it, it says nothing."""
+
+
 def test_an_agent_may_publish_and_prepare_where_claims_are_on_and_for_its_own_node() -> None:
     before, after = render(), render({"dra": {"enabled": True}})
     wanted = {(right.verb, right.resource) for right in rights.CLAIMS}
-    assert _resource_rights(after) - _resource_rights(before) == wanted
+    assert _resource_rights(after) - _resource_rights(before) == wanted | _REPORTS
     rules = one(after, "ValidatingAdmissionPolicy", "own-node")["spec"]["matchConstraints"]["resourceRules"]
     assert any(rule["resources"] == ["resourceslices"] and "DELETE" in rule["operations"] for rule in rules)
 
