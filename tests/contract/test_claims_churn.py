@@ -213,13 +213,13 @@ async def _run(folder: Path, count: int, *, every_s: float) -> Counter[str]:
 
 @pytest.mark.timeout(400)
 async def test_claims_come_and_go_over_kills_of_driver_and_kubelet(folder: Path) -> None:
-    await _run(folder, 40, every_s=6.0)
+    await _run(folder, 40, every_s=3.0)
 
 
 @pytest.mark.slow  # minutes: each kill begins an interpreter
 @pytest.mark.timeout(1800)
 async def test_five_hundred_claims_come_and_go_over_kills_of_driver_and_kubelet(folder: Path) -> None:
-    kills = await _run(folder, 500, every_s=8.0)
+    kills = await _run(folder, 500, every_s=2.0)
     assert sum(kills.values()) > 2, kills
 
 
