@@ -56,6 +56,8 @@ class Machine:
         self.holders: dict[str, str] = {}
         """By device: the claim whose pod runs."""
         self.kills = Counter[str]()
+        self.is_over = asyncio.Event()
+        """Set once nothing more is to be broken: a kill or an update that has begun is carried out."""
 
     def start(self, role: str) -> None:
         argv = [sys.executable, "-m", "tests.contract.claimchurn", role, str(self.folder)]
@@ -85,8 +87,11 @@ class Machine:
 
     async def break_things(self, *, every_s: float) -> None:
         """Kill one process, or take the API server away for a moment, again and again."""
-        while True:
-            await asyncio.sleep(self.chance.uniform(0.2, 1.0) * every_s)
+        while not self.is_over.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.chance.uniform(0.2, 1.0) * every_s):
+                    await self.is_over.wait()
+                    return
             what = self.chance.choice(("drive", "drive", "prepare", _ROLL, claimchurn.AWAY))
             self.kills[what] += 1
             if what == _ROLL:
@@ -159,7 +164,8 @@ async def _churn(machine: Machine, count: int, *, every_s: float) -> None:
         async with asyncio.TaskGroup() as workers:
             for at in range(_WORKERS):
                 workers.create_task(work(_DEVICES[at % len(_DEVICES)]))
-        breaking.cancel()
+        machine.is_over.set()
+        await breaking
     machine.mend()
 
 
