@@ -24,7 +24,7 @@ VERBS: Final = {
     "ps": Verb(_RUN, "container.ps:ps", "List containers."),
     "logs": Verb(_RUN, "container.logs:logs", "Show what a container wrote."),
     "exec": Verb(_RUN, "access.exec:execute", "Run one more process in a container."),
-    "debug": Verb(_RUN, "container.running.debug:debug", "Join a running container with another one, to look into it."),
+    "debug": Verb(_RUN, "container.debug:debug", "Join a running container with another one, to look into it."),
     "notebook": Verb(_RUN, "container.session:notebook", "Open a notebook: a container with a page and a kept home."),
     "shell": Verb(_RUN, "container.session:shell", "Open a shell in a container with a kept home."),
     "attach": Verb(

@@ -26,11 +26,10 @@ from fairlead.kernel import probeprocess, readback
 from fairlead.kernel.network import address, listener
 from fairlead.model.container.step import TraceStep
 from fairlead.node.isolation import edits
-from fairlead.node.kubelet import hostpath, lastword, sandbox, spec, volumes
+from fairlead.node.kubelet import hostpath, joining, lastword, sandbox, spec, volumes
 from fairlead.node.kubelet.devices.checkpoint import Grant
 from fairlead.node.kubelet.devices.devicemanager import Choice, DeviceManager
 from fairlead.node.kubelet.probing import check
-from fairlead.node.kubelet.running import joining
 from fairlead.node.sandbox import gofer, gvisor
 from fairlead.node.tenancy import exports, fetch, gate, idranges, secrets, userids
 from fairlead.node.tenancy.registries import Fetched, Registries

@@ -35,8 +35,7 @@ from fairlead.serve.backend import (
     volumes,
     workloads,
 )
-from fairlead.serve.backend.containers import devicechange, enginepods, lifecycle, podaccess
-from fairlead.serve.backend.containers.running import podchanges
+from fairlead.serve.backend.containers import devicechange, enginepods, lifecycle, podaccess, podchanges
 from fairlead.serve.backend.faults import LocalFaults
 from fairlead.serve.backend.tenancy import localsecrets
 from fairlead.serve.metering import leases

@@ -12,8 +12,7 @@ import pytest
 from fairlead import errors
 from fairlead.engine.port import ContainerPhase, ContainerState
 from fairlead.model.container.output import LogQuery
-from fairlead.node.kubelet import sandbox
-from fairlead.node.kubelet.running import joining
+from fairlead.node.kubelet import joining, sandbox
 from fairlead.plan.pod.running import ephemeral
 from fairlead.wire.kubernetes import core, meta, names
 from tests.unit.node.kubelet.test_kubelet import World
