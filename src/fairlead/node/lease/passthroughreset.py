@@ -21,8 +21,7 @@ from fairlead.model.driver import PassthroughGPU
 from fairlead.model.evidence import Evidence
 from fairlead.node.lease import reports
 from fairlead.node.lease.verifier import TIMEOUT, VERDICTS, Outcome, worst_of
-from fairlead.node.vm import emulator
-from fairlead.plan.lease import check, guestevidence, verification
+from fairlead.plan.lease import check, verification
 from fairlead.plan.lease.check import Finding, Verdict
 from fairlead.plan.lease.row import Row
 from fairlead.plan.lease.verification import Reuse
@@ -103,7 +102,6 @@ class PassthroughReset:
             work.failure = _failed("deadline", TIMEOUT, f"it was not {how} within {self._limit_s:g} s")
         findings = work.findings if work.failure is None else (*work.findings, work.failure)
         worst = work.failure or worst_of(findings)
-        told = worst if work.failure is not None or worst.verdict is not Verdict.GOOD else findings[0]
         total = round(sum(work.seconds.values()), 3)
         telemetry.log.info("gpu reset", gpu=row.key, lease=row.epoch, reason=worst.reason, duration_s=total)
         report = reports.Report(
@@ -125,7 +123,7 @@ class PassthroughReset:
         )
         if self._by is not None:
             report = await self._by.kept.append(report)
-        return Outcome(report=report, finding=told, is_error=work.failure is not None)
+        return Outcome(report=report, finding=worst, is_error=work.failure is not None)
 
     async def _carry_out(self, key: str, work: _Work) -> None:
         with contextlib.nullcontext() if self._by is None else self._by.machine.expecting(key):
@@ -134,10 +132,12 @@ class PassthroughReset:
     async def _clean_and_read(self, key: str, work: _Work) -> None:
         if not await self._clean(key, work, "reset") or self._by is None:
             return
-        gpu = self._find(key)
+        gpu = self._found(key, work)
         if gpu is None:
-            work.failure = _failed("reset", GONE, "it is not bound to VFIO any more")
             return
+        # Loaded where a machine reads GPUs alone: every agent with a ledger loads this module.
+        from fairlead.node.vm import emulator
+
         begun = time.monotonic()
         try:
             work.findings += await self._read(gpu, self._by, work)
@@ -151,9 +151,8 @@ class PassthroughReset:
 
     async def _clean(self, key: str, work: _Work, step: str) -> bool:
         """Reset a GPU, and return whether it is clean."""
-        gpu, begun = self._find(key), time.monotonic()
+        gpu, begun = self._found(key, work), time.monotonic()
         if gpu is None:
-            work.failure = _failed("reset", GONE, "it is not bound to VFIO any more")
             return False
         try:
             await self._reset(gpu)
@@ -166,8 +165,17 @@ class PassthroughReset:
         work.findings = (*work.findings, done)
         return True
 
+    def _found(self, key: str, work: _Work) -> PassthroughGPU | None:
+        """Return a GPU that is still bound; None: it is not, which is noted."""
+        gpu = self._find(key)
+        if gpu is None:
+            work.failure = _failed("reset", GONE, "it is not bound to VFIO any more")
+        return gpu
+
     async def _read(self, gpu: PassthroughGPU, by: ByMachine, work: _Work) -> tuple[Finding, ...]:
         """Return what is found of a machine's reading. Raises: FairleadError: there is none."""
+        from fairlead.plan.lease import guestevidence  # likewise
+
         reading = await by.machine.read(gpu)
         seen = work.evidence = guestevidence.evidence_of(gpu, reading.reported, reading.driver)
         known = await by.boards.learn(seen)

@@ -12,7 +12,6 @@ import click
 from fairlead import errors
 from fairlead.cli.core import options, plaintext
 from fairlead.settings import Settings
-from fairlead.wire.fairlead import guestreport
 from fairlead.wire.qemu.machine import REPORT_PORT
 
 _COMMAND_LINE: Final = Path("proc/cmdline")
@@ -34,8 +33,9 @@ def report_verb(config: Settings, /, *, port: str | None, nonce: str | None) -> 
     found = nonce if nonce is not None else _find_nonce(root)
     if not found.isascii() or not found.isprintable() or not 0 < len(found) <= 96:
         raise errors.Invalid(f"no nonce: {errors.readable(found[:100])!r}", reason="GuestNonceInvalid")
-    # Loaded here alone: the other verbs of the group need no driver's library.
+    # Loaded here alone: the other verbs of the group need neither a driver's library nor reports.
     from fairlead.silicon.nvidia import guestreading
+    from fairlead.wire.fairlead import guestreport
 
     line = guestreport.emit(guestreading.read_guest(None, found))
     if port == "-":
