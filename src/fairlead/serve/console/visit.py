@@ -13,9 +13,11 @@ from litestar import di, params
 from fairlead import errors
 from fairlead.serve.accounts import roles
 from fairlead.serve.accounts.roles import Action, Membership, Principal
+from fairlead.serve.admission.sessiontemplate import Template, TemplateList
 from fairlead.serve.console import guard, render
 from fairlead.serve.console.client import API
 from fairlead.serve.v1.accounts.view import Self
+from fairlead.serve.v1.status.view import Status
 from fairlead.serve.v1.tenancies.view import TenancyList, TenancyView
 
 T = TypeVar("T")
@@ -77,6 +79,15 @@ class Visit:
     async def space_names(self) -> dict[str, str]:
         """Return what people call namespaces: the name of the tenancy that each belongs to."""
         return {item.namespace: item.name for item in await self._seen()}
+
+    async def templates(self) -> tuple[Template, ...]:
+        """Return the templates of sessions; none where the API refuses them."""
+        found = await tried(self.api.get(TemplateList, "/v1/templates"))
+        return () if isinstance(found, errors.FairleadError) else found.items
+
+    async def resource(self) -> str:
+        """Return the resource of whole GPUs."""
+        return (await self.api.get(Status, "/v1/status")).resource
 
     async def tenancies(self, action: Action) -> list[str]:
         """Return names of the tenancies in which the caller may do something."""

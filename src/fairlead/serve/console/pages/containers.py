@@ -11,7 +11,7 @@ from litestar import params, response
 
 from fairlead import errors
 from fairlead.serve.accounts.roles import Action
-from fairlead.serve.admission.sessiontemplate import LABEL, TemplateList
+from fairlead.serve.admission.sessiontemplate import LABEL
 from fairlead.serve.console import client
 from fairlead.serve.console import visit as visits
 from fairlead.serve.console.draw import claimfacts, gpumap, headline, sessionform, tone, tracepicture, waterfall, words
@@ -90,6 +90,7 @@ async def detail(visit: Visitor, namespace: Namespace, name: Name) -> litestar.R
     events = (await visit.api.get(EventList, f"{path}/events", namespace=namespace)).items
     spaces = await visit.space_names()
     may_enter = visit.may(Action.CONTAINER_ENTER) and one.state not in ENDED
+    templates = await visit.templates() if LABEL in one.labels else ()
     return visit.page(
         "container",
         one=one,
@@ -112,24 +113,14 @@ async def detail(visit: Visitor, namespace: Namespace, name: Name) -> litestar.R
         said=_said(visit, name),
         may_run=visit.may(Action.CONTAINER_RUN),
         may_enter=may_enter,
-        ports=await opening.ports_of(visit, one) if may_enter else (),
+        ports=opening.ports_of(one, templates) if may_enter else (),
         here=gpumap.container_address(namespace, name),
-        entry=await _entry(visit, one, spaces.get(namespace, "")),
+        entry=sessionform.entry(one, templates, host=visit.host, space=spaces.get(namespace, "")),
         claim_address=claimfacts.address,
         query=urllib.parse.urlencode({"namespace": namespace}),
         api_path=f"/v1/containers/{urllib.parse.quote(name, safe='')}",
         tone=tone,
     )
-
-
-async def _entry(visit: Visit, one: ContainerView, space: str) -> sessionform.Entry | None:
-    """Return how a session is opened; None: the container is none."""
-    if LABEL not in one.labels:
-        return None
-    found = await visits.tried(visit.api.get(TemplateList, "/v1/templates"))
-    if isinstance(found, errors.FairleadError):
-        return None
-    return sessionform.entry(one, found.items, host=visit.host, space=space)
 
 
 def _said(visit: Visit, name: str) -> str:

@@ -7,16 +7,16 @@ redirect to the same. So the tab is shown a page that says where it goes, and go
 from __future__ import annotations
 
 import urllib.parse
+from collections.abc import Iterable
 from typing import Annotated, Final
 
 import litestar
 from litestar import params
 
-from fairlead import errors
-from fairlead.serve.admission.sessiontemplate import LABEL, TemplateList
+from fairlead.serve.admission.sessiontemplate import LABEL, Template
 from fairlead.serve.console import client, render
 from fairlead.serve.console import visit as visits
-from fairlead.serve.console.visit import HTML, Visit, Visitor
+from fairlead.serve.console.visit import HTML, Visitor
 from fairlead.serve.v1.containers.access.view import DoorView
 from fairlead.serve.v1.containers.view import ContainerView
 
@@ -24,13 +24,10 @@ _MOST: Final = 12
 """Buttons of one container."""
 
 
-async def ports_of(visit: Visit, one: ContainerView) -> tuple[int, ...]:
+def ports_of(one: ContainerView, templates: Iterable[Template]) -> tuple[int, ...]:
     """Return the ports that a container offers: its session's first, then those that it publishes."""
-    found: list[int] = []
-    if template := one.labels.get(LABEL, ""):
-        known = await visits.tried(visit.api.get(TemplateList, "/v1/templates"))
-        if not isinstance(known, errors.FairleadError):
-            found += [item.port for item in known.items if item.name == template and item.port]
+    named = one.labels.get(LABEL, "")
+    found = [item.port for item in templates if named and item.name == named and item.port]
     for text in one.ports:
         number, _, protocol = text.partition("->")[2].partition("/")
         if protocol == "tcp" and number.isdecimal():

@@ -15,7 +15,7 @@ from litestar import params, response
 
 from fairlead import errors
 from fairlead.serve.accounts.roles import Action
-from fairlead.serve.admission.sessiontemplate import LABEL, TemplateList
+from fairlead.serve.admission.sessiontemplate import LABEL
 from fairlead.serve.backend.hardware import ImageList
 from fairlead.serve.console import visit as visits
 from fairlead.serve.console.draw import gpumap, request, sessionform
@@ -35,7 +35,7 @@ _BEGIN: Final = {"gpus": "1", "restart": "Never"}
 @litestar.get("/console/run", include_in_schema=False)
 async def empty(visit: Visitor) -> litestar.Response[bytes]:
     """Show the form; `?template=notebook` and `?image=…&gpus=…` fill it in."""
-    found = sessionform.named((await _templates(visit)).items).get(visit.query.get("template", ""))
+    found = sessionform.named(await visit.templates()).get(visit.query.get("template", ""))
     begin = _BEGIN if found is None else sessionform.filled(found, visit.query.get("name", "")[:63])
     return await _form(visit, {**begin, **{name: text for name, text in visit.query.items() if name not in _CHOSEN}})
 
@@ -66,11 +66,6 @@ async def _made(visit: Visit, fields: Mapping[str, str], *, dry_run: bool = Fals
     return answer.value(ContainerView)
 
 
-async def _templates(visit: Visit) -> TemplateList:
-    found = await visits.tried(visit.api.get(TemplateList, "/v1/templates"))
-    return TemplateList(items=()) if isinstance(found, errors.FairleadError) else found
-
-
 async def _sessions(visit: Visit, template: str) -> tuple[ContainerView, ...]:
     """Return the caller's sessions of a template, which are opened again rather than made twice."""
     if not template:
@@ -95,7 +90,7 @@ async def _form(
     status = await visit.api.get(Status, "/v1/status")
     capacity = (await visit.api.get(CapacityList, "/v1/capacity")).items
     address = status.address if visit.has_login else ""
-    templates = (await _templates(visit)).items
+    templates = await visit.templates()
     return visit.page(
         "run",
         code=code,

@@ -16,7 +16,6 @@ from fairlead.serve.console import visit as visits
 from fairlead.serve.console.draw import amounts, queueform
 from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.v1.queues.view import QueueList, QueueView
-from fairlead.serve.v1.status.view import Status
 from fairlead.settings.control import POLICIES
 
 Name = Annotated[str, params.PathParameter()]
@@ -48,7 +47,7 @@ async def make(visit: Visitor, body: params.RawBody) -> litestar.Response[bytes]
 async def detail(visit: Visitor, name: Name) -> litestar.Response[bytes]:
     """Show one queue."""
     one = await _found(visit, name)
-    return await _one(visit, one, queueform.filled(one.spec, await _resource(visit), await visit.space_names()))
+    return await _one(visit, one, queueform.filled(one.spec, await visit.resource(), await visit.space_names()))
 
 
 @litestar.post("/console/queues/{name:str}", include_in_schema=False)
@@ -71,7 +70,7 @@ async def remove(visit: Visitor, body: params.RawBody, name: Name) -> litestar.R
     answer = await visits.tried(visit.api.ask("DELETE", f"/v1/queues/{client.part(name)}", csrf=csrf))
     if isinstance(answer, errors.Conflict):  # queues below it
         one = await _found(visit, name)
-        filled = queueform.filled(one.spec, await _resource(visit), await visit.space_names())
+        filled = queueform.filled(one.spec, await visit.resource(), await visit.space_names())
         return await _one(visit, one, filled, error=answer)
     if isinstance(answer, errors.FairleadError):
         raise answer
@@ -92,15 +91,11 @@ async def _put(visit: Visit, name: str, body: Mapping[str, Any], fields: Mapping
 
 
 async def _read(visit: Visit, fields: Mapping[str, str]) -> queueform.Read:
-    return queueform.read(fields, await _resource(visit), await visit.space_names())
+    return queueform.read(fields, await visit.resource(), await visit.space_names())
 
 
 async def _found(visit: Visit, name: str) -> QueueView:
     return await visit.api.get(QueueView, f"/v1/queues/{client.part(name)}")
-
-
-async def _resource(visit: Visit) -> str:
-    return (await visit.api.get(Status, "/v1/status")).resource
 
 
 async def _page(

@@ -18,7 +18,6 @@ from fairlead.serve.console import visit as visits
 from fairlead.serve.console.draw import amounts, limits
 from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.v1.quotas.view import QuotaList, QuotaView
-from fairlead.serve.v1.status.view import Status
 
 Namespace = Annotated[str, params.PathParameter()]
 Name = Annotated[str, params.PathParameter()]
@@ -39,7 +38,7 @@ async def listing(visit: Visitor) -> litestar.Response[bytes]:
 async def make(visit: Visitor, body: params.RawBody) -> litestar.Response[bytes] | response.Redirect:
     """Make a quota."""
     fields = visits.form(body)
-    resource = await _resource(visit)
+    resource = await visit.resource()
     asked = limits.read(fields, resource)
     problems = dict(asked.problems)
     namespace = await _namespace(visit, fields.get("where", "").strip())
@@ -61,7 +60,7 @@ async def make(visit: Visitor, body: params.RawBody) -> litestar.Response[bytes]
 async def detail(visit: Visitor, namespace: Namespace, name: Name) -> litestar.Response[bytes]:
     """Show one quota."""
     one = await _found(visit, namespace, name)
-    return await _one(visit, one, limits.filled(one.hard, await _resource(visit)))
+    return await _one(visit, one, limits.filled(one.hard, await visit.resource()))
 
 
 @litestar.post("/console/quotas/{namespace:str}/{name:str}", include_in_schema=False)
@@ -71,7 +70,7 @@ async def change(
     """Change one quota; containers that run go on."""
     fields = visits.form(body)
     one = await _found(visit, namespace, name)
-    asked = limits.read(fields, await _resource(visit), one.hard)
+    asked = limits.read(fields, await visit.resource(), one.hard)
     if asked.problems:
         return await _one(visit, one, fields, problems=asked.problems)
     answer = await visits.tried(_put(visit, one.name, one.namespace, asked.hard, fields))
@@ -103,10 +102,6 @@ async def _put(visit: Visit, name: str, namespace: str, hard: Mapping[str, str],
 
 async def _found(visit: Visit, namespace: str, name: str) -> QuotaView:
     return await visit.api.get(QuotaView, f"/v1/quotas/{client.part(name)}", namespace=namespace)
-
-
-async def _resource(visit: Visit) -> str:
-    return (await visit.api.get(Status, "/v1/status")).resource
 
 
 async def _namespace(visit: Visit, text: str) -> str:
@@ -146,7 +141,7 @@ async def _page(
         items=[(one, amounts.meters(one.hard, one.used), _is_changed_here(one)) for one in found],
         spaces=spaces,
         may_write=may_write,
-        limits=limits.fields(await _resource(visit)) if may_write else (),
+        limits=limits.fields(await visit.resource()) if may_write else (),
         fields=fields,
         problems=problems or {},
         error=error,
@@ -171,7 +166,7 @@ async def _one(
         tenancy=spaces.get(one.namespace, ""),
         meters=amounts.meters(one.hard, one.used),
         may_write=visit.may(Action.MACHINE_WRITE) and _is_changed_here(one),
-        limits=limits.fields(await _resource(visit)),
+        limits=limits.fields(await visit.resource()),
         fields=fields,
         problems=problems or {},
         error=error,
