@@ -12,6 +12,9 @@ from typing import Any, Final
 from fairlead import errors
 from fairlead.settings.row import Row
 
+_CENTURY_S: Final = 100 * 365 * 86400
+_SECONDS: Final[Mapping[str, int]] = {"s": 1, "min": 60, "h": 3600, "days": 86400}
+"""Of each unit of time. A time beyond a century is a slip of the hand, and no clock can be set so far ahead."""
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 
@@ -27,6 +30,10 @@ def coerce(item: Row, value: Any) -> Any:
     if item.choices and result not in item.choices:
         offered = ", ".join(choice or "nothing" for choice in item.choices)
         message = f'setting {item.key} = "{value}" is not offered (offered: {offered})'
+        raise errors.Invalid(message, reason="SettingInvalid", hint=f"set {item.env} or {item.flag}")
+    unit_s = _SECONDS.get(item.unit or "")
+    if unit_s is not None and result is not None and result * unit_s > _CENTURY_S:
+        message = f'setting {item.key} = "{value}" is longer than a century ({_CENTURY_S // unit_s} {item.unit})'
         raise errors.Invalid(message, reason="SettingInvalid", hint=f"set {item.env} or {item.flag}")
     return result
 
