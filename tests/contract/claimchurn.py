@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from fairlead import errors
-from fairlead.node.dra import claimstatus, driver, sockets
+from fairlead.node.dra import claimstatus, driver, sockets, standby
 from fairlead.node.dra.preparer import ClaimRef
 from fairlead.node.inventory import latest
 from fairlead.plan.dra.devicestatus import Progress
@@ -73,9 +73,13 @@ async def drive(folder: Path) -> None:
     store = APIServer(folder)
     node = ChurnNode(folder / "node", store=store)  # type: ignore[arg-type]  # any store will do
     node.statuses = claimstatus.ClaimStatuses(store, DRIVER, POOL)
-    async with node.running() as found, asyncio.TaskGroup() as tasks:
-        served = driver.Driver(found, latest.Latest({}))
-        tasks.create_task(sockets.Sockets(folder, DRIVER).run(served, served))
+    own = sockets.Sockets(folder, DRIVER)
+    async with contextlib.AsyncExitStack() as stack:
+        with standby.stand_by(own.folder):
+            found = await stack.enter_async_context(node.running())
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        served = driver.Driver(found, latest.Latest({}), successor=own.successor)
+        tasks.create_task(own.run(served, served))
         tasks.create_task(node.statuses.run())
         while True:
             node.gate.poke()

@@ -8,17 +8,23 @@ would stand beside another driver of its name.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Final
 
 from fairlead import telemetry
 from fairlead.model.ids import GPUUUID
+from fairlead.node.dra import standby
 from fairlead.node.dra.around import Around
+from fairlead.plan.dra import attribute
 from fairlead.plan.gpu import door
 from fairlead.plan.lease.row import Row, State
 from fairlead.plan.sharing import mps
 from fairlead.settings import Settings
+from fairlead.wire.kubelet import pluginregistration
 
+_OPENING_S: Final = 0.5
+"""A ledger that takes longer to open is most likely another agent's."""
 _HAD: Final = frozenset({State.HELD, State.RELEASING})
 
 
@@ -51,7 +57,7 @@ class DRAPart:
 
     async def _serve(self, meter: telemetry.Meter) -> None:
         around, supply = self._around, self._around.supply
-        await around.gate.opened.wait()
+        await self._until_opened()
         while not (supply.value.doors.claimed or around.gate.notes):
             await supply.wait(supply.version)
         from fairlead.node.dra import serving
@@ -60,6 +66,17 @@ class DRAPart:
             self._settings, around, set_daemons=self._set_daemons, set_allocated=self._set_allocated
         )
         await served.run(meter)
+
+    async def _until_opened(self) -> None:
+        """Wait for the ledger; where another agent has it, that one is shown that this one takes over."""
+        opened = self._around.gate.opened
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_OPENING_S):
+                await opened.wait()
+                return
+        folder = self._settings.kubelet_folder.parent / pluginregistration.PLUGINS / attribute.DRIVER
+        with standby.stand_by(folder):
+            await opened.wait()
 
     def _set_daemons(self, wanted: Mapping[GPUUUID, mps.Daemon]) -> None:
         self.daemons = dict(wanted)

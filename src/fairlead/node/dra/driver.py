@@ -1,7 +1,8 @@
 """Serves the DRA plugin API to a kubelet: preparing, unpreparing, and how the devices are.
 
 Every claim of a call has its answer, whatever happens to another: what goes wrong with one is its text, with the next
-step, and a bug is logged and answered too. No call takes longer than a kubelet waits (45 s).
+step, and a bug is logged and answered too. No call takes longer than a kubelet waits (45 s). An agent that ends, and
+has no ledger any more, passes calls on to the one that takes over.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Protocol, TypeVar
+
+import grpc.aio
 
 from fairlead import errors, telemetry
 from fairlead.node.dra.preparer import ClaimRef
 from fairlead.node.inventory import latest
+from fairlead.node.lease import gate
 from fairlead.plan.dra.preparation import PreparedDevice
-from fairlead.wire.kubelet import drahealth, draplugin
+from fairlead.wire.kubelet import deviceplugin, drahealth, draplugin
 from fairlead.wire.kubelet.drahealth import DeviceHealth
 from fairlead.wire.kubernetes import names
 
@@ -57,6 +62,11 @@ class Preparer(Protocol):
         ...
 
 
+async def nobody() -> Path | None:
+    """Return that no other agent takes over."""
+    return None
+
+
 class Driver:
     """Answers a kubelet's calls for one node."""
 
@@ -67,18 +77,28 @@ class Driver:
         *,
         meter: telemetry.Meter = telemetry.UNMETERED,
         clock: Callable[[], float] = time.time,
+        successor: Callable[[], Awaitable[Path | None]] = nobody,
     ) -> None:
-        """Take who prepares, and how the devices are."""
+        """Take who prepares, and how the devices are.
+
+        Args: successor: waits for the socket of the agent that takes over; asked once this one's ledger is closed.
+        """
         self._preparer, self._health, self._meter, self._clock = preparer, health, meter, clock
+        self._successor = successor
 
     async def prepare(self, claims: tuple[draplugin.Claim, ...]) -> Mapping[str, draplugin.Prepared]:
         """Prepare claims, side by side; returns an answer for each, by UID."""
 
         async def one(claim: draplugin.Claim) -> draplugin.Prepared:
-            found = await self._answered("prepare", claim, self._preparer.prepare)
-            if isinstance(found, str):
-                return draplugin.Prepared(error=found)
-            return draplugin.Prepared(devices=tuple(_device(device, names) for device, names in found))
+            async def here(ref: ClaimRef) -> draplugin.Prepared:
+                found = await self._preparer.prepare(ref)
+                return draplugin.Prepared(devices=tuple(_device(device, names) for device, names in found))
+
+            async def there(stub: draplugin.Stub) -> draplugin.Prepared:
+                return (await stub.prepare((claim,)))[claim.uid]
+
+            found = await self._answered("prepare", claim, here, there)
+            return draplugin.Prepared(error=found) if isinstance(found, str) else found
 
         answers = await asyncio.gather(*map(one, claims))
         return {claim.uid: answer for claim, answer in zip(claims, answers, strict=True)}
@@ -87,8 +107,14 @@ class Driver:
         """Unprepare claims, side by side; returns why one was not, by UID; empty: it was."""
 
         async def one(claim: draplugin.Claim) -> str:
-            found = await self._answered("unprepare", claim, self._preparer.unprepare)
-            return found if isinstance(found, str) else ""
+            async def here(ref: ClaimRef) -> str:
+                await self._preparer.unprepare(ref)
+                return ""
+
+            async def there(stub: draplugin.Stub) -> str:
+                return (await stub.unprepare((claim,)))[claim.uid]
+
+            return await self._answered("unprepare", claim, here, there)
 
         answers = await asyncio.gather(*map(one, claims))
         return {claim.uid: answer for claim, answer in zip(claims, answers, strict=True)}
@@ -118,13 +144,28 @@ class Driver:
             except TimeoutError:
                 continue
 
-    async def _answered(self, verb: str, claim: draplugin.Claim, act: Callable[[ClaimRef], Awaitable[T]]) -> T | str:
-        """Return what came of one claim, or why nothing did, as the kubelet shows it."""
+    async def _answered(
+        self,
+        verb: str,
+        claim: draplugin.Claim,
+        here: Callable[[ClaimRef], Awaitable[T]],
+        there: Callable[[draplugin.Stub], Awaitable[T]],
+    ) -> T | str:
+        """Return what came of one claim, here or at the agent that takes over, or why nothing did, for the kubelet."""
         began, outcome = time.monotonic(), "done"
         try:
             ref = _checked(claim)
             async with asyncio.timeout(CALL_S):
-                return await act(ref)
+                try:
+                    return await here(ref)
+                except errors.Unavailable as error:
+                    if error.reason != gate.NOT_OPEN or (path := await self._successor()) is None:
+                        raise
+                outcome = "passed on"
+                async with grpc.aio.insecure_channel(
+                    deviceplugin.target(path), options=deviceplugin.CHANNEL_OPTIONS
+                ) as channel:
+                    return await there(draplugin.Stub(channel))
         except errors.FairleadError as error:
             outcome = error.reason
             telemetry.log.warning(

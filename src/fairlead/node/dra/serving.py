@@ -113,7 +113,7 @@ class Claims:
         self._offer()
         is_left = await self._adopter.adopt()  # before the sweep, and before a kubelet can ask
         await self._preparer.start()
-        served = driver.Driver(self._preparer, self._health, meter=meter)
+        served = driver.Driver(self._preparer, self._health, meter=meter, successor=self._sockets.successor)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._read_partitions(), name="dra: inventory")
             tasks.create_task(self._around.supply.follow(lambda _: self._offer()), name="dra: supply")

@@ -2,8 +2,9 @@
 
 The kubelet watches `plugins_registry`: it dials each socket there, asks what the plugin is, and connects to the socket
 that the answer names. So the service's socket answers before the registration's appears, and goes after it. Both have
-an instance's name: in an update two agents are there for a while, and neither touches the other's. What an agent that
-was killed left behind is swept by the next one, once nobody answers there.
+an instance's name: in an update two agents are there for a while, and neither touches the other's. An agent that ends
+while another stands by (`standby`) keeps its sockets until that one is registered, so that a kubelet always has a
+driver to call. What an agent that was killed left behind is swept by the next one, once nobody answers there.
 
 Source: kubernetes pkg/kubelet/pluginmanager; KEP-4381, "Rolling updates".
 """
@@ -20,12 +21,18 @@ import grpc.aio
 
 from fairlead import errors, telemetry
 from fairlead.node.deviceplugin import plugin
+from fairlead.node.dra import standby
 from fairlead.node.inventory import latest
 from fairlead.wire.kubelet import deviceplugin, drahealth, draplugin
 from fairlead.wire.kubelet import pluginregistration as registration
 
 CHECK_S: Final = 2.0
 """How often the sockets are looked at."""
+HANDOVER_S: Final = 15.0
+"""Longest that an agent that ends waits for the one that stands by; a DaemonSet's pod has 30 s to end."""
+_REGISTER_S: Final = 1.0
+"""A kubelet has dialled a registration within this time of its appearance."""
+_LOOK_S: Final = 0.05
 _ROOTS: Final = 0o600
 _STOP_S: Final = 5.0
 """How long calls that run have to end before their server does."""
@@ -73,7 +80,30 @@ class Sockets:
                 telemetry.log.warning("dra socket is gone, served again", path=str(self.service))
                 await self._stop()
         finally:
-            await asyncio.shield(self._stop())
+            await asyncio.shield(self._leave())
+
+    async def successor(self) -> Path | None:
+        """Wait until another instance serves and has shown itself to the kubelet, and return its socket; None: none
+        does within `HANDOVER_S`.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HANDOVER_S):
+                while True:
+                    for path in self.folder.glob("dra-*.sock"):
+                        shown = self.registry / f"{self._driver}-{path.stem.removeprefix('dra-')}-reg.sock"
+                        if path != self.service and shown.is_socket() and await plugin.answers(path):
+                            return path
+                    await asyncio.sleep(_LOOK_S)
+        return None
+
+    async def _leave(self) -> None:
+        """End the servers; where an agent stands by, once that one serves."""
+        if self._servers and await standby.is_awaited(self.folder):
+            if await self.successor() is None:
+                telemetry.log.warning("no other agent serves claims yet", path=str(self.folder))
+            else:
+                await asyncio.sleep(_REGISTER_S)
+        await self._stop()
 
     async def _start(self, claims: draplugin.Servicer, health: drahealth.Servicer) -> None:
         """Serve both sockets. Raises: Unavailable: a folder refuses, or a path is too long."""
@@ -112,7 +142,11 @@ class Sockets:
 
     async def _sweep(self) -> None:
         """Remove sockets of our driver that nobody serves any more, the registrations first."""
-        stale = [*self.registry.glob(f"{self._driver}-*-reg.sock"), *self.folder.glob("dra-*.sock")]
+        ours = ("dra-*.sock", standby.NAMES)
+        stale = [
+            *self.registry.glob(f"{self._driver}-*-reg.sock"),
+            *(path for names in ours for path in self.folder.glob(names)),
+        ]
         for path in stale:
             if path in {self.service, self.registration} or not path.is_socket():
                 continue
