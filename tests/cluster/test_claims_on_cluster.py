@@ -9,12 +9,11 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.cluster import node, pods
-from tools.cluster import api, home, image
+from tests.cluster import claimpods, node, pods
+from tools.cluster import api, home
 
 pytestmark = [
     pytest.mark.cluster,
@@ -22,40 +21,12 @@ pytestmark = [
     pytest.mark.skipif("195 nvidia" in Path("/proc/devices").read_text(), reason="a real driver has these numbers"),
 ]
 
-_RESOURCE = "/apis/resource.k8s.io/v1"
-_CLAIMS = f"{_RESOURCE}/namespaces/default/resourceclaims"
-_TEMPLATES = f"{_RESOURCE}/namespaces/default/resourceclaimtemplates"
-_SLICES = f"{_RESOURCE}/resourceslices"
-_CLASSES = {
-    "gpu.nvidia.com": "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'",
-    "mig.nvidia.com": "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'mig'",
-}
-
 
 @pytest.fixture
 def agent(cluster: home.Cluster, server: api.API) -> Iterator[node.Agent]:
     """An agent whose GPUs claims get, with MIG devices made for them."""
-    node.define(cluster, "gpudevices", "gpuleases")
-    state = cluster.folder / "claims-state"
-    arguments = (
-        *node.PRODUCT,
-        "--node-door=claims",
-        "--node-claim-partitions",
-        f"--cluster-kubeconfig={cluster.kubeconfig}",
-        f"--node-name={cluster.node}",
-        f"--state-folder={state}",
-        f"--state-run={state}/run",
-    )
-    for name, expression in _CLASSES.items():
-        spec = {"selectors": [{"cel": {"expression": expression}}]}
-        server.create(f"{_RESOURCE}/deviceclasses", {"metadata": {"name": name}, "spec": spec})
-    one = node.Agent(cluster, arguments)
-    one.start()
-    until_slices(server, 9)  # one for the counters, one for each GPU
-    yield one
-    one.stop(signal.SIGTERM)
-    for path in (_SLICES, f"{_RESOURCE}/deviceclasses", "/apis/fairlead.dev/v1alpha1/gpudevices"):
-        server.delete(path)
+    with claimpods.driver(cluster, server) as one:
+        yield one
 
 
 @pytest.fixture
@@ -73,98 +44,43 @@ def moving(cluster: home.Cluster, server: api.API) -> Iterator[tuple[node.Agent,
         f"--state-folder={state}",
         f"--state-run={state}/run",
     )
-    spec = {"selectors": [{"cel": {"expression": _CLASSES["gpu.nvidia.com"]}}]}
-    server.create(f"{_RESOURCE}/deviceclasses", {"metadata": {"name": "gpu.nvidia.com"}, "spec": spec})
+    spec = {"selectors": [{"cel": {"expression": claimpods.CLASSES["gpu.nvidia.com"]}}]}
+    server.create(f"{claimpods.RESOURCE}/deviceclasses", {"metadata": {"name": "gpu.nvidia.com"}, "spec": spec})
     with node.running(node.Agent(cluster, arguments), server) as one:
         yield one, file
-    for path in (_SLICES, f"{_RESOURCE}/deviceclasses", "/apis/fairlead.dev/v1alpha1/gpudevices"):
+    for path in (claimpods.SLICES, f"{claimpods.RESOURCE}/deviceclasses", "/apis/fairlead.dev/v1alpha1/gpudevices"):
         server.delete(path)
-
-
-def until_slices(server: api.API, count: int) -> list[api.Object]:
-    def reached(items: list[api.Object]) -> list[api.Object] | None:
-        ours = [one for one in items if one["spec"]["driver"] == "gpu.nvidia.com"]
-        return ours if len(ours) == count else None
-
-    return server.until(_SLICES, reached, what=f"{count} slices are published", timeout_s=60)
-
-
-def until_registered(agent: node.Agent, times: int) -> None:
-    """Wait until a kubelet has the driver: slices outlive an agent that is killed for as long as 30 s."""
-    deadline = time.monotonic() + 60
-    while agent.log().count("dra driver registered") < times:
-        assert time.monotonic() < deadline, agent.log()[-4000:]
-        time.sleep(0.1)
-
-
-def template(server: api.API, name: str, *requests: dict[str, Any], config: list[dict[str, Any]] | None = None) -> None:
-    devices: dict[str, Any] = {"requests": list(requests)}
-    if config:
-        devices["config"] = config
-    server.create(_TEMPLATES, {"metadata": {"name": name}, "spec": {"spec": {"devices": devices}}})
-
-
-def request(name: str, kind: str = "gpu.nvidia.com", *, count: int = 1, cel: str = "") -> dict[str, Any]:
-    exactly: dict[str, Any] = {"deviceClassName": kind, "count": count}
-    if cel:
-        exactly["selectors"] = [{"cel": {"expression": cel}}]
-    return {"name": name, "exactly": exactly}
-
-
-def start(space: pods.Space, name: str, *containers: list[dict[str, str]], source: dict[str, str]) -> None:
-    """Create a pod each of whose containers looks at the GPUs of its claims, and stays."""
-    spec = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 0,
-        "resourceClaims": [{"name": "gpus", **source}],
-        "containers": [
-            {
-                "name": f"c{at}",
-                "image": image.BUSYBOX,
-                "imagePullPolicy": "Never",
-                "command": ["/bin/sh", "-c", f"{pods.LOOK}\nexec sleep 3600"],
-                "resources": {"claims": claims},
-            }
-            for at, claims in enumerate(containers)
-        ],
-    }
-    space.server.create(space.path, {"metadata": {"name": name}, "spec": spec})
-
-
-def sight(space: pods.Space, name: str, container: str = "c0") -> pods.Sight:
-    space.until_phase(name, "Running")
-    return pods.parse_sight(space.server.lines(f"{space.path}/{name}/log", follow="true", container=container))
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(server: api.API) -> Iterator[None]:
     yield
-    server.delete(_TEMPLATES)
-    server.delete(_CLAIMS)
+    server.delete(claimpods.TEMPLATES)
+    server.delete(claimpods.CLAIMS)
 
 
 def test_a_pod_gets_the_gpus_of_its_claim_and_no_other(agent: node.Agent, server: api.API, space: pods.Space) -> None:
-    template(server, "two", request("gpus", count=2))
-    start(space, "two", [{"name": "gpus"}], source={"resourceClaimTemplateName": "two"})
-    seen = sight(space, "two")
+    claimpods.template(server, "two", claimpods.request("gpus", count=2))
+    claimpods.start(space, "two", [{"name": "gpus"}], source={"resourceClaimTemplateName": "two"})
+    seen = claimpods.sight(space, "two")
     assert len(seen.nodes) == 2
     pods.assert_sees(seen, seen.nodes)
-    start(space, "next", [{"name": "gpus"}], source={"resourceClaimTemplateName": "two"})
-    assert not sight(space, "next").nodes & seen.nodes
+    claimpods.start(space, "next", [{"name": "gpus"}], source={"resourceClaimTemplateName": "two"})
+    assert not claimpods.sight(space, "next").nodes & seen.nodes
     space.delete("two")
     space.delete("next")
-    template(server, "all", request("gpus", count=8))
-    start(space, "all", [{"name": "gpus"}], source={"resourceClaimTemplateName": "all"})
-    assert sight(space, "all").nodes == pods.ALL  # what was given back can be had again
+    claimpods.template(server, "all", claimpods.request("gpus", count=8))
+    claimpods.start(space, "all", [{"name": "gpus"}], source={"resourceClaimTemplateName": "all"})
+    assert claimpods.sight(space, "all").nodes == pods.ALL  # what was given back can be had again
 
 
 def test_two_containers_share_one_claim_or_have_each_its_request(
     agent: node.Agent, server: api.API, space: pods.Space
 ) -> None:
-    template(server, "pair", request("one"), request("two"))
+    claimpods.template(server, "pair", claimpods.request("one"), claimpods.request("two"))
     each = [{"name": "gpus", "request": "one"}], [{"name": "gpus", "request": "two"}], [{"name": "gpus"}]
-    start(space, "pair", *each, source={"resourceClaimTemplateName": "pair"})
-    first, second, both = (sight(space, "pair", f"c{at}") for at in range(3))
+    claimpods.start(space, "pair", *each, source={"resourceClaimTemplateName": "pair"})
+    first, second, both = (claimpods.sight(space, "pair", f"c{at}") for at in range(3))
     assert (len(first.nodes), len(second.nodes)) == (1, 1)
     assert not first.nodes & second.nodes
     assert both.nodes == first.nodes | second.nodes
@@ -175,20 +91,20 @@ def test_a_mig_device_is_made_for_its_claim_and_gone_with_it(
     agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
 ) -> None:
     profile = "device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"
-    template(server, "small", request("mig", "mig.nvidia.com", cel=profile))
+    claimpods.template(server, "small", claimpods.request("mig", "mig.nvidia.com", cel=profile))
     for name in ("small-a", "small-b"):
-        start(space, name, [{"name": "gpus"}], source={"resourceClaimTemplateName": "small"})
+        claimpods.start(space, name, [{"name": "gpus"}], source={"resourceClaimTemplateName": "small"})
         space.until_phase(name, "Running")
-    claims = [one for one in server.get(_CLAIMS)["items"] if one.get("status", {}).get("allocation")]
+    claims = [one for one in server.get(claimpods.CLAIMS)["items"] if one.get("status", {}).get("allocation")]
     devices = [one["status"]["allocation"]["devices"]["results"][0]["device"] for one in claims]
     assert len(set(devices)) == 2
     assert len({name.partition("-mig-")[0] for name in devices}) == 1  # packed on one GPU by kube-scheduler's first fit
     assert all("-mig-1g10gb-19-" in name for name in devices)
     for name in ("small-a", "small-b"):
         space.delete(name)
-    template(server, "whole", request("gpus", count=8))
-    start(space, "whole", [{"name": "gpus"}], source={"resourceClaimTemplateName": "whole"})
-    assert sight(space, "whole").nodes == pods.ALL
+    claimpods.template(server, "whole", claimpods.request("gpus", count=8))
+    claimpods.start(space, "whole", [{"name": "gpus"}], source={"resourceClaimTemplateName": "whole"})
+    assert claimpods.sight(space, "whole").nodes == pods.ALL
 
 
 def test_a_wrong_configuration_is_said_where_the_pod_waits_and_harms_nobody(
@@ -196,11 +112,11 @@ def test_a_wrong_configuration_is_said_where_the_pod_waits_and_harms_nobody(
 ) -> None:
     parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharin": {}}
     config = [{"opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}]
-    template(server, "wrong", request("gpus"), config=config)
-    template(server, "right", request("gpus"))
-    start(space, "wrong", [{"name": "gpus"}], source={"resourceClaimTemplateName": "wrong"})
-    start(space, "right", [{"name": "gpus"}], source={"resourceClaimTemplateName": "right"})
-    assert len(sight(space, "right").nodes) == 1
+    claimpods.template(server, "wrong", claimpods.request("gpus"), config=config)
+    claimpods.template(server, "right", claimpods.request("gpus"))
+    claimpods.start(space, "wrong", [{"name": "gpus"}], source={"resourceClaimTemplateName": "wrong"})
+    claimpods.start(space, "right", [{"name": "gpus"}], source={"resourceClaimTemplateName": "right"})
+    assert len(claimpods.sight(space, "right").nodes) == 1
 
     def said(items: list[api.Object]) -> api.Object | None:
         return next(
@@ -214,16 +130,16 @@ def test_a_wrong_configuration_is_said_where_the_pod_waits_and_harms_nobody(
 def test_what_kubelet_and_agent_forget_by_force_is_found_again(
     agent: node.Agent, cluster: home.Cluster, server: api.API, space: pods.Space
 ) -> None:
-    template(server, "two", request("gpus", count=2))
-    start(space, "kept", [{"name": "gpus"}], source={"resourceClaimTemplateName": "two"})
-    kept, was = sight(space, "kept").nodes, pods.container(space.get("kept"))
+    claimpods.template(server, "two", claimpods.request("gpus", count=2))
+    claimpods.start(space, "kept", [{"name": "gpus"}], source={"resourceClaimTemplateName": "two"})
+    kept, was = claimpods.sight(space, "kept").nodes, pods.container(space.get("kept"))
     agent.stop(signal.SIGKILL)
     cluster.restart("kubelet")
     registered = agent.log().count("dra driver registered")
     agent.start()
-    until_registered(agent, registered + 1)
-    start(space, "later", [{"name": "gpus"}], source={"resourceClaimTemplateName": "two"})
-    assert not sight(space, "later").nodes & kept
+    claimpods.until_registered(agent, registered + 1)
+    claimpods.start(space, "later", [{"name": "gpus"}], source={"resourceClaimTemplateName": "two"})
+    assert not claimpods.sight(space, "later").nodes & kept
     assert pods.container(space.get("kept")) == was
     space.delete("kept")
     deadline = time.monotonic() + 60
@@ -235,7 +151,7 @@ def test_what_kubelet_and_agent_forget_by_force_is_found_again(
 def published(server: api.API) -> set[str]:
     return {
         device["name"]
-        for one in server.get(_SLICES)["items"]
+        for one in server.get(claimpods.SLICES)["items"]
         if one["spec"]["driver"] == "gpu.nvidia.com"
         for device in one["spec"].get("devices", ())
         if not device.get("taints")
@@ -261,9 +177,9 @@ def test_a_node_moves_to_claims_and_back_under_running_pods(
     file.write_text("version: v1\nfairlead: {claims: {devices: all}}\n")
     assert until_published(server, 6) == {f"gpu-{number}" for number in pods.ALL - held}
     node.until_allocatable(server, cluster.node, 2)  # what the pod has keeps its door
-    template(server, "six", request("gpus", count=6))
-    start(space, "by-claim", [{"name": "gpus"}], source={"resourceClaimTemplateName": "six"})
-    assert sight(space, "by-claim").nodes == pods.ALL - held
+    claimpods.template(server, "six", claimpods.request("gpus", count=6))
+    claimpods.start(space, "by-claim", [{"name": "gpus"}], source={"resourceClaimTemplateName": "six"})
+    assert claimpods.sight(space, "by-claim").nodes == pods.ALL - held
 
     space.delete("by-plugin")
     until_published(server, 8)

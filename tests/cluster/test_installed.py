@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.cli.admin import manifests
-from tests.cluster import denials, node, pods, test_claims_on_cluster, test_mps_on_cluster
+from tests.cluster import claimpods, denials, node, pods, test_mps_on_cluster
 from tests.cluster.test_articles import Kubectl, load_images
 from tests.cluster.test_helm import Tools
 from tests.cluster.test_proofs import recording, until_reported
@@ -195,11 +195,18 @@ def _is_held(lease: api.Object) -> bool:
     return bool(lease.get("status", {}).get("state") in {"Held", "Releasing"})
 
 
+def _prepared(claims: list[api.Object]) -> list[api.Object] | None:
+    """Return what the first claim's status says of its devices, once each is prepared."""
+    said = claims[0].get("status", {}).get("devices", []) if claims else []
+    done = [one for one in said for found in one.get("conditions", ()) if found["status"] == "True"]
+    return said if len(done) == 2 else None
+
+
 @pytest.fixture
 def by_claims(release: Release, cluster: home.Cluster, server: api.API, denied: denials.Denials) -> Iterator[None]:
     """The release with its DRA driver; the device plugin offers no GPU meanwhile."""
     release.helm("upgrade", "dra.enabled=true")
-    test_claims_on_cluster.until_slices(server, 1)  # of all whole GPUs
+    claimpods.until_slices(server, 1)  # of all whole GPUs
     node.until_allocatable(server, cluster.node, 0)
     yield
     assert denied.take() == []
@@ -214,7 +221,7 @@ def by_claims(release: Release, cluster: home.Cluster, server: api.API, denied: 
 def test_the_scheduler_allocates_claims_with_its_own_role(
     release: Release, by_claims: None, cluster: home.Cluster, server: api.API, space: pods.Space
 ) -> None:
-    devices = {"requests": [test_claims_on_cluster.request("two", count=2)]}
+    devices = {"requests": [claimpods.request("two", count=2)]}
     path = f"{_RESOURCE}/namespaces/{space.namespace}"
     server.create(
         f"{path}/resourceclaimtemplates", {"metadata": {"name": "two"}, "spec": {"spec": {"devices": devices}}}
@@ -228,6 +235,9 @@ def test_the_scheduler_allocates_claims_with_its_own_role(
         spec = {**base, "resourceClaims": claims, "containers": [looker]}
         server.create(space.path, {"metadata": {"name": "claims"}, "spec": spec})
         pods.assert_sees_its_own(space.sight("claims"), 2)
+        said = server.until(f"{path}/resourceclaims", _prepared, what="the claim says that it is prepared")
+        assert [(one["driver"], one["pool"]) for one in said] == [("gpu.nvidia.com", cluster.node)] * 2
+        assert all(one["data"]["gpu"].startswith("GPU-") for one in said)
         # No node has the extended resource: the scheduler makes the claim, allocates it and hands its name to the pod.
         server.create(space.path, {"metadata": {"name": "implied"}, "spec": {**base, "containers": [pods.looker(3)]}})
         pods.assert_sees_its_own(space.sight("implied"), 3)
