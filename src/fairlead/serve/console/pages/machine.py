@@ -40,6 +40,7 @@ async def machine(visit: Visitor) -> litestar.Response[bytes]:
         outsiders=outsiders,
         may_write=visit.may(Action.MACHINE_WRITE),
         tone=tone,
+        spaces=await visit.space_names(),
     )
 
 

@@ -33,6 +33,20 @@ _NETWORKS: Final[Mapping[str, str]] = {
     "closed": "own, no Internet",
     "none": "none",
 }
+_PARTS: Final[Mapping[str, str]] = {
+    "NamespaceReady": "Namespace",
+    "QuotaApplied": "Quota",
+    "NetworkIsolated": "Network",
+    "VolumesMounted": "Volumes",
+    "Ready": "Tenancy",
+    "Made": "made",
+    "Applied": "in force",
+    "NoQuota": "no limits",
+    "NoNetwork": "none, so nothing is reached",
+    "Isolated": "isolated",
+    "NotYet": "not yet",
+}
+"""Conditions of a tenancy and their reasons, as people say them."""
 _SANDBOXES: Final[Mapping[str, str]] = {"": "as each container asks", "gvisor": "gVisor", "none": "none"}
 
 
@@ -114,6 +128,7 @@ async def _one(
         may_write=visit.may(Action.MACHINE_WRITE),
         may_members=item.name in await visit.tenancies(Action.MEMBER_WRITE),
         roles=tuple(Role),
+        parts=_PARTS,
         fields=fields or {},
         error=error,
         here=_address(item.name),

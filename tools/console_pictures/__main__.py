@@ -1,0 +1,100 @@
+"""`python -m tools.console_pictures`: take pictures of every page of the console, and say which changed.
+
+Needs root, podman, busybox-static and Chromium. `--keep` takes the new ones in place of those below docs/pictures/console
+and writes the gallery; without it, those that changed are put side by side below build/console-pictures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.console_pictures import camera, comparison, gallery, pages, story
+
+import browser  # isort: skip  (of tests/system, which story puts there)
+
+ROOT = Path(__file__).parents[2]
+_BUILD = ROOT / "build" / "console-pictures"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Take the pictures. Returns 1 where one changed, is new or has a problem that needs no eye."""
+    asked = _parser().parse_args(argv)
+    shown = tuple(page for page in pages.SHOWN if not asked.only or page.name in asked.only)
+    shutil.rmtree(_BUILD, ignore_errors=True)
+    _BUILD.mkdir(parents=True)
+    with story.told() as told, browser.opened("--ignore-certificate-errors") as page:
+        taken = [_written(one) for one in camera.take(told, page, shown, is_whole=asked.whole)]
+        version = page.call("Browser.getVersion")["product"]
+    is_changed = _compared(taken, version)
+    for one in taken:
+        for problem in one.problems:
+            print(f"{one.name}: {problem}")
+    if asked.keep:
+        _keep(taken, version, is_every=not asked.only)
+        return 0
+    return int(is_changed or any(one.problems for one in taken))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tools.console_pictures", description=__doc__)
+    parser.add_argument("--compare", action="store_true", help="compare with the kept ones; what is done anyway")
+    parser.add_argument("--keep", action="store_true", help="keep the new ones and write the gallery")
+    parser.add_argument("--whole", action="store_true", help="write each at full size too, below build/")
+    parser.add_argument("only", nargs="*", metavar="PAGE", help=f"of {', '.join(page.name for page in pages.SHOWN)}")
+    return parser
+
+
+def _written(one: camera.Taken) -> camera.Taken:
+    print(one.name, flush=True) if one.width == pages.WIDTHS[0] and one.scheme == pages.SCHEMES[0] else None
+    if one.whole:
+        (_BUILD / one.name).with_suffix(".png").write_bytes(one.whole)
+    return one
+
+
+def _compared(taken: Sequence[camera.Taken], version: str) -> bool:
+    """Print which pictures changed, and put those side by side."""
+    kept = {one.name: gallery.KEPT / one.name for one in taken}
+    new = [name for name, path in kept.items() if not path.exists()]
+    pairs = [(one.name, kept[one.name].read_bytes(), one.data) for one in taken if one.name not in new]
+    before = gallery.facts().get("browser", version)
+    if before != version:
+        print(f"note: the kept ones are {before}'s, these {version}'s: letters may be drawn otherwise")
+    count = 0
+    with browser.opened() as page:
+        decoder = comparison.Decoder(page)
+        for name, found in comparison.changed(decoder, iter(pairs)):
+            if found.is_changed:
+                count += 1
+                old, data = next((old, data) for one, old, data in pairs if one == name)
+                side = (_BUILD / f"changed-{name}").with_suffix(".png")
+                side.write_bytes(decoder.sides(old, data))
+                taller = f", {found.taller:+d} px tall" if found.taller else ""
+                print(f"changed: {name}: {found.blocks} blocks, by {found.most:.0f} at most{taller}: {side}")
+    for name in new:
+        print(f"new: {name}")
+    print(f"{len(taken)} pictures: {count} changed, {len(new)} new")
+    return bool(count or new)
+
+
+def _keep(taken: Sequence[camera.Taken], version: str, *, is_every: bool) -> None:
+    gallery.KEPT.mkdir(parents=True, exist_ok=True)
+    if is_every:
+        for path in gallery.KEPT.glob("*.webp"):
+            path.unlink()
+    for one in taken:
+        (gallery.KEPT / one.name).write_bytes(one.data)
+    today = dt.datetime.now(dt.UTC).date().isoformat()
+    gallery.FACTS.write_text(json.dumps({"taken": today, "browser": version}, indent=1) + "\n")
+    gallery.PAGE.write_text(gallery.text(today, version))
+    size = sum(path.stat().st_size for path in gallery.KEPT.glob("*.webp"))
+    print(f"kept {len(taken)}; all are {size / (1 << 20):.1f} MiB")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
