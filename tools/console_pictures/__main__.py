@@ -1,7 +1,7 @@
 """`python -m tools.console_pictures`: take pictures of every page of the console, and say which changed.
 
-Needs root, podman, busybox-static and Chromium. `--keep` takes the new ones in place of those below docs/pictures/console
-and writes the gallery; without it, those that changed are put side by side below build/console-pictures.
+Needs root, podman, busybox-static and Chromium. `--keep` puts the new ones into docs/pictures/console and writes the
+gallery; without it, those that changed are put side by side below build/console-pictures.
 """
 
 from __future__ import annotations

@@ -70,12 +70,16 @@ _DECODE: Final = """(async () => {
   for (let at = 0; at < data.length; at += 32768) text += String.fromCharCode(...data.subarray(at, at + 32768));
   return [image.width, image.height, btoa(text)];
 })()"""
-_SIDES: Final = """<!doctype html><style>body { margin: 0; padding: 12px; background: #777; font: 14px sans-serif;
-  display: flex; gap: 12px; align-items: start; color: #fff } figure { margin: 0 } img { display: block }
-  .over { display: grid; background: #fff } .over > * { grid-area: 1 / 1 } .over img + img { mix-blend-mode: difference }
-</style><figure>kept<img src="data:image/webp;base64,%(old)s"></figure><figure>now<img src="data:image/webp;base64,%(new)s">
-</figure><figure>difference<div class="over"><img src="data:image/webp;base64,%(old)s"><img
-src="data:image/webp;base64,%(new)s"></div></figure>"""
+_STYLE: Final = """body { margin: 0; padding: 12px; background: #777; font: 14px sans-serif; color: #fff; display: flex;
+  gap: 12px; align-items: start } figure { margin: 0 } img { display: block } .over { display: grid; background: #fff }
+  .over > * { grid-area: 1 / 1 } .over img + img { mix-blend-mode: difference }"""
+
+
+def _sides(old: bytes, new: bytes) -> str:
+    """Return a page with two pictures, and a third that is black where they are the same."""
+    kept, now = (f'<img src="data:image/webp;base64,{base64.b64encode(one).decode()}">' for one in (old, new))
+    over = f'<figure>difference<div class="over">{kept}{now}</div></figure>'
+    return f"<!doctype html><style>{_STYLE}</style><figure>kept{kept}</figure><figure>now{now}</figure>{over}"
 
 
 class Decoder:
@@ -93,17 +97,14 @@ class Decoder:
 
     def sides(self, old: bytes, new: bytes) -> bytes:
         """Return a PNG: the kept picture, the new one, and where they differ."""
-        texts = {"old": base64.b64encode(old).decode(), "new": base64.b64encode(new).decode()}
         frame = self._page.call("Page.getFrameTree")["frameTree"]["frame"]["id"]
-        self._page.call("Page.setDocumentContent", frameId=frame, html=_SIDES % texts)
-        size = self._page.ask(
-            "Promise.all([...document.images].map((one) => one.decode())).then(() => "
-            "[document.documentElement.scrollWidth, document.documentElement.scrollHeight])"
+        self._page.call("Page.setDocumentContent", frameId=frame, html=_sides(old, new))
+        width, height = self._page.ask(
+            "Promise.all([...document.images].map((one) => one.decode())).then(() => ["
+            "3 * Math.max(...[...document.images].map((one) => one.naturalWidth)) + 60,"
+            "Math.max(...[...document.images].map((one) => one.naturalHeight)) + 60])"
         )
-        wide = max(
-            200, *(3 * width + 60 for width in self._page.ask("[...document.images].map((one) => one.naturalWidth)"))
-        )
-        self._page.look(width=wide, height=max(size[1], 100))
+        self._page.look(width=width, height=height)
         picture: bytes = self._page.picture(whole=False)
         return picture
 

@@ -32,10 +32,10 @@ def _lines(taken: str, browser: str) -> Iterator[str]:
     yield "<!-- written by `python -m tools.console_pictures --keep`; do not edit -->"
     yield ""
     yield (
-        f"For maintainers: every page of the [console](console.md) at {_words()} CSS pixels, light and dark, at half size. "
-        f"Taken {taken} by {browser} of a service on eight simulated H100s, whose image is busybox under another name. "
-        "Ages, clocks, ids and measured figures are written over by the same words, and curves are left out, so that two "
-        "pictures of one page can be compared."
+        f"For maintainers: every page of the [console](console.md) at {_words()} CSS pixels, light and dark, at half "
+        f"size. Taken {taken} by {browser} of a service on eight simulated H100s, whose image is busybox under another "
+        "name. Ages, clocks, ids and measured figures are written over by the same words, and curves are left out, so "
+        "that two pictures of one page can be compared."
     )
     for page in pages.SHOWN:
         yield ""

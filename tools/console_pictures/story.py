@@ -73,9 +73,11 @@ def told() -> Iterator[Told]:
 
 
 def _tell(one: homes.Home, folder: Path) -> Told:
+    _until_healthy(one)
     _people(one, folder)
     _work(one)
     _things(one, folder)
+    _until_healthy(one)
     monday = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=7 - dt.datetime.now(dt.UTC).weekday())
     for day, hour, count, tenancy, name in ((0, 9, 2, "vision", "course"), (2, 13, 4, "speech", "deadline")):
         begin = f"{monday + dt.timedelta(days=day)} {hour}:00"
@@ -95,6 +97,15 @@ def _tell(one: homes.Home, folder: Path) -> Told:
             "webhook": one.ask("/v1/webhooks")["items"][0]["id"],
             "week": str(monday),
         },
+    )
+
+
+def _until_healthy(one: homes.Home) -> None:
+    """Wait until no other service of this machine holds what simulated GPUs share: their device numbers."""
+    one.until(
+        lambda: all(each["health"] == "Healthy" for each in one.ask("/v1/gpus")["gpus"]),
+        what="every GPU is healthy: does another Fairlead run containers on this machine?",
+        timeout_s=180,
     )
 
 
@@ -158,7 +169,7 @@ def _work(one: homes.Home) -> None:
         "echo reading /data/train.bin; echo no such file >&2; exit 3",
     )
     one.until_state("broken", "failed")
-    one.ok("run", "-d", "--name", "evaluate", "-g", "1", IMAGE, "--", "sh", "-c", "echo accuracy 0.91")
+    one.ok("run", "-d", "--name", "evaluate", IMAGE, "--", "sh", "-c", "echo accuracy 0.91")
     one.until_state("evaluate", "succeeded")
     one.ok("run", "-d", "--name", "sweep", "-g", "6", IMAGE, "--", "true")
     one.until_state("sweep", "pending")
