@@ -65,11 +65,13 @@ def _compared(taken: Sequence[camera.Taken], version: str) -> bool:
     before = gallery.facts().get("browser", version)
     if before != version:
         print(f"note: the kept ones are {before}'s, these {version}'s: letters may be drawn otherwise")
-    count = 0
+    count, quiet = 0, 0.0
     with browser.opened() as page:
         decoder = comparison.Decoder(page)
         for name, found in comparison.changed(decoder, iter(pairs)):
-            if found.is_changed:
+            if not found.is_changed:
+                quiet = max(quiet, found.most)
+            else:
                 count += 1
                 old, data = next((old, data) for one, old, data in pairs if one == name)
                 side = (_BUILD / f"changed-{name}").with_suffix(".png")
@@ -78,7 +80,9 @@ def _compared(taken: Sequence[camera.Taken], version: str) -> bool:
                 print(f"changed: {name}: {found.blocks} blocks, by {found.most:.0f} at most{taller}: {side}")
     for name in new:
         print(f"new: {name}")
-    print(f"{len(taken)} pictures: {count} changed, {len(new)} new")
+    print(
+        f"{len(taken)} pictures: {count} changed, {len(new)} new; a block of the others differs by {quiet:.1f} at most"
+    )
     return bool(count or new)
 
 

@@ -31,6 +31,7 @@ window.addEventListener("error", (one) => window.__seen.push(String(one.message)
 _STILL: Final = Path(__file__).with_name("still.js").read_text()
 _WIDE: Final = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 _CUT: Final = """[...document.querySelectorAll("main *")].filter((one) => {
+  if (one.matches(".scroll")) return one.scrollWidth > one.clientWidth + 1;
   if (one.matches("select") && one.offsetParent) {
     const pen = document.createElement("canvas").getContext("2d");
     pen.font = getComputedStyle(one).font;

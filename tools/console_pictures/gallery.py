@@ -11,6 +11,8 @@ from tools.console_pictures import pages
 
 ROOT: Final = Path(__file__).parents[2]
 KEPT: Final = ROOT / "docs" / "pictures" / "console"
+_SMALLER: Final = 5
+"""What a picture's width is divided by where the gallery shows it; it leads to the kept one."""
 FACTS: Final = KEPT / "taken.json"
 """When they were taken, and by which browser."""
 PAGE: Final = ROOT / "docs" / "design" / "console-pictures.md"
@@ -48,10 +50,8 @@ def _lines(taken: str, browser: str) -> Iterator[str]:
 
 
 def _image(page: pages.Shown, width: int, scheme: str) -> str:
-    file = pages.file_name(page, width, scheme)
-    return (
-        f"![{page.name} at {width} pixels, {scheme}](../pictures/console/{file}){{ loading=lazy width={width // 4} }}"
-    )
+    file = f"../pictures/console/{pages.file_name(page, width, scheme)}"
+    return f"[![{page.name} at {width} pixels, {scheme}]({file}){{ width={width // _SMALLER} }}]({file})"
 
 
 def _words() -> str:

@@ -39,7 +39,7 @@ SHOWN: Final = (
     Shown("containers", "/containers", "containers that run, wait, failed and ended"),
     Shown("containers-empty", "/containers", "no containers yet", NEWCOMER),
     Shown("container", "/containers/{vision}/train", "one that runs: its output"),
-    Shown("container-terminal", "/containers/{vision}/train", "its terminal, not opened", tab="tab-terminal"),
+    Shown("container-terminal", "/containers/{vision}/train", "its terminal, not opened", tab="terminal-tab"),
     Shown("container-metrics", "/containers/{vision}/train", "figures over time", tab="metrics"),
     Shown("container-gpus", "/containers/{vision}/train", "the GPU path", tab="gpus"),
     Shown("container-events", "/containers/{vision}/train", "events and start-up time", tab="events"),

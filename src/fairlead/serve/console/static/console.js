@@ -177,6 +177,7 @@ document.addEventListener(
       link.tabIndex = at === shown ? 0 : -1;
       parts[at].hidden = at !== shown;
     });
+    bar.scrollLeft = links[shown].offsetLeft - bar.offsetLeft - (bar.clientWidth - links[shown].offsetWidth) / 2;
     const log = document.getElementById("log");
     if (log && !parts[shown].contains(target)) log.scrollTop = log.scrollHeight;
     window.dispatchEvent(new Event("resize")); // a terminal that was hidden fits itself
