@@ -10,6 +10,7 @@ import argparse
 import datetime as dt
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,12 +20,22 @@ from tools.console_pictures import camera, comparison, gallery, pages, story
 import browser  # isort: skip  (of tests/system, which story puts there)
 
 ROOT = Path(__file__).parents[2]
+_MACHINE = (
+    *("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"),
+    str(ROOT / "tests" / "machine.sh"),
+)
+"""Containers of another Fairlead on this machine have the same numbers of simulated GPUs: here nobody sees them."""
 _BUILD = ROOT / "build" / "console-pictures"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Take the pictures. Returns 1 where one changed, is new or has a problem that needs no eye."""
     asked = _parser().parse_args(argv)
+    if not asked.inside:
+        given = sys.argv[1:] if argv is None else argv
+        return subprocess.run(
+            (*_MACHINE, sys.executable, "-m", "tools.console_pictures", "--inside", *given), check=False
+        ).returncode
     shown = tuple(page for page in pages.SHOWN if not asked.only or page.name in asked.only)
     shutil.rmtree(_BUILD, ignore_errors=True)
     _BUILD.mkdir(parents=True)
@@ -46,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--compare", action="store_true", help="compare with the kept ones; what is done anyway")
     parser.add_argument("--keep", action="store_true", help="keep the new ones and write the gallery")
     parser.add_argument("--whole", action="store_true", help="write each at full size too, below build/")
+    parser.add_argument("--inside", action="store_true", help="in a machine of its own already")
     parser.add_argument("only", nargs="*", metavar="PAGE", help=f"of {', '.join(page.name for page in pages.SHOWN)}")
     return parser
 
