@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with story.told() as told, browser.opened("--ignore-certificate-errors") as page:
         taken = [_written(one) for one in camera.take(told, page, shown, is_whole=asked.whole)]
         version = page.call("Browser.getVersion")["product"]
-    is_changed = _compared(taken, version)
+    is_changed = _compared(taken, version, has_sides=not asked.keep)
     for one in taken:
         for problem in one.problems:
             print(f"{one.name}: {problem}")
@@ -69,8 +69,8 @@ def _written(one: camera.Taken) -> camera.Taken:
     return one
 
 
-def _compared(taken: Sequence[camera.Taken], version: str) -> bool:
-    """Print which pictures changed, and put those side by side."""
+def _compared(taken: Sequence[camera.Taken], version: str, *, has_sides: bool) -> bool:
+    """Print which pictures changed. Args: has_sides: put each beside the kept one, which takes a second."""
     kept = {one.name: gallery.KEPT / one.name for one in taken}
     new = [name for name, path in kept.items() if not path.exists()]
     pairs = [(one.name, kept[one.name].read_bytes(), one.data) for one in taken if one.name not in new]
@@ -86,10 +86,12 @@ def _compared(taken: Sequence[camera.Taken], version: str) -> bool:
             else:
                 count += 1
                 old, data = next((old, data) for one, old, data in pairs if one == name)
-                side = (_BUILD / f"changed-{name}").with_suffix(".png")
-                side.write_bytes(decoder.sides(old, data))
                 taller = f", {found.taller:+d} px tall" if found.taller else ""
-                print(f"changed: {name}: {found.blocks} blocks, by {found.most:.0f} at most{taller}: {side}")
+                print(f"changed: {name}: {found.blocks} blocks, by {found.most:.0f} at most{taller}")
+                if has_sides:
+                    side = (_BUILD / f"changed-{name}").with_suffix(".png")
+                    side.write_bytes(decoder.sides(old, data))
+                    print(f"  {side}")
     for name in new:
         print(f"new: {name}")
     print(
