@@ -1,6 +1,6 @@
 """Draw the pictures of the pages: `python tools/pictures.py` rewrites the SVGs below `docs/pictures`.
 
-Two diagrams are drawn from the tables below; they follow the reader's light or dark scheme. The third is a terminal's
+Diagrams are drawn from the tables below; they follow the reader's light or dark scheme. One more is a terminal's
 recording (`--record`): bash runs commands on a terminal of 80 columns beside a service of their own, and rich draws
 what they print. It needs root and podman, as the commands do; nothing in it is written by hand. The console's
 (`--console`) are taken by Chromium of a service with a few containers.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import functools
 import html
 import os
 import pty
@@ -23,7 +24,7 @@ import sys
 import tempfile
 import termios
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -74,6 +75,33 @@ _ROOMS: Final = (
     ("doors to the machine", "ours", ("silicon", "kernel", "engine", "store")),
     ("outside", "box", ("NVML, sysfs", "cgroups", "podman", "SQLite, etcd")),
 )
+_GATES: Final = (
+    ("who asks", "box", ("pod", "virtual machine")),
+    ("gate 1: one transaction", "ours", ("the ledger says Held",)),
+    ("gate 2: there only while it is held", "ours", ("CDI device in the spec",)),
+    ("gate 3: kept open while it is not held", "ours", ("the agent has /dev/vfio/GROUP open",)),
+    ("what is kept apart", "box", ("GPU", "its IOMMU group")),
+)
+_STATES: Final = (
+    ("nobody has it, or nobody knows", "box", ("Unknown", "Dirty")),
+    ("being proved", "ours", ("Scrubbing", "Verifying")),
+    ("may be given away", "ours", ("Free",)),
+    ("a pod has it", "ours", ("Held",)),
+    ("its pod is gone; then Dirty again", "ours", ("Releasing",)),
+    ("kept back, until a person lets it go", "box", ("Quarantined", "Maintenance")),
+)
+_SEARCH: Final = (
+    ("published", "box", ("ResourceSlices", "ResourceClaims", "DeviceClasses")),
+    ("indexed, and what is held", "ours", ("NodePools", "Held")),
+    ("the search, with its undo log", "ours", ("request", "walk", "fit", "ledger")),
+    ("the answer", "box", ("Allocation", "Refusal")),
+)
+_PLACING: Final = (
+    ("followed", "box", ("pods", "nodes", "GPUDevices", "queues")),
+    ("kept up to date", "ours", ("cache", "queue", "rankings")),
+    ("judged, in a trial", "ours", ("filters", "scores", "constraints")),
+    ("written", "box", ("binding", "event", "condition")),
+)
 
 
 def container_way() -> Iterator[str]:
@@ -93,11 +121,11 @@ def container_way() -> Iterator[str]:
     yield "</svg>"
 
 
-def architecture() -> Iterator[str]:
-    """Draw the rooms of the program between people and the machine."""
+def _stacked(title: str, rows: tuple[tuple[str, str, tuple[str, ...]], ...]) -> Iterator[str]:
+    """Draw rows of boxes, from top to bottom. Args: rows: what each is called, its style, its boxes."""
     row, width, gap, edge = 78, 480, 8, 8
-    yield from _head(width, row * len(_ROOMS) + 8, "The rooms of Fairlead, between people and the machine")
-    for index, (name, kind, boxes) in enumerate(_ROOMS):
+    yield from _head(width, row * len(rows) + 8, title)
+    for index, (name, kind, boxes) in enumerate(rows):
         y = 8 + row * index
         yield f'<text class="small" x="{edge}" y="{y + 12}">{_text(name)}</text>'
         each = (width - 2 * edge - gap * (len(boxes) - 1)) / len(boxes)
@@ -105,7 +133,7 @@ def architecture() -> Iterator[str]:
             x = edge + place * (each + gap)
             yield f'<rect class="{kind}" x="{x:.1f}" y="{y + 19}" width="{each:.1f}" height="36" rx="6"/>'
             yield f'<text x="{x + each / 2:.1f}" y="{y + 42}" text-anchor="middle">{_text(box)}</text>'
-        if index + 1 < len(_ROOMS):
+        if index + 1 < len(rows):
             yield f'<path class="line" d="M{width / 2} {y + 55} v12 m-5 -6 l5 6 l5 -6"/>'
     yield "</svg>"
 
@@ -125,7 +153,17 @@ def _text(text: str) -> str:
     return html.escape(text)
 
 
-DIAGRAMS: Final = {"container-way.svg": container_way, "architecture.svg": architecture}
+_STACKS: Final = {
+    "architecture.svg": ("The rooms of Fairlead, between people and the machine", _ROOMS),
+    "three-gates.svg": ("Three gates between who asks and a GPU that is passed through", _GATES),
+    "possession.svg": ("The states of a GPU in the ledger", _STATES),
+    "claims.svg": ("From what is published to an allocation", _SEARCH),
+    "scheduling.svg": ("The live scheduler, from what it follows to what it writes", _PLACING),
+}
+DIAGRAMS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
+    "container-way.svg": container_way,
+    **{name: functools.partial(_stacked, *told) for name, told in _STACKS.items()},
+}
 
 
 # the recording

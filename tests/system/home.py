@@ -317,7 +317,7 @@ def machine_of_tenancies(image: str, **extra: str) -> Iterator[Home]:
         if home.process is not None and home.process.poll() is None:
             home.clear()
             for name in home("tenancy", "list", "-o", "name").out.split():
-                home("tenancy", "delete", name)
+                home("tenancy", "delete", name, timeout_s=300)  # each GPU is looked at before its tenancy is gone
         home.close()
         home.forget_networks()
         shutil.rmtree(home.folder, ignore_errors=True)

@@ -179,6 +179,22 @@ def test_a_tenancy_may_not_hold_more_than_its_quota(machine: Home) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
+def test_limits_that_are_changed_hold_for_the_next_container_and_end_none(machine: Home) -> None:
+    machine.start("two", "-T", "red", "-g", "2")
+    lowered = machine.ok("tenancy", "set", "red", "--gpus", "1", "--quota", "pods=20")
+    assert "gpu: 2 used of 1: what runs goes on, new containers are refused until it fits" in lowered.err
+    assert machine.show("two")["state"] == "running"
+    refused = machine("run", "-d", "-T", "red", "-g", "1", machine.image, "--", "true")
+    assert refused.code != 0
+    assert "more than the quota" in refused.err
+    raised = machine.ok("tenancy", "set", "red", "--gpus", "4", "--no-limit", "pods", "-o", "json")
+    assert list(raised.data[0]["quota"].values()) == ["4"]
+    assert raised.err == ""
+    machine.start("more", "-T", "red", "-g", "1")
+    for wrong in ((), ("--gpus", "1", "--no-limit", "gpus")):
+        assert machine("tenancy", "set", "red", *wrong).code == 2
+
+
 def test_a_suspended_tenancy_stops_and_accepts_nothing(machine: Home) -> None:
     _start(machine, "red", "worker")
     machine.ok("tenancy", "suspend", "red")

@@ -635,7 +635,7 @@ class MountView(Record, frozen=True, kw_only=True):
 
     path: str
     volume: str
-    """Name of the volume in the container's group."""
+    """Named volume; of another kind, its name in the container's group."""
     read_only: bool = False
 
 

@@ -318,6 +318,11 @@ BODIES: Final = (
         ),
     ),
     (
+        "PATCH",
+        "/v1/tenancies/held",
+        (("limits", {"display_name": "Red", "quota": {"pods": "8", "requests.nvidia.com/gpu": "4"}}),),
+    ),
+    (
         "PUT",
         "/v1/tenancies/held/registry",
         (("login", {"registry": "registry.example:5000/team", "username": "red", "password": "rosebud"}),),

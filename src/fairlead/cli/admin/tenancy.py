@@ -15,8 +15,9 @@ from fairlead.cli.core.output import Column
 from fairlead.client.calls import item_path
 from fairlead.model.container import isolation
 from fairlead.plan.tenancy.matrix import Attempt, Matrix
-from fairlead.serve.v1.tenancies.view import RegistryRequest, TenancyList, TenancyRequest, TenancyView
+from fairlead.serve.v1.tenancies.view import RegistryRequest, TenancyChange, TenancyList, TenancyRequest, TenancyView
 from fairlead.wire.fairlead import tenancy as kind
+from fairlead.wire.kubernetes import quantity
 
 _MOST: Final = 16384
 """Characters of a password that are read; the service refuses half of it."""
@@ -114,6 +115,51 @@ def create_verb(
         hint = f"no container of it starts; `fairlead tenancy show {name}` says how its parts stand"
         raise errors.Unavailable(message, reason="TenancyNotReady", hint=hint)
     _show((shown,), form)
+
+
+@group.command(name="set")
+@_argument
+@click.option("--display-name", metavar="TEXT", help="its name for people")
+@click.option("--gpus", type=click.IntRange(min=0), help="GPUs that its containers hold together")
+@click.option("--quota", multiple=True, metavar="KEY=VALUE", help="of a ResourceQuota: pods=20, limits.memory=64Gi")
+@click.option("--no-limit", "lifted", multiple=True, metavar="KEY", help="take a limit away: gpus, or a key of --quota")
+@options.output_option
+@options.pass_client
+def set_verb(
+    client: Client,
+    /,
+    *,
+    name: str,
+    display_name: str | None,
+    gpus: int | None,
+    quota: Sequence[str],
+    lifted: Sequence[str],
+    form: str,
+) -> None:
+    """Change a tenancy's limits or name; what is not named stays as it is.
+
+    Containers that run go on, also where they are beyond the new limits; new ones are refused until they fit.
+    """
+    resource = f"requests.{client.status().resource}" if gpus is not None or "gpus" in lifted else ""
+    limits: dict[str, str | None] = {**options.pairs(quota, "--quota")}
+    if gpus is not None:
+        limits[resource] = str(gpus)
+    for one in lifted:
+        key = resource if one == "gpus" else one
+        if key in limits:
+            raise click.UsageError(f"--no-limit {one}: a limit of it is given too; give one of both")
+        limits[key] = None
+    if not limits and display_name is None:
+        raise click.UsageError("nothing is to be changed: give --gpus, --quota, --no-limit or --display-name")
+    asked = TenancyChange(display_name=display_name, quota=limits)
+    changed = client.call("PATCH", _path(name), TenancyView, body=asked)
+    shown = _waited(client, changed, state="ready", limit_s=_READY_S)
+    _show((shown,), form)
+    for key, limit in shown.quota.items():
+        used = shown.used.get(key, "0")
+        if quantity.parse_quantity(used) > quantity.parse_quantity(limit):
+            text = "what runs goes on, new containers are refused until it fits"
+            plaintext.echo(f"{_short(key)}: {used} used of {limit}: {text}", err=True)
 
 
 @group.command(name="list")

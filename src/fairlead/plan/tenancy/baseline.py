@@ -273,6 +273,14 @@ def gone(namespace: str) -> errors.Denied:
     return errors.Denied(message, reason="TenancyGone", hint=hint)
 
 
+def with_limits(item: Tenancy, limits: Mapping[str, str | None], *, display_name: str | None = None) -> Tenancy:
+    """Return a tenancy with other limits. Args: limits: by resource; None: none.   display_name: None: as it is."""
+    merged = {**item.spec.quota, **limits}
+    quota = {name: amount for name, amount in merged.items() if amount is not None}
+    shown = item.spec.display_name if display_name is None else display_name
+    return msgspec.structs.replace(item, spec=msgspec.structs.replace(item.spec, quota=quota, display_name=shown))
+
+
 def with_suspended(item: Tenancy, *, suspended: bool) -> Tenancy:
     """Return a tenancy that is suspended, or is not."""
     return msgspec.structs.replace(item, spec=msgspec.structs.replace(item.spec, suspended=suspended))

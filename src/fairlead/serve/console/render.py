@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import re
 import shlex
-from typing import Any
+from typing import Any, Final
 
 import jinja2
 import markupsafe
@@ -12,6 +13,8 @@ import markupsafe
 from fairlead.plan.pod import personwords, podstate
 from fairlead.serve.console import static
 from fairlead.serve.console.draw import words
+
+_JOINTS: Final = re.compile(r"([/@]|:(?=[^/]))")
 
 
 def page(name: str, **facts: Any) -> str:
@@ -39,13 +42,20 @@ def _environment() -> jinja2.Environment:
         words.moment,
         words.percent,
         words.money,
+        words.named,
     ):
         made.filters[filter_.__name__.removesuffix("_")] = filter_
     made.filters["plain"] = _plain
+    made.filters["broken"] = _broken
     made.filters["shell"] = shlex.join
     made.filters["devices"] = podstate.say_devices
     made.filters["person"] = personwords.message
     return made
+
+
+def _broken(value: object) -> markupsafe.Markup:
+    """Return an image, a path or an address that a narrow place breaks between its parts, not within one."""
+    return markupsafe.Markup(_JOINTS.sub(r"\1<wbr>", str(_plain(value))))  # noqa: S704  (escaped by `_plain`)
 
 
 def _plain(value: object) -> markupsafe.Markup:

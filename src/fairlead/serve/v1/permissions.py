@@ -117,6 +117,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "delete_reservation": Action.CONTAINER_RUN,
     "export_reservations": Action.CONTAINER_READ,
     "create_tenancy": Action.MACHINE_WRITE,
+    "change_tenancy": Action.MACHINE_WRITE,
     "list_tenancies": Action.TENANCY_READ,
     "show_tenancy": Action.TENANCY_READ,
     "wait_tenancy": Action.TENANCY_READ,

@@ -229,3 +229,23 @@ def test_a_queue_comes_back_from_its_form_as_it_was(spec: QueueSpec) -> None:
     assert sorted(asked.body["namespaces"]) == sorted(spec.namespaces)
     for name in ("guarantee", "deserved", "limit", "weight", "min_runtime_seconds", "policy", "parent"):
         assert asked.body[name] == getattr(spec, name), name
+
+
+async def test_an_administrator_changes_a_tenancys_limits_and_its_owner_does_not(lab: Lab) -> None:
+    root, page = await logged_in(lab, "root"), "/console/tenancies/red"
+    wrong = await post(root, f"{page}/limits", page, gpus="two", more="pods=7")
+    assert (wrong.status_code, _said(wrong, "gpus")) == (422, '"two" is not a whole number, as 8')
+    assert "pods=7</textarea>" in wrong.text, "what was typed stays"
+    assert '<details id="limits" open>' in wrong.text
+    made = await post(root, f"{page}/limits", page, gpus="2", memory="64Gi", display_name="Red team")
+    assert made.status_code == 303, made.text
+    kept = (await lab.ask("root", "GET", "/v1/tenancies/red")).json()
+    assert kept["quota"] == {f"requests.{RESOURCE}": "2", "memory": "64Gi"}
+    assert kept["display_name"] == "Red team"
+    assert 'name="memory" value="64Gi"' in (await root.get(page)).text
+    assert (await post(root, f"{page}/limits", page, display_name="")).status_code == 303
+    assert (await lab.ask("root", "GET", "/v1/tenancies/red")).json()["quota"] == {}, "what was emptied is gone"
+    owner = await logged_in(lab, "owner")
+    assert "/limits" not in (await owner.get(page)).text
+    assert (await post(owner, f"{page}/limits", page, gpus="8")).status_code == 403
+    assert (await lab.ask("root", "GET", "/v1/tenancies/red")).json()["quota"] == {}

@@ -16,6 +16,7 @@ _WORDS: Final = {
     "pods": "Containers",
     "cpu": "CPUs",
     "memory": "Memory",
+    "ephemeral-storage": "Disk",
     "persistentvolumeclaims": "Volumes",
 }
 
@@ -44,14 +45,14 @@ def _meters(limits: Mapping[str, str], used: Mapping[str, str]) -> Iterable[Mete
         tone = "bad" if now > most else "warn" if percent >= 90 else ""
         if name.rpartition(".")[2] in _BYTES:
             text, limit = words.bytes_(now), words.bytes_(most)
-        yield Meter(name=_word(name), used=text, limit=limit, percent=percent, tone=tone)
+        yield Meter(name=word(name), used=text, limit=limit, percent=percent, tone=tone)
 
 
-def _word(name: str) -> str:
+def word(name: str) -> str:
     """Return what people call a resource of a quota; others have their own names."""
     plain = name.removeprefix("requests.").removeprefix("limits.")
-    word = _WORDS.get(plain, plain)
-    return f"{word}, limit" if name.startswith("limits.") else word
+    known = _WORDS.get(plain, plain)
+    return f"{known}, limit" if name.startswith("limits.") else known
 
 
 def _number(text: str) -> float:

@@ -7,6 +7,7 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import Any, Final
 
+from fairlead.plan.pod import personwords
 from fairlead.serve.v1.containers.view import ContainerView, Explanation
 
 _WHOLE: Final = "nvidia.com/gpu"
@@ -46,8 +47,12 @@ def why(one: ContainerView, explanation: Explanation) -> tuple[str, ...]:
         return ()
     if one.state == "pending" and explanation.waiting is not None and explanation.waiting.resource:
         return ()
-    found = dict.fromkeys((explanation.summary, explanation.diagnosis))
-    return tuple(line for line in found if line and line != one.state)
+    said = (
+        personwords.message(line).removeprefix("Unschedulable: ")
+        for line in (explanation.summary, explanation.diagnosis)
+    )
+    found = {line.rstrip("."): line for line in said}
+    return tuple(line for line in found.values() if line and line != one.state)
 
 
 def form_address(one: ContainerView, tenancy: str) -> str:

@@ -87,8 +87,13 @@ def filled(hard: Mapping[str, str], resource: str) -> dict[str, str]:
     return made
 
 
-def read(form: Mapping[str, str], resource: str, before: Mapping[str, str] | None = None) -> Read:
-    """Return the limits of a form. Args: before: of the quota that is changed: it keeps the names that it uses."""
+def read(
+    form: Mapping[str, str], resource: str, before: Mapping[str, str] | None = None, *, may_be_empty: bool = False
+) -> Read:
+    """Return the limits of a form.
+
+    Args: before: of the quota that is changed: it keeps the names that it uses.   may_be_empty: no limit is one too.
+    """
     hard, problems = dict[str, str](), dict[str, str]()
     for field in fields(resource):
         text = form.get(field.name, "").strip()
@@ -101,7 +106,7 @@ def read(form: Mapping[str, str], resource: str, before: Mapping[str, str] | Non
         problem = problem or f"{twice[0]} has a field of its own above"
     if problem:
         problems["more"] = problem
-    if not problems and not (hard or more):
+    if not problems and not (hard or more or may_be_empty):
         problems["gpus"] = "a quota needs one limit at least"
     return Read(hard={**more, **hard}, problems=problems)
 

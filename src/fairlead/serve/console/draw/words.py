@@ -6,6 +6,7 @@ import datetime as dt
 import math
 import re
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from fairlead.wire.text import timestamp
@@ -74,6 +75,13 @@ def money(text: str) -> str:
 def percent(value: float | None) -> str:
     """Return a share."""
     return NOTHING if value is None else f"{value:.0f} %"
+
+
+def named(text: str, spaces: Mapping[str, str]) -> str:
+    """Return a text with tenancies in place of their namespaces. Args: spaces: names by namespace."""
+    for namespace in sorted(spaces, key=len, reverse=True):
+        text = text.replace(namespace, spaces[namespace])
+    return text
 
 
 def short(text: str, most: int = 13) -> str:

@@ -21,7 +21,15 @@ async def listing(visit: Visitor) -> litestar.Response[bytes]:
     found = (await visit.api.get(EventList, "/v1/events")).items
     shown = [one for one in found if _is_wanted(one, sought, kind)]
     is_raw = visit.query.get("raw") == "on"
-    return visit.page("events", items=shown[: -_MOST - 1 : -1], words=sought, kind=kind, is_raw=is_raw, most=_MOST)
+    return visit.page(
+        "events",
+        items=shown[: -_MOST - 1 : -1],
+        spaces=await visit.space_names(),
+        words=sought,
+        kind=kind,
+        is_raw=is_raw,
+        most=_MOST,
+    )
 
 
 def _is_wanted(one: EventView, sought: str, kind: str) -> bool:

@@ -14,7 +14,7 @@ from fairlead.serve.console import visit as visits
 from fairlead.serve.console.draw import amounts, tone
 from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.v1.leases.view import LeaseList, LeaseView
-from fairlead.serve.v1.nodes.view import NodeList
+from fairlead.serve.v1.nodes.view import NodeList, NodeView
 from fairlead.serve.v1.status.view import Status
 
 
@@ -33,14 +33,20 @@ async def machine(visit: Visitor) -> litestar.Response[bytes]:
     return visit.page(
         "machine",
         status=await visit.api.get(Status, "/v1/status"),
-        nodes=[(one, amounts.meters(one.allocatable, one.used)) for one in nodes],
+        nodes=[(one, amounts.meters(_counted(one), one.used)) for one in nodes],
         leases=sorted(leases, key=lambda one: (order.get(one.gpu, len(order)), one.gpu)),
         absent=absent,
         names=names,
         outsiders=outsiders,
         may_write=visit.may(Action.MACHINE_WRITE),
         tone=tone,
+        spaces=await visit.space_names(),
     )
+
+
+def _counted(one: NodeView) -> dict[str, str]:
+    """Return what a node has of what its use is known of: nobody adds its containers up."""
+    return {name: amount for name, amount in one.allocatable.items() if name != "pods" or name in one.used}
 
 
 async def _leases(visit: Visit) -> tuple[tuple[LeaseView, ...], errors.FairleadError | None]:

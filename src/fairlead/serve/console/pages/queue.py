@@ -26,6 +26,7 @@ async def queue(visit: Visitor) -> litestar.Response[bytes]:
         queues=[(one, amounts.meters(one.spec.limit or one.spec.deserved, one.status.allocated)) for one in queues],
         spaces=await visit.space_names(),
         tone=tone,
+        amounts=amounts,
         address=gpumap.container_address,
     )
 

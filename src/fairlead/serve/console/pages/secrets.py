@@ -100,6 +100,7 @@ async def _page(
         error=error,
         fields=kept,
         spaces=await visit.spaces(),
+        names=await visit.space_names(),
         may_write=visit.may(Action.SECRET_WRITE),
         address=gpumap.container_address,
     )

@@ -14,7 +14,7 @@ from fairlead.serve.accounts.port import MemberView
 from fairlead.serve.accounts.roles import Action, Role
 from fairlead.serve.console import client
 from fairlead.serve.console import visit as visits
-from fairlead.serve.console.draw import amounts, tone
+from fairlead.serve.console.draw import amounts, limits, tone
 from fairlead.serve.console.visit import Visit, Visitor
 from fairlead.serve.v1.accounts.view import MemberList
 from fairlead.serve.v1.quotas.view import QuotaList
@@ -26,6 +26,8 @@ Name = Annotated[str, params.PathParameter()]
 
 
 _ALL: Final = "/console/tenancies"
+_IN_FORCE_S: Final = 2.0
+"""Seconds for which a form's answer waits until new limits are in force."""
 _QUOTA: Final[Mapping[str, str]] = {"gpus": GPU_RESOURCE, "containers": "pods", "cpus": "cpu", "memory": "memory"}
 """Fields of the form that are limits, and the resources that they limit."""
 _NETWORKS: Final[Mapping[str, str]] = {
@@ -33,6 +35,20 @@ _NETWORKS: Final[Mapping[str, str]] = {
     "closed": "own, no Internet",
     "none": "none",
 }
+_PARTS: Final[Mapping[str, str]] = {
+    "NamespaceReady": "Namespace",
+    "QuotaApplied": "Quota",
+    "NetworkIsolated": "Network",
+    "VolumesMounted": "Volumes",
+    "Ready": "Tenancy",
+    "Made": "made",
+    "Applied": "in force",
+    "NoQuota": "no limits",
+    "NoNetwork": "none, so nothing is reached",
+    "Isolated": "isolated",
+    "NotYet": "not yet",
+}
+"""Conditions of a tenancy and their reasons, as people say them."""
 _SANDBOXES: Final[Mapping[str, str]] = {"": "as each container asks", "gvisor": "gVisor", "none": "none"}
 
 
@@ -103,9 +119,13 @@ async def _one(
     name: str,
     *,
     fields: Mapping[str, str] | None = None,
+    limited: Mapping[str, str] | None = None,
+    problems: Mapping[str, str] | None = None,
     error: errors.FairleadError | None = None,
 ) -> litestar.Response[bytes]:
     item = await visit.api.get(TenancyView, f"/v1/tenancies/{client.part(name)}")
+    resource = await visit.resource()
+    now = {**limits.filled(item.quota, resource), "display_name": item.display_name}
     return visit.page(
         "tenancy",
         item=item,
@@ -114,6 +134,12 @@ async def _one(
         may_write=visit.may(Action.MACHINE_WRITE),
         may_members=item.name in await visit.tenancies(Action.MEMBER_WRITE),
         roles=tuple(Role),
+        parts=_PARTS,
+        limits=limits.fields(resource),
+        limited=now if limited is None else limited,
+        is_open=limited is not None,
+        problems=problems or {},
+        code=422 if problems else None,
         fields=fields or {},
         error=error,
         here=_address(item.name),
@@ -133,6 +159,24 @@ async def _change(visit: Visit, body: bytes, name: str, verb: str) -> response.R
     csrf = visits.form(body).get("csrf", "")
     await visit.api.ask("POST", f"/v1/tenancies/{client.part(name)}:{verb}", csrf=csrf)
     return response.Redirect(_address(name), status_code=303)
+
+
+@litestar.post("/console/tenancies/{name:str}/limits", include_in_schema=False)
+async def limit(visit: Visitor, body: params.RawBody, name: Name) -> litestar.Response[bytes] | response.Redirect:
+    """Change a tenancy's limits and its name for people; containers that run go on."""
+    fields = visits.form(body)
+    path = f"/v1/tenancies/{client.part(name)}"
+    before = (await visit.api.get(TenancyView, path)).quota
+    asked = limits.read(fields, await visit.resource(), before, may_be_empty=True)
+    if asked.problems:
+        return await _one(visit, name, limited=fields, problems=asked.problems)
+    quota = {**dict.fromkeys(before), **asked.hard}
+    wanted = {"quota": quota, "display_name": fields.get("display_name", "").strip()}
+    query = {"wait": _IN_FORCE_S}
+    answer = await visits.tried(visit.api.ask("PATCH", path, query, body=wanted, csrf=fields.get("csrf", "")))
+    if isinstance(answer, errors.FairleadError):
+        return await _one(visit, name, limited=fields, error=answer)
+    return response.Redirect(f"{_address(name)}#quota", status_code=303)
 
 
 @litestar.post("/console/tenancies/{name:str}/suspend", include_in_schema=False)
@@ -177,7 +221,7 @@ async def revoke(visit: Visitor, body: params.RawBody, name: Name) -> litestar.R
     return response.Redirect(f"{_address(name)}#members", status_code=303)
 
 
-ROUTES: Final = (listing, make, detail, suspend, resume, delete, grant, revoke)
+ROUTES: Final = (listing, make, detail, limit, suspend, resume, delete, grant, revoke)
 
 
 def _address(name: str) -> str:

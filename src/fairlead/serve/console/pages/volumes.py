@@ -58,6 +58,7 @@ async def _page(
         error=error,
         fields=fields or {},
         spaces=await visit.spaces(),
+        names=await visit.space_names(),
         may_write=visit.may(Action.VOLUME_WRITE),
         address=gpumap.container_address,
         tone=tone,

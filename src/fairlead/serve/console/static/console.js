@@ -122,8 +122,10 @@ document.addEventListener(
     return kept.join("\n").replace(/[\x00-\x08\x0b-\x1f\x7f]/g, "");
   };
 
+  // A page that was left may be kept by the browser, and would hold a connection: there are six to a host.
+  let left = new AbortController();
   async function follow(address) {
-    const answer = await fetch(address, { credentials: "same-origin" });
+    const answer = await fetch(address, { credentials: "same-origin", signal: left.signal });
     if (!answer.ok) return;
     const reader = answer.body.getReader();
     const decoder = new TextDecoder();
@@ -142,9 +144,15 @@ document.addEventListener(
   }
   log.scrollTop = log.scrollHeight;
   if (log.dataset.follow) {
-    follow(log.dataset.follow).catch(() => {
-      state.textContent = "The connection was lost: load the page again to go on.";
-    });
+    const begin = () => {
+      left = new AbortController();
+      follow(log.dataset.follow).catch(() => {
+        state.textContent = "The connection was lost: load the page again to go on.";
+      });
+    };
+    begin();
+    window.addEventListener("pagehide", () => left.abort());
+    window.addEventListener("pageshow", (event) => event.persisted && begin());
   }
 })();
 
@@ -169,6 +177,7 @@ document.addEventListener(
       link.tabIndex = at === shown ? 0 : -1;
       parts[at].hidden = at !== shown;
     });
+    bar.scrollLeft = links[shown].offsetLeft - bar.offsetLeft - (bar.clientWidth - links[shown].offsetWidth) / 2;
     const log = document.getElementById("log");
     if (log && !parts[shown].contains(target)) log.scrollTop = log.scrollHeight;
     window.dispatchEvent(new Event("resize")); // a terminal that was hidden fits itself

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from fairlead.plan.pod import environment
 from fairlead.wire.kubernetes import core
 
 _SECRET: Final = re.compile(
@@ -37,7 +38,7 @@ class MountView(msgspec.Struct, frozen=True, kw_only=True):
     """One place where it sees a volume."""
 
     path: str
-    volume: Annotated[str, msgspec.Meta(description="name of the volume in the container's group")]
+    volume: Annotated[str, msgspec.Meta(description="named volume; of another kind, its name in the container's group")]
     read_only: bool = False
 
 
@@ -54,17 +55,23 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def definition(pod: core.Pod) -> Definition | None:
-    """Describe what a pod's first container was asked to be; None: it has none."""
+    """Describe what a pod's first container was asked to be; None: it has none.
+
+    Texts are as `run` took them: the dollar signs that a pod doubles stand once, so that the same can be asked again.
+    """
     if not pod.spec.containers:
         return None
     one = pod.spec.containers[0]
+    claims = ((each.name, each.persistent_volume_claim) for each in pod.spec.volumes)
+    named = {name: claim.claim_name for name, claim in claims if claim is not None}
     return Definition(
-        command=one.command,
-        args=one.args,
+        command=environment.expand_all(one.command, {}),
+        args=environment.expand_all(one.args, {}),
         workdir=one.working_dir,
         env=tuple(_variables(one)),
         mounts=tuple(
-            MountView(path=each.mount_path, volume=each.name, read_only=each.read_only) for each in one.volume_mounts
+            MountView(path=each.mount_path, volume=named.get(each.name, each.name), read_only=each.read_only)
+            for each in one.volume_mounts
         ),
         limits={name: str(value) for name, value in one.resources.limits.items()},
         restart=pod.spec.restart_policy,
@@ -83,7 +90,7 @@ def _variables(one: core.Container) -> Iterator[VariableView]:
         elif _SECRET.search(variable.name) or _URL_PASSWORD.search(variable.value):
             yield VariableView(name=variable.name, source="looks like a secret")
         else:
-            yield VariableView(name=variable.name, value=variable.value)
+            yield VariableView(name=variable.name, value=environment.expand(variable.value, {}))
 
 
 def _source(found: core.EnvVarSource) -> str:

@@ -21,7 +21,14 @@ from fairlead.serve.backend.port import require
 from fairlead.serve.closing import closing
 from fairlead.serve.v1.dependencies import Dependencies, Services
 from fairlead.serve.v1.quotas import routes as quotas
-from fairlead.serve.v1.tenancies.view import RegistryRequest, TenancyList, TenancyRequest, TenancyView, view
+from fairlead.serve.v1.tenancies.view import (
+    RegistryRequest,
+    TenancyChange,
+    TenancyList,
+    TenancyRequest,
+    TenancyView,
+    view,
+)
 from fairlead.store import retry
 from fairlead.store.port import ChangeKind, Selector
 from fairlead.wire.fairlead import tenancy as kind
@@ -161,6 +168,37 @@ async def _followed(services: Services, item: Tenancy, until: str) -> Tenancy:
     return item
 
 
+@litestar.patch(
+    "/v1/tenancies/{name:str}",
+    summary="Change a tenancy",
+    responses=documented(400, 404, 409, 422),
+    tags=["tenancy"],
+)
+async def change_tenancy(
+    services: Dependencies, name: Name, data: params.JSONBody[TenancyChange], wait: Wait = None, dry_run: DryRun = False
+) -> TenancyView:
+    """Change its limits and its name for people; with `wait` the answer comes when the limits are in force.
+
+    Containers that run go on, also where they are beyond the new limits; new ones are refused until they fit.
+    """
+    require(services.backend.tenancies)
+    item = await find_tenancy(services, name)
+    if item.metadata.deletion_timestamp is not None:
+        message, hint = f'tenancy "{name}" is being deleted', "make another one once it is gone"
+        raise errors.Conflict(message, reason="TenancyTerminating", hint=hint)
+    changed = baseline.with_limits(item, data.quota, display_name=data.display_name)
+    baseline.check(changed)
+    if dry_run:
+        return await _view(services, changed)
+    stored = await retry.change(
+        services.store,
+        Tenancy,
+        name,
+        lambda fresh: baseline.with_limits(fresh, data.quota, display_name=data.display_name),
+    )
+    return await _view(services, await _after(services, stored, "ready", wait))
+
+
 @litestar.post(
     "/v1/tenancies/{name:str}/:suspend",
     summary="Suspend a tenancy",
@@ -276,6 +314,7 @@ ROUTES: Final = (
     list_tenancies,
     show_tenancy,
     wait_tenancy,
+    change_tenancy,
     suspend_tenancy,
     resume_tenancy,
     try_tenancy,

@@ -33,6 +33,15 @@ class TenancyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     nfs_options: Annotated[tuple[str, ...], msgspec.Meta(description="mount options of the export, vers=4.2")] = ()
 
 
+class TenancyChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What of a tenancy is to be other than it is; what is not named stays."""
+
+    display_name: str | None = None
+    quota: Annotated[
+        Mapping[str, str | None], msgspec.Meta(description='limits by resource, {"pods": "20"}; null: no limit')
+    ] = {}
+
+
 class RegistryRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Credentials of a tenancy for one registry; they are never shown again."""
 

@@ -11,8 +11,10 @@ import pytest
 
 from fairlead import errors
 from fairlead.model.gpu import MIGDevice
+from fairlead.plan.pod import environment
 from fairlead.plan.trace import Record
 from fairlead.serve.backend.hardware import GPUListing, GPUView, Holder
+from fairlead.serve.console import render
 from fairlead.serve.console.draw import amounts, charts, gpumap, headline, request, tracepicture, waterfall, words
 from fairlead.serve.v1.containers import definition
 from fairlead.serve.v1.containers.traceview import EntryView, StepView, TraceView
@@ -288,3 +290,42 @@ def test_a_form_is_filled_in_with_entrypoint_and_arguments_apart_or_says_that_it
         if copied == "most":
             wanted = request.request_of(fields)
             assert (wanted["command"], wanted["args"]) == (["tini", "--"], ["train.py", "a b"])
+
+
+def test_a_command_is_shown_and_asked_again_as_it_was_typed() -> None:
+    """A pod doubles the dollar signs that Kubernetes would read: who runs it again must not double them once more."""
+    typed = "for i in $(seq 3); do echo $i $$; done"
+    stored = core.Container(
+        name="c",
+        image="demo",
+        command=("sh", "-c", environment.literal(typed)),
+        env=(core.EnvVar(name="A", value=environment.literal("$(B)")),),
+        volume_mounts=(core.VolumeMount(name="volume-0", mount_path="/data"),),
+    )
+    assert stored.command[2] != typed
+    volume = core.Volume(name="volume-0", persistent_volume_claim=core.ClaimVolume(claim_name="datasets"))
+    shown = definition.definition(core.Pod(spec=core.PodSpec(containers=(stored,), volumes=(volume,))))
+    assert shown is not None
+    assert shown.command == ("sh", "-c", typed)
+    assert [one.value for one in shown.env] == ["$(B)"]
+    assert [one.volume for one in shown.mounts] == ["datasets"]
+
+
+def test_tenancies_stand_for_their_namespaces_and_the_longest_first() -> None:
+    spaces = {"t-red-0a1b2c": "red", "t-red-0a1b2c-x": "other"}
+    assert words.named("2 GPUs are reserved for t-red-0a1b2c", spaces) == "2 GPUs are reserved for red"
+    assert words.named("t-red-0a1b2c-x/train", spaces) == "other/train"
+    assert words.named("default", {}) == "default"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("localhost/team/a:2.5", "localhost/<wbr>team/<wbr>a:<wbr>2.5"),
+        ("https://h:8443/x", "https:/<wbr>/<wbr>h:<wbr>8443/<wbr>x"),
+        ("<b>/", "&lt;b&gt;/<wbr>"),
+        ("a\x1b/&amp;", "a\\u001b/<wbr>&amp;amp;"),
+    ],
+)
+def test_long_names_may_break_between_their_parts_and_are_text(text: str, shown: str) -> None:
+    assert render._environment().filters["broken"](text) == shown

@@ -85,6 +85,50 @@ async def test_a_tenancy_is_shown_as_it_was_asked_for_and_as_it_stands(door: htt
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", str(one)) for one in times), times
 
 
+async def test_limits_are_changed_one_by_one_and_what_runs_goes_on(door: httpx.AsyncClient, world: World) -> None:
+    await door.post("/v1/tenancies", json={"name": "alpha", "quota": {"pods": "3", "memory": "8Gi"}, "dns": False})
+    await _stand(world)
+    change = {"quota": {"pods": "1", "memory": None, "cpu": "4"}}
+    tried = await door.patch("/v1/tenancies/alpha", json=change, params={"dry_run": "true"})
+    assert tried.json()["quota"] == {"pods": "1", "cpu": "4"}
+    assert (await door.get("/v1/tenancies/alpha")).json()["quota"] == {"pods": "3", "memory": "8Gi"}
+    changed = await door.patch("/v1/tenancies/alpha", json=change)
+    assert changed.status_code == 200, changed.text
+    assert changed.json()["quota"] == {"pods": "1", "cpu": "4"}
+    named = (await door.patch("/v1/tenancies/alpha", json={"display_name": "Team"})).json()
+    assert (named["display_name"], named["quota"], named["dns"]) == ("Team", {"pods": "1", "cpu": "4"}, False)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "says"),
+    [
+        ({"quota": {"pods": "many"}}, 422, "many"),
+        ({"quota": {"pods": "-1"}}, 422, "-1"),
+        ({"display_name": "a\u0000b"}, 422, "printable"),
+        ({"mode": "none"}, 400, "mode"),
+        ({"quota": {"pods": 3}}, 400, "quota"),
+    ],
+)
+async def test_a_change_that_cannot_be_is_refused_whole(
+    door: httpx.AsyncClient, change: dict[str, Any], status: int, says: str
+) -> None:
+    await door.post("/v1/tenancies", json={"name": "alpha", "quota": {"pods": "3"}})
+    refused = await door.patch("/v1/tenancies/alpha", json=change)
+    assert (refused.status_code, says in refused.text) == (status, True), refused.text
+    assert (await door.get("/v1/tenancies/alpha")).json()["quota"] == {"pods": "3"}
+
+
+async def test_a_change_of_what_was_changed_meanwhile_or_ends_is_refused(door: httpx.AsyncClient) -> None:
+    await door.post("/v1/tenancies", json={"name": "alpha", "quota": {"pods": "3"}})
+    tag = (await door.get("/v1/tenancies/alpha")).headers["etag"]
+    await door.patch("/v1/tenancies/alpha", json={"quota": {"pods": "4"}})
+    late = await door.patch("/v1/tenancies/alpha", json={"quota": {"pods": "5"}}, headers={"if-match": tag})
+    assert late.status_code == 412, late.text
+    await door.delete("/v1/tenancies/alpha")
+    gone = await door.patch("/v1/tenancies/alpha", json={"quota": {"pods": "5"}})
+    assert (gone.status_code, gone.json()["reason"]) == (409, "TenancyTerminating")
+
+
 async def test_the_articles_payload_is_valid_as_it_is_and_never_without_isolation(
     door: httpx.AsyncClient, world: World
 ) -> None:

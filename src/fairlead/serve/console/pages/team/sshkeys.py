@@ -21,7 +21,7 @@ from fairlead.serve.v1.accounts.view import DAY_S
 Id = Annotated[str, params.PathParameter()]
 _ALL: Final = "/console/sshkeys"
 _LIFETIMES: Final[Mapping[str, str]] = {
-    "": "as long as this login may",
+    "": "as long as this login",
     "7": "a week",
     "30": "30 days",
     "365": "a year",
