@@ -169,6 +169,8 @@ class RunOptions(TypedDict, total=False):
     """Group that starts all at once or not at all; empty: none."""
     gang_minimum: int
     """How many of the group start at once."""
+    reservation: str
+    """Of its namespace, on one machine: it starts in one of its windows; empty: none."""
     time_limit_s: int | None
     """Stopped after that many seconds."""
     network: str

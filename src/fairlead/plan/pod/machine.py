@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
-from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes import core, names
 
 LIMITS: Final = (
     "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc", "rss", "rtprio",
@@ -92,6 +92,9 @@ def problems(spec: core.PodSpec) -> Iterator[str]:
     ttl = wanted.ttl_seconds_after_finished
     if ttl is not None and not 0 <= ttl <= _WEEK_S:
         yield f"spec.machine.ttlSecondsAfterFinished: Invalid value: {ttl}: must be from 0 to {_WEEK_S}"
+    if wanted.reservation and not names.is_dns_label(wanted.reservation):
+        shown = errors.readable(wanted.reservation[:80])
+        yield f'spec.machine.reservation: Invalid value: "{shown}": {names.DNS_RULE}'
     for index, one in enumerate(wanted.limits):
         yield from _limit(f"spec.machine.limits[{index}]", one)
 

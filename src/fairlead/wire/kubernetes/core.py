@@ -371,6 +371,8 @@ class MachineOptions(Wire, frozen=True):
     """Its claims are folders of this machine, so that no node is too far from them."""
     has_no_sandbox: bool = False
     """Isolation `none` was asked for by its name: the pod is refused where its tenancy demands more."""
+    reservation: str = ""
+    """Of its namespace: it starts in a window of that one alone, among its GPUs; empty: it names none."""
     has_listed_mounts: bool = False
     """Its hostPath volumes are held to the setting `api.mounts`: it comes from a user or an account."""
 

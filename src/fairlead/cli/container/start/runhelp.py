@@ -28,7 +28,7 @@ COMMON: Final = (
     "dry_run",
 )
 SECTIONS: Final = {
-    "GPUs": ("gpus", "gpu_memory", "gpu_compute", "isolation", "where", "claim", "device_class"),
+    "GPUs": ("gpus", "gpu_memory", "gpu_compute", "isolation", "where", "claim", "device_class", "reservation"),
     "Image and command": (
         "name",
         "namespace",
