@@ -142,3 +142,6 @@ async def test_a_container_runs_in_a_reservation_of_its_own_namespace_alone(as_u
         "/v1/containers?dry_run=true", json={"image": "demo", "reservation": "night", "gpus": 1}
     )
     assert dry.json()["reason"] == "ReservationNotFound"
+    body = {"image": "demo", "reservation": "night", "gpus": 1, "name": "other"}
+    would = await as_user(1001).post("/v1/containers?dry_run=true", json=body)
+    assert 'its reservation "night" begins ' in would.json()["waiting"]["message"]
