@@ -235,6 +235,8 @@ class ContainerView(Record, frozen=True, kw_only=True):
     """Claims whose devices it sees."""
     time_limit_s: int | None = None
     """Stopped so long after its start; null: never."""
+    resize: str = ""
+    """What of a change of its CPU and memory is not carried out, and why; empty: nothing."""
     reservation: str = ""
     """In whose windows it starts, of its namespace; empty: it names none."""
     addresses: tuple[str, ...] = ()

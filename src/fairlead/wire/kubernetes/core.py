@@ -160,6 +160,15 @@ class ContainerPort(Wire, frozen=True):
     name: str = ""
 
 
+class ContainerResizePolicy(Wire, frozen=True):
+    """How one container takes other amounts of a resource."""
+
+    resource_name: str = ""
+    """`cpu` or `memory`."""
+    restart_policy: str = ""
+    """`NotRequired` or `RestartContainer`."""
+
+
 class Container(Wire, frozen=True):
     """One container of a pod."""
 
@@ -172,6 +181,8 @@ class Container(Wire, frozen=True):
     ports: tuple[ContainerPort, ...] = ()
     working_dir: str = ""
     resources: ResourceRequirements = ResourceRequirements()
+    resize_policy: tuple[ContainerResizePolicy, ...] = ()
+    """Of a resource that is not named: it is not restarted."""
     volume_mounts: tuple[VolumeMount, ...] = ()
     image_pull_policy: str = ""
     security_context: SecurityContext | None = None
@@ -498,6 +509,10 @@ class ContainerStatus(Wire, frozen=True):
     started: bool | None = None
     allocated_resources_status: tuple[ResourceStatus, ...] = ()
     """What its kubelet gave it; a real one says so with the feature gate ResourceHealthStatus."""
+    resources: ResourceRequirements | None = None
+    """CPU and memory that it has; of one that does not run, that it gets at its start."""
+    allocated_resources: Mapping[str, str | int | float] = {}
+    """What its kubelet counts for it."""
 
 
 class StopRequest(Wire, frozen=True):

@@ -14,6 +14,7 @@ import msgspec
 
 from fairlead.model.container import isolation
 from fairlead.plan.pod import podstate
+from fairlead.plan.pod.running import resize
 from fairlead.plan.reservation import use
 from fairlead.serve.v1.claims.view import ClaimView
 from fairlead.serve.v1.containers.definition import Definition
@@ -116,6 +117,10 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     claims: Annotated[tuple[ContainerClaim, ...], msgspec.Meta(description="claims whose devices it sees")] = ()
     time_limit_s: Annotated[int | None, msgspec.Meta(description="stopped so long after its start; null: never")] = None
+    resize: Annotated[
+        str,
+        msgspec.Meta(description="what of a change of its CPU and memory is not carried out, and why; empty: nothing"),
+    ] = ""
     reservation: Annotated[
         str, msgspec.Meta(description="in whose windows it starts, of its namespace; empty: it names none")
     ] = ""
@@ -212,6 +217,7 @@ def container_view(pod: core.Pod) -> ContainerView:
         stdin=bool(pod.spec.containers and pod.spec.containers[0].stdin),
         time_limit_s=pod.spec.active_deadline_seconds,
         reservation=use.named(pod),
+        resize="" if podstate.is_final(pod) else resize.words(pod),
         node=pod.spec.node_name,
         restarts=sum(part.restarts for part in parts),
         labels=pod.metadata.labels,
