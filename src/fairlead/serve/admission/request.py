@@ -139,6 +139,9 @@ class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     resources: Annotated[
         Mapping[str, Quantity], msgspec.Meta(description="devices by resource, `nvidia.com/mig-1g.10gb`")
     ] = {}
+    devices: Annotated[
+        tuple[str, ...], msgspec.Meta(description="CDI devices by name, `vendor/class=name`, on one machine; no GPUs")
+    ] = ()
     claims: Annotated[tuple[ClaimRequest, ...], msgspec.Meta(description="claims whose devices it sees")] = ()
     device_class: Annotated[
         str, msgspec.Meta(description="DeviceClass of a claim that is made with it, for as many devices as `gpus`")
@@ -448,6 +451,7 @@ def _machine(request: ContainerRequest) -> core.MachineOptions | None:
         ttl_seconds_after_finished=request.remove_after_s,
         has_no_sandbox=request.isolation == isolation.NONE,
         reservation=request.reservation,
+        devices=tuple(dict.fromkeys(request.devices)),
     )
     return None if wanted == core.MachineOptions() else wanted
 

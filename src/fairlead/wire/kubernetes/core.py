@@ -382,6 +382,8 @@ class MachineOptions(Wire, frozen=True):
     """Its claims are folders of this machine, so that no node is too far from them."""
     has_no_sandbox: bool = False
     """Isolation `none` was asked for by its name: the pod is refused where its tenancy demands more."""
+    devices: tuple[str, ...] = ()
+    """CDI devices by their names, for each of its containers; none of them is a GPU."""
     reservation: str = ""
     """Of its namespace: it starts in a window of that one alone, among its GPUs; empty: it names none."""
     has_listed_mounts: bool = False

@@ -98,6 +98,7 @@ class _Run(sections.SectionedCommand):
 @click.option(
     "--where", default="", metavar="CONDITIONS", help="what those devices must be, as model=H100,memory>=40Gi,numa=same"
 )
+@click.option("--device", multiple=True, metavar="VENDOR/CLASS=NAME", help="CDI device by its name; none is a GPU")
 @click.option(
     "--reservation", default="", metavar="NAME", help="use the GPUs of this reservation: start while it is open"
 )
@@ -280,6 +281,7 @@ def _request(client: Client, image: str, given: dict[str, Any], own: Mapping[str
         labels={**given["array_labels"], **options.pairs(given["label"], "--label")},
         queue=given["queue"],
         reservation=given["reservation"],
+        devices=runflags.named_devices(given["device"]),
         gang=given["gang"],
         gang_minimum=given["min_available"],
         preempt=given["preempt"],

@@ -17,7 +17,7 @@ import msgspec
 from fairlead import errors
 from fairlead.plan.fabric import size
 from fairlead.plan.gpu.allocation import foreignrequest
-from fairlead.plan.pod import admission, machine, priority, quota, tenantrule, userrule, volume
+from fairlead.plan.pod import admission, device, machine, priority, quota, tenantrule, userrule, volume
 from fairlead.plan.reservation import use
 from fairlead.plan.sandbox import choice
 from fairlead.plan.schedule.fairshare import ledger, tree
@@ -52,6 +52,8 @@ class Admitted:
     """Why it is refused: it asks for GPUs by means that are not read here."""
     resource: str = "nvidia.com/gpu"
     """Whole GPUs of this machine."""
+    devices: tuple[str, ...] = ()
+    """CDI devices that people may ask for by name."""
     at: float = field(default_factory=time.time)
     """When it was asked for, Unix seconds."""
 
@@ -86,6 +88,7 @@ def admit(asked: Submission, classes: Sequence[PriorityClass], here: machine.Her
         written=msgspec.to_builtins(pod) if asked.written is None else asked.written,
         foreign=foreignrequest.refusal(asked.pod, resource=here.resource),
         resource=here.resource,
+        devices=here.devices,
     )
 
 
@@ -126,6 +129,16 @@ def _tenants_may(seen: Reader, asked: Admitted) -> None:
             reason="TenantPodForbidden",
             hint="leave it out, or have the administrator run it in a namespace that is not a tenant's",
         )
+
+
+def _devices_are_listed(seen: Reader, asked: Admitted) -> None:
+    """Refuse a tenant devices by name that the setting does not list."""
+    wanted = asked.pod.spec.machine
+    if wanted is None or not wanted.devices:
+        return
+    is_tenants = asked.place.is_tenants or tenantrule.TENANCY in _find_namespace(seen, asked.place.namespace).labels
+    if is_tenants and (refused := device.refusal(wanted, asked.devices)) is not None:
+        raise refused
 
 
 def _asks_plainly(_seen: Reader, asked: Admitted) -> None:
@@ -187,7 +200,14 @@ def _within_quotas(seen: Reader, asked: Admitted) -> None:
 
 def check_template(seen: Reader, asked: Admitted) -> None:
     """Refuse a template whose pods would all be refused. Volumes and quotas count when each pod is made."""
-    for one in (_tenancy_accepts, _tenants_may, _asks_plainly, _queue_is_there, _reservation_lasts):
+    for one in (
+        _tenancy_accepts,
+        _tenants_may,
+        _devices_are_listed,
+        _asks_plainly,
+        _queue_is_there,
+        _reservation_lasts,
+    ):
         one(seen, asked)
 
 
@@ -201,6 +221,7 @@ CHECKS: Final[tuple[Callable[[Reader, Admitted], None], ...]] = (
     _tenancy_accepts,
     _isolated_enough,
     _tenants_may,
+    _devices_are_listed,
     _asks_plainly,
     _slot_has_a_size,
     _queue_is_there,
