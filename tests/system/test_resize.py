@@ -54,6 +54,7 @@ def test_update_changes_the_kernels_limits_and_nothing_else(service: Home) -> No
     refused = service("update", "sized", "--cpus", "4000")
     assert (refused.code, "Infeasible" in refused.err) == (5, True), refused
     assert _limits(service, "sized").cpu == 1.5
+    assert "keeps its CPU and memory for now: Infeasible" in service.ok("explain", "sized").out
     service.rm("sized")
 
 

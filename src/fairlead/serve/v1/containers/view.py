@@ -165,6 +165,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     priority: Annotated[int, msgspec.Meta(description="higher goes first in the queue")] = 0
     priority_class: Annotated[str, msgspec.Meta(description="name of that priority; empty: it has none")] = ""
     time_limit_s: Annotated[int | None, msgspec.Meta(description="stopped so long after its start; null: never")] = None
+    resize: Annotated[
+        str,
+        msgspec.Meta(description="what of a change of its CPU and memory is not carried out, and why; empty: nothing"),
+    ] = ""
     started_at: str | None = None
     isolation: Annotated[str, msgspec.Meta(description="none, gvisor or vm; of another RuntimeClass its name")] = (
         isolation.NONE
