@@ -129,16 +129,16 @@ class Resizing:
             or pod.status.phase in core.ENDED_PHASES
         )
         self.deferred.discard(uid)
-        kept = {} if is_ending else resize.held(pod)
+        kept = resize.held(pod)
         running = {
             one.labels.get(names.CONTAINER_NAME, ""): one for one in states if one.phase is ContainerPhase.RUNNING
         }
-        if not kept:
+        if is_ending or not kept:
             self._accepted.discard(uid)
-            decision = resize.Decision(pod=pod)
             if not is_ending:
                 await self._look_once(pod, running)
-            return Outcome(pod=pod, decision=decision, progress=resize.Progress(has={}))
+            as_it_is = resize.with_amounts(pod, kept)  # one that ends keeps what it has
+            return Outcome(pod=as_it_is, decision=resize.Decision(pod=as_it_is), progress=resize.Progress(has={}))
         around = [self._counted(one) for one in others if one.metadata.uid != uid]
         decision = resize.decide(pod, around, self._allocatable)
         if decision.reason:

@@ -192,5 +192,8 @@ async def test_what_ends_is_left_alone() -> None:
     pod = _pod(main=({"cpu": "2"}, {"cpu": "1"}))
     stopped = core.StopRequest(requested_at="2027-01-01T00:00:00Z")
     status = core.PodStatus(phase="Running", container_statuses=pod.status.container_statuses, stop_request=stopped)
-    await node.look(core.Pod(metadata=pod.metadata, spec=pod.spec, status=status))
+    ending = core.Pod(metadata=pod.metadata, spec=pod.spec, status=status)
+    found = await node.look(ending)
+    (told,) = found.told(ending, status).container_statuses
+    assert told.resources == status.container_statuses[0].resources  # it says what it has
     assert (node.order, node.said) == ([], [])
