@@ -138,6 +138,7 @@ _ROUTES = {
     ("post", "/v1/containers/{name}:stop"),
     ("post", "/v1/containers/{name}/ephemeralcontainers"),
     ("patch", "/v1/containers/{name}/status"),
+    ("patch", "/v1/containers/{name}/resize"),
     ("post", "/v1/containers/{name}:attach"),
     ("post", "/v1/containers/{name}:detach"),
     ("get", "/v1/containers/{name}/wait"),

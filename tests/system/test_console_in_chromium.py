@@ -32,6 +32,7 @@ _PAGES = (
         "/queues",
         "/reservations",
         "/sshkeys",
+        "/notices",
         "/run?template=notebook",
         "/volumes",
         "/secrets",

@@ -34,6 +34,7 @@ VERBS: Final = {
     "wait": Verb(_RUN, "container.wait:wait", "Wait for containers and exit with the first code that is not 0."),
     "stop": Verb(_RUN, "container.stop:stop", "Stop containers and keep their records."),
     "kill": Verb(_RUN, "container.signals:kill", "Send a signal to the first process of containers."),
+    "update": Verb(_RUN, "container.update:update", "Change the CPU and memory of running containers."),
     "restart": Verb(_RUN, "container.restart:restart", "Stop containers and start them anew."),
     "start": Verb(_RUN, "container.restart:start", "Start ended containers again."),
     "rm": Verb(_RUN, "container.stop:rm", "Remove containers; -f: running ones too."),

@@ -235,6 +235,10 @@ class ContainerView(Record, frozen=True, kw_only=True):
     """Claims whose devices it sees."""
     time_limit_s: int | None = None
     """Stopped so long after its start; null: never."""
+    resize: str = ""
+    """What of a change of its CPU and memory is not carried out, and why; empty: nothing."""
+    reservation: str = ""
+    """In whose windows it starts, of its namespace; empty: it names none."""
     addresses: tuple[str, ...] = ()
     """IP addresses; none while it does not run."""
     isolation: str = "none"
@@ -368,6 +372,8 @@ class Explanation(Record, frozen=True, kw_only=True):
     """Name of that priority; empty: it has none."""
     time_limit_s: int | None = None
     """Stopped so long after its start; null: never."""
+    resize: str = ""
+    """What of a change of its CPU and memory is not carried out, and why; empty: nothing."""
     started_at: str | None = None
     isolation: str = "none"
     """None, gvisor or vm; of another RuntimeClass its name."""

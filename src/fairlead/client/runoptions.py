@@ -110,6 +110,8 @@ class RunOptions(TypedDict, total=False):
     """Whole GPUs, all on one node; null: 1 with `container-url` and no resources, else 0."""
     resources: Mapping[str, str | int | float]
     """Devices by resource, `nvidia.com/mig-1g.10gb`."""
+    devices: Sequence[str]
+    """CDI devices by name, `vendor/class=name`, on one machine; no GPUs."""
     claims: Sequence[ClaimRequest]
     """Claims whose devices it sees."""
     device_class: str
@@ -169,6 +171,8 @@ class RunOptions(TypedDict, total=False):
     """Group that starts all at once or not at all; empty: none."""
     gang_minimum: int
     """How many of the group start at once."""
+    reservation: str
+    """Of its namespace, on one machine: it starts in one of its windows; empty: none."""
     time_limit_s: int | None
     """Stopped after that many seconds."""
     network: str

@@ -22,6 +22,11 @@ class APISettings:
         text="folders of this machine that users and accounts may mount read-only, joined by commas: their containers "
         "read there what every account may read; empty: none",
     )
+    devices: str = row(
+        "",
+        text="CDI devices that users, accounts and tenancies may ask for by name (`run --device`), joined by commas: "
+        "vendor/class=name, or vendor/class=* for all of a kind; never GPUs; empty: none",
+    )
     listen: str = row(
         "", text="HOST:PORT where the API is served on TLS to accounts with keys, :8443 for every address; empty: not"
     )

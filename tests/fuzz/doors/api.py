@@ -212,6 +212,11 @@ BODIES: Final = (
     ("PUT", "/v1/quotas", (("quota", QUOTA),)),
     ("POST", "/v1/faults", (("fault", {"fault": "xid", "gpu": 0, "value": "79"}),)),
     (
+        "PATCH",
+        "/v1/containers/held/resize",
+        (("resize", {"container": "demo", "cpu": "1500m", "memory": "1Gi"}),),
+    ),
+    (
         "POST",
         "/v1/containers/held/ephemeralcontainers",
         (

@@ -51,6 +51,8 @@ def explanation_lines(found: Explanation) -> list[str]:
         lines.append(f"  its priority is {priority(found)}: higher goes first")
     if found.time_limit_s is not None and found.state not in view.ENDED:
         lines.append(f"  its time limit is {output.span(found.time_limit_s)}{_left(found)}")
+    if found.resize:
+        lines.append(f"  it keeps its CPU and memory for now: {found.resize}")
     if found.idle is not None:
         lines.append(f"  {found.idle.message}")
     if found.isolation != isolation.NONE:

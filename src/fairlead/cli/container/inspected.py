@@ -157,7 +157,7 @@ def _gpus(found: Mapping[str, Any], host: Mapping[str, Any], left_out: list[str]
     nodes = [str(one.get("PathOnHost") or "") for one in _list(host.get("Devices")) if isinstance(one, Mapping)]
     names.update(path for path in nodes if _GPU_NODE.fullmatch(path) and not _CDI_GPU.search(created))
     left_out += [
-        f"HostConfig.Devices: {path}: no other devices are given to containers here"
+        f"HostConfig.Devices: {path}: write a CDI spec that defines it, and add --device vendor/class=name"
         for path in nodes
         if not _DRIVER_NODE.match(path)
     ]

@@ -44,8 +44,8 @@ from fairlead.plan.dra import deviceclass
 from fairlead.plan.gpu import door as gpudoor
 from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.lease import neighbour
+from fairlead.plan.pod import device, mountable, podstate
 from fairlead.plan.pod import machine as placing
-from fairlead.plan.pod import mountable, podstate
 from fairlead.serve import probes, server
 from fairlead.serve.admission import sessiontemplate
 from fairlead.serve.backend import local, neighbours, port
@@ -350,7 +350,12 @@ async def _refuse_gvisor(
 
 
 def _here(config: settings.Settings, node: str) -> placing.Here:
-    return placing.Here(node=node, scheduler=config.control.scheduler_name, resource=config.node.resource)
+    return placing.Here(
+        node=node,
+        scheduler=config.control.scheduler_name,
+        resource=config.node.resource,
+        devices=device.parse(config.api.devices),
+    )
 
 
 def _service_info(

@@ -39,6 +39,8 @@ class Resolved:
     """The same as (host path, container path, permissions)."""
     binds: tuple[tuple[str, str, bool], ...] = ()
     """Mounts as (host path, container path, whether it is read-only)."""
+    numbers: tuple[tuple[int, int], ...] = ()
+    """(major, minor) of the granted device nodes, of the spec or else of the host."""
     hooks: tuple[str, ...] = ()
     """Programs of the host that are run for the container."""
     others: tuple[tuple[int, int], ...] = ()
@@ -83,6 +85,7 @@ def resolve(names: tuple[str, ...], folder: Path) -> Resolved:
         binds=tuple(
             (mount.host_path, mount.container_path, "ro" in mount.options) for edit in edits for mount in edit.mounts
         ),
+        numbers=tuple(sorted(number for number in granted if number is not None)),
         hooks=_unique(hook.path for edit in edits for hook in edit.hooks),
         others=tuple(sorted(number for number in every - granted if number is not None)),
         driver=requirement.driver_of([mount.host_path for edit in edits for mount in edit.mounts]),

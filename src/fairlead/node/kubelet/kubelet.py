@@ -21,8 +21,9 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.engine.port import ContainerPhase, ContainerState, Engine, IdentifiedImages
+from fairlead.kernel import cgrouplimits
 from fairlead.kernel.network import address
-from fairlead.node.kubelet import attachment, fault, nodestatus, services, spec, volumes
+from fairlead.node.kubelet import attachment, fault, nodestatus, resizing, services, spec, volumes
 from fairlead.node.kubelet.containercache import ContainerCache
 from fairlead.node.kubelet.devices import checkpoint, endpoint, podresources, registration
 from fairlead.node.kubelet.devices.devicemanager import Choice, DeviceManager, device_requests
@@ -55,7 +56,14 @@ class Kubelet:
     """One node."""
 
     def __init__(
-        self, *, store: Store, engine: Engine, images: IdentifiedImages, settings: Settings, node: str
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        images: IdentifiedImages,
+        settings: Settings,
+        node: str,
+        find_cgroup: resizing.Find = cgrouplimits.of_container,
     ) -> None:
         """Take the ports and the node's name; `settings.state.folder` keeps the checkpoint."""
         self._store, self._engine, self._images = store, engine, images
@@ -94,6 +102,7 @@ class Kubelet:
             identity=spec.Identity(node=node, home=self._home),
             allocatable=self._machine,
         )
+        self._resizing = resizing.Resizing(self._machine, self._runtime.record, find_cgroup)
         self._prober = prober.Prober(engine, changed=self._probed, report=self._report_probe)
         self._services = services.Services(store, pods=self._listed_pods, process=self._process)
         self._words: dict[str, dict[str, str]] = {}
@@ -130,6 +139,7 @@ class Kubelet:
             tasks.create_task(self._dra.run(), name="DRA drivers")
             tasks.create_task(self._prober.run(), name="probes")
             tasks.create_task(self._services.run(), name="services")
+            tasks.create_task(self._resizing.run(), name="sizes")
             tasks.create_task(self._queue.run(), name="workers")
             tasks.create_task(self._events.run(), name="node events")
             # Through the work queue also the first time: two at once could each write from a read the other made stale.
@@ -218,6 +228,8 @@ class Kubelet:
             self._pods[pod.metadata.uid] = pod
             self._hurry(pod)
         self._queue.add(pod.metadata.uid)
+        for uid in self._resizing.deferred:
+            self._queue.add(uid)
 
     def _change_asked(self, uid: str) -> None:
         # Every pod is looked at when it is first listed, so one that is not known yet needs no look now.
@@ -303,6 +315,9 @@ class Kubelet:
         held_up_s = await self._attachments.carry_out(pod, states, wait_for=self._wait_for)
         self._prober.follow(pod, states)
         words = await self._last_words(pod, states)
+        stored = pod
+        size = await self._resizing.carry_out(pod, states, self._pods.values(), grace_s=podsync.grace_s(pod))
+        pod = size.pod
         plan = podsync.sync(
             pod,
             tuple(spec.seen(state, self._booted_at, words.get(state.name, "")) for state in states),
@@ -311,6 +326,7 @@ class Kubelet:
             blocked=self._blocked.get(uid, {}),
             healths=self._prober.healths(uid),
         )
+        plan = dataclasses.replace(plan, status=size.told(stored, plan.status))
         if any(isinstance(act, _admitted(pod)) and not _is_ephemeral(pod, act) for act in plan.acts):
             if (wait_s := self._plugin_wait(pod)) is not None:
                 return wait_s
@@ -319,14 +335,15 @@ class Kubelet:
         if plan.is_over and (block := await self._release(pod)) is not None:
             return await self._hold_up(pod, plan, block)
         await self._report(pod, plan)
-        if kills := [act for act in plan.acts if isinstance(act, podsync.Kill)]:
+        kills = [act for act in plan.acts if isinstance(act, podsync.Kill)]
+        if kills := kills or list(size.kills):
             await self._kill(pod, kills)
         for act in plan.acts:
             await self._carry_out(pod, act)
         if plan.forget:
             await self._forget(pod)
-        if held_up_s is not None:
-            return held_up_s
+        if held_up_s is not None or size.again_s is not None:
+            return held_up_s if held_up_s is not None else size.again_s
         return None if plan.wake_at is None else max(0.05, plan.wake_at - time.time())
 
     async def _last_words(self, pod: core.Pod, states: tuple[ContainerState, ...]) -> Mapping[str, str]:
@@ -608,6 +625,7 @@ class Kubelet:
         await self._runtime.forget(uid)
         self._attachments.forget(uid)
         self._prober.forget(uid)
+        self._resizing.forget(uid)
         self._words.pop(uid, None)
         for kept in (self._blocked, self._unanswered, self._addressed):
             kept.pop(uid, None)

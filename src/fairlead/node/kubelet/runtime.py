@@ -8,9 +8,11 @@ that the next look at engine and checkpoint explains.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import json
+import os
 import platform
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -35,7 +37,7 @@ from fairlead.node.tenancy import exports, fetch, gate, idranges, secrets, useri
 from fairlead.node.tenancy.registries import Fetched, Registries
 from fairlead.node.trace import steps
 from fairlead.plan.cdi import requirement
-from fairlead.plan.pod import mountable, podsync, volume
+from fairlead.plan.pod import device, mountable, podsync, volume
 from fairlead.plan.pod.life import restart
 from fairlead.plan.pod.values import downward
 from fairlead.plan.sandbox import choice
@@ -365,7 +367,10 @@ class Runtime:
         is_needed = spec.is_word_asked(grants)
         defined = await asyncio.to_thread(edits.list_defined, node.cdi_folder) if is_needed else frozenset()
         allocated = spec.cdi_names(item, grants, has_variants=node.cdi_variants, defined=defined)
-        return tuple(dict.fromkeys((*allocated, *self._claimed(pod, item))))
+        named = () if isinstance(item, core.EphemeralContainer) else spec.machine(pod).devices
+        if named:
+            await asyncio.to_thread(_refuse_hidden_gpus, named, node.cdi_folder)
+        return tuple(dict.fromkeys((*allocated, *self._claimed(pod, item), *named)))
 
     async def _resolve(self, pod: core.Pod, item: core.Container, wanted: ContainerSpec) -> edits.Resolved:
         """Look the CDI names up ourselves first: an engine must never be able to ignore one silently."""
@@ -682,3 +687,20 @@ def with_listener(pod: core.Pod, error: errors.FairleadError) -> errors.Fairlead
     if not told:
         return error
     return errors.Unavailable(f"{told}: {error}", reason=error.reason, hint=error.hint)
+
+
+def _refuse_hidden_gpus(names: tuple[str, ...], folder: Path) -> None:
+    """Refuse devices that were asked for by name where their specs bring a GPU, under whatever path.
+
+    Raises: Denied (`DeviceIsGPU`); RequestError: a name that no spec defines.
+    """
+    found = edits.resolve(names, folder)
+    paths = [path for host, inside, _ in (*found.nodes, *found.binds) for path in (host, inside)]
+    majors = [major for major, _ in found.numbers]
+    for host, _, _ in (*found.nodes, *found.binds):
+        with contextlib.suppress(OSError):
+            majors.append(os.major(Path(host).stat().st_rdev))  # a link to a node is one
+    drivers = Path("/proc/devices").read_text()
+    if gpu := device.hidden(paths, majors, drivers):
+        message = f"the CDI devices {', '.join(names)} bring {gpu}, and GPUs are given away by the allocation alone"
+        raise errors.Denied(message, reason="DeviceIsGPU", hint=device.HINT)

@@ -19,7 +19,7 @@ import msgspec
 from fairlead import errors
 from fairlead.model.container import isolation
 from fairlead.plan.pod import affinity, machine, resourceclaim, secret, volume
-from fairlead.plan.pod.life import judge, restart
+from fairlead.plan.pod.life import judge, resizepolicy, restart
 from fairlead.plan.pod.network import port, resolver
 from fairlead.plan.pod.values import downward
 from fairlead.wire.kubernetes import core, meta, names, quantity
@@ -168,6 +168,7 @@ def _spec(spec: core.PodSpec) -> Iterator[str]:
         is_init = path.startswith("spec.initContainers")
         yield from judge.problems(path, item, is_init=is_init, grace_s=spec.termination_grace_period_seconds)
         yield from _facts(path, item, spec)
+        yield from resizepolicy.problems(path, item, pod_policy=spec.restart_policy)
     yield from resolver.problems(spec)
     yield from port.problems(containers_by_path(spec))
     yield from resourceclaim.problems(spec, containers_by_path(spec))

@@ -10,7 +10,8 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
-from fairlead.wire.kubernetes import core
+from fairlead.plan.pod import device
+from fairlead.wire.kubernetes import core, names
 
 LIMITS: Final = (
     "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc", "rss", "rtprio",
@@ -35,6 +36,8 @@ class Here:
     """Name of its scheduler; empty: any is taken."""
     resource: str = "nvidia.com/gpu"
     """Its whole GPUs."""
+    devices: tuple[str, ...] = ()
+    """CDI devices that people may ask for by name (`plan.pod.device.parse`)."""
 
 
 def placed(pod: core.Pod, here: Here) -> core.Pod:
@@ -89,9 +92,13 @@ def problems(spec: core.PodSpec) -> Iterator[str]:
     if wanted.no_network and any(port.host_port for item in spec.containers for port in item.ports):
         yield "spec.machine.noNetwork: Forbidden: a port of the node leads into no container without a network"
     yield from _groups(wanted)
+    yield from device.problems(wanted)
     ttl = wanted.ttl_seconds_after_finished
     if ttl is not None and not 0 <= ttl <= _WEEK_S:
         yield f"spec.machine.ttlSecondsAfterFinished: Invalid value: {ttl}: must be from 0 to {_WEEK_S}"
+    if wanted.reservation and not names.is_dns_label(wanted.reservation):
+        shown = errors.readable(wanted.reservation[:80])
+        yield f'spec.machine.reservation: Invalid value: "{shown}": {names.DNS_RULE}'
     for index, one in enumerate(wanted.limits):
         yield from _limit(f"spec.machine.limits[{index}]", one)
 

@@ -43,6 +43,8 @@ class Holder:
     gpus: int
     until: float
     """When it has ended at the latest, Unix seconds; infinite: it has no limit."""
+    reservation: str = ""
+    """Which one of its namespace it was started in (`run --reservation`); empty: it named none."""
 
 
 @frozen
@@ -130,6 +132,8 @@ class Asked:
     since: float
     until: float
     """As `Holder.until`."""
+    reservation: str = ""
+    """As `Holder.reservation`."""
 
 
 def may_overrun(profile: Profile, holders: Collection[Holder], asked: Asked) -> float:

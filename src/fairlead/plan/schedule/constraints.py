@@ -40,4 +40,4 @@ def reservations(terms: Terms, clock: Callable[[], float]) -> Make:
 
 def concern(pod: core.Pod) -> bool:
     """Return whether a pod names what one of them is about."""
-    return Volumes.concerns(pod) or Claims.names_claims(pod)
+    return Volumes.concerns(pod) or Claims.names_claims(pod) or Reservations.names_one(pod)

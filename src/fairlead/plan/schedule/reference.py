@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fairlead.plan.pod import admission, affinity
+from fairlead.plan.pod.running import resize
 from fairlead.plan.schedule import peers, rejection
 from fairlead.plan.schedule.constraint import Ask, Filter
 from fairlead.plan.schedule.summary import Reason, Summary
@@ -155,7 +156,7 @@ def pod_info(pod: core.Pod, namespaces: peers.Namespaces = peers.NO_NAMESPACES) 
     Args:    namespaces: labels of the namespaces that are known.
     Raises:  Invalid: a bad quantity.
     """
-    asked = admission.effective_requests(pod.spec)
+    asked = admission.effective_requests(resize.counted(pod).spec if pod.spec.node_name else pod.spec)
     return PodInfo(
         requests={**{name: math.ceil(value * UNIT) for name, value in asked.items()}, "pods": UNIT},
         node_selector=pod.spec.node_selector,

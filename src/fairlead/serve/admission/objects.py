@@ -10,6 +10,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.plan.pod import admission
+from fairlead.plan.pod.running import resize
 from fairlead.serve.admission import manifest
 from fairlead.serve.admission.context import Context
 from fairlead.serve.admission.manifest import Asked, Beside
@@ -67,10 +68,18 @@ async def _apply_pod(context: Context, pod: core.Pod, written: Mapping[str, Any]
         return Applied(item=pod, action=workloads.CREATED)
     assert isinstance(found, core.Pod)  # noqa: S101 asked for by its kind
     wanted = admission.admit(msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata))).spec
-    changed = [name for name in _COMPARED if getattr(found.spec, name) != getattr(wanted, name)]
+    sizes = {item.name: item.resources for item in resize.items(wanted)}
+    known = {item.name for item in resize.items(found.spec)}
+    alike = resize.with_amounts(found, {name: one for name, one in sizes.items() if name in known}).spec
+    changed = [name for name in _COMPARED if getattr(alike, name) != getattr(wanted, name)]
+    if not changed and found.spec != alike:
+        changes = require(context.backend.changes)
+        after = await (changes.judge_resize(found, sizes) if is_dry else changes.resize(found, sizes))
+        action = workloads.UNCHANGED if after.spec == found.spec else workloads.CONFIGURED
+        return Applied(item=after, action=action, before=found)
     if changed:
         shown = ", ".join(f"spec.{name}" for name in changed)
-        message = f'Pod "{pod.metadata.name}" is invalid: {shown}: Forbidden: a pod that is there does not change'
+        message = f'Pod "{pod.metadata.name}" is invalid: {shown}: Forbidden: only cpu and memory of it change'
         hint = f"`fairlead delete pod {pod.metadata.name}`, then apply it again"
         raise errors.Invalid(message, reason="PodInvalid", hint=hint)
     return Applied(item=found, action=workloads.UNCHANGED, before=found)

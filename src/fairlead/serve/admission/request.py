@@ -139,6 +139,9 @@ class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     resources: Annotated[
         Mapping[str, Quantity], msgspec.Meta(description="devices by resource, `nvidia.com/mig-1g.10gb`")
     ] = {}
+    devices: Annotated[
+        tuple[str, ...], msgspec.Meta(description="CDI devices by name, `vendor/class=name`, on one machine; no GPUs")
+    ] = ()
     claims: Annotated[tuple[ClaimRequest, ...], msgspec.Meta(description="claims whose devices it sees")] = ()
     device_class: Annotated[
         str, msgspec.Meta(description="DeviceClass of a claim that is made with it, for as many devices as `gpus`")
@@ -198,6 +201,9 @@ class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     queue: Annotated[str, msgspec.Meta(description="queue that it is in; empty: its namespace's")] = ""
     gang: Annotated[str, msgspec.Meta(description="group that starts all at once or not at all; empty: none")] = ""
     gang_minimum: Annotated[int, msgspec.Meta(ge=0, description="how many of the group start at once")] = 0
+    reservation: Annotated[
+        str, msgspec.Meta(description="of its namespace, on one machine: it starts in one of its windows; empty: none")
+    ] = ""
     time_limit_s: Annotated[int | None, msgspec.Meta(description="stopped after that many seconds")] = None
     network: Annotated[str, msgspec.Meta(description="none, host or bridge; empty: as the engine is configured")] = ""
     ipc: Annotated[str, msgspec.Meta(description="host or private; empty: private")] = ""
@@ -444,6 +450,8 @@ def _machine(request: ContainerRequest) -> core.MachineOptions | None:
         limits=tuple(core.Limit(name=one.name, soft=one.soft, hard=one.hard) for one in request.ulimits),
         ttl_seconds_after_finished=request.remove_after_s,
         has_no_sandbox=request.isolation == isolation.NONE,
+        reservation=request.reservation,
+        devices=tuple(dict.fromkeys(request.devices)),
     )
     return None if wanted == core.MachineOptions() else wanted
 

@@ -296,6 +296,18 @@ class PodChanges(Protocol):
         """
         ...
 
+    async def resize(self, pod: core.Pod, wanted: Mapping[str, core.ResourceRequirements]) -> core.Pod:
+        """Have a pod's containers get other amounts of CPU and memory, and return the pod; its node carries it out.
+
+        Args:    wanted: all resources of containers, by name.
+        Raises:  Invalid, in an API server's words; Denied: a quota; Conflict: the pod has ended.
+        """
+        ...
+
+    async def judge_resize(self, pod: core.Pod, wanted: Mapping[str, core.ResourceRequirements]) -> core.Pod:
+        """Return the pod as `resize` would leave it, and change nothing. Raises: as `resize`."""
+        ...
+
     async def set_conditions(self, pod: core.Pod, conditions: Sequence[meta.Condition]) -> core.Pod:
         """Write what a pod's readiness gates wait for, and return the pod. Raises: Invalid: a condition of no gate."""
         ...

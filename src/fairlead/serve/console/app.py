@@ -39,7 +39,7 @@ from fairlead.serve.console.pages import (
     volumes,
     webhooks,
 )
-from fairlead.serve.console.pages.team import queues, quotas, sshkeys
+from fairlead.serve.console.pages.team import notices, queues, quotas, sshkeys
 from fairlead.wire.fairlead import problem
 
 ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (
@@ -61,6 +61,7 @@ ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (
     *secrets.ROUTES,
     *keys.ROUTES,
     *sshkeys.ROUTES,
+    *notices.ROUTES,
     *webhooks.ROUTES,
     *audit.ROUTES,
     *machine.ROUTES,

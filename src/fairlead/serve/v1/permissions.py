@@ -69,6 +69,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "open_port": Action.CONTAINER_ENTER,
     "debug_container": Action.CONTAINER_ENTER,
     "set_status": Action.CONTAINER_RUN,
+    "resize_container": Action.CONTAINER_RUN,
     "attach_device": Action.MACHINE_WRITE,
     "detach_device": Action.MACHINE_WRITE,
     "inject_fault": Action.MACHINE_WRITE,

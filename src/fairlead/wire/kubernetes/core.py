@@ -160,6 +160,15 @@ class ContainerPort(Wire, frozen=True):
     name: str = ""
 
 
+class ContainerResizePolicy(Wire, frozen=True):
+    """How one container takes other amounts of a resource."""
+
+    resource_name: str = ""
+    """`cpu` or `memory`."""
+    restart_policy: str = ""
+    """`NotRequired` or `RestartContainer`."""
+
+
 class Container(Wire, frozen=True):
     """One container of a pod."""
 
@@ -172,6 +181,8 @@ class Container(Wire, frozen=True):
     ports: tuple[ContainerPort, ...] = ()
     working_dir: str = ""
     resources: ResourceRequirements = ResourceRequirements()
+    resize_policy: tuple[ContainerResizePolicy, ...] = ()
+    """Of a resource that is not named: it is not restarted."""
     volume_mounts: tuple[VolumeMount, ...] = ()
     image_pull_policy: str = ""
     security_context: SecurityContext | None = None
@@ -371,6 +382,10 @@ class MachineOptions(Wire, frozen=True):
     """Its claims are folders of this machine, so that no node is too far from them."""
     has_no_sandbox: bool = False
     """Isolation `none` was asked for by its name: the pod is refused where its tenancy demands more."""
+    devices: tuple[str, ...] = ()
+    """CDI devices by their names, for each of its containers; none of them is a GPU."""
+    reservation: str = ""
+    """Of its namespace: it starts in a window of that one alone, among its GPUs; empty: it names none."""
     has_listed_mounts: bool = False
     """Its hostPath volumes are held to the setting `api.mounts`: it comes from a user or an account."""
 
@@ -496,6 +511,10 @@ class ContainerStatus(Wire, frozen=True):
     started: bool | None = None
     allocated_resources_status: tuple[ResourceStatus, ...] = ()
     """What its kubelet gave it; a real one says so with the feature gate ResourceHealthStatus."""
+    resources: ResourceRequirements | None = None
+    """CPU and memory that it has; of one that does not run, that it gets at its start."""
+    allocated_resources: Mapping[str, str | int | float] = {}
+    """What its kubelet counts for it."""
 
 
 class StopRequest(Wire, frozen=True):

@@ -43,6 +43,7 @@ PAGES = (
     "/console/events",
     "/console/keys",
     "/console/sshkeys",
+    "/console/notices",
     "/console/webhooks",
     "/console/audit",
     "/console/machine",

@@ -98,6 +98,10 @@ class _Run(sections.SectionedCommand):
 @click.option(
     "--where", default="", metavar="CONDITIONS", help="what those devices must be, as model=H100,memory>=40Gi,numa=same"
 )
+@click.option("--device", multiple=True, metavar="VENDOR/CLASS=NAME", help="CDI device by its name; none is a GPU")
+@click.option(
+    "--reservation", default="", metavar="NAME", help="use the GPUs of this reservation: start while it is open"
+)
 @click.option("-d", "--detach", is_flag=True, help="print the name and return")
 @click.option(
     "-f", "--file", type=click.File("rb"), help="a Kubernetes manifest instead of an image; - reads standard input"
@@ -276,6 +280,8 @@ def _request(client: Client, image: str, given: dict[str, Any], own: Mapping[str
         claims=claimflags.claims(given["claim"]),
         labels={**given["array_labels"], **options.pairs(given["label"], "--label")},
         queue=given["queue"],
+        reservation=given["reservation"],
+        devices=runflags.named_devices(given["device"]),
         gang=given["gang"],
         gang_minimum=given["min_available"],
         preempt=given["preempt"],

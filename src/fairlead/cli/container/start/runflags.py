@@ -20,7 +20,7 @@ from fairlead.cli.core import options, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.model.container import isolation
 from fairlead.plan.mig import table
-from fairlead.plan.pod import machine
+from fairlead.plan.pod import device, machine
 from fairlead.serve.admission.request import (
     SECRETS_FOLDER,
     BindRequest,
@@ -264,6 +264,16 @@ def image(text: str) -> str:
         message = f'"{text}" is not the name of an image'
         raise errors.Invalid(message, reason="ImageInvalid", hint="REGISTRY/PATH:TAG, in lower case")
     return text
+
+
+def named_devices(values: Sequence[str]) -> tuple[str, ...]:
+    """Return the devices of `--device`, by their CDI names. Raises: Invalid (`DeviceInvalid`)."""
+    for text in values:
+        if not device.is_name(text):
+            message = f'--device "{errors.readable(text[:200])}" is not the name of a CDI device'
+            hint = "vendor/class=name, as `fairlead cdi list` has them; GPUs: -g N; a node of the machine needs a spec"
+            raise errors.Invalid(message, reason="DeviceInvalid", hint=hint)
+    return tuple(values)
 
 
 def capabilities(values: Sequence[str]) -> tuple[str, ...]:

@@ -28,7 +28,16 @@ COMMON: Final = (
     "dry_run",
 )
 SECTIONS: Final = {
-    "GPUs": ("gpus", "gpu_memory", "gpu_compute", "isolation", "where", "claim", "device_class"),
+    "GPUs": (
+        "gpus",
+        "gpu_memory",
+        "gpu_compute",
+        "isolation",
+        "where",
+        "claim",
+        "device_class",
+        "reservation",
+    ),
     "Image and command": (
         "name",
         "namespace",
@@ -45,7 +54,7 @@ SECTIONS: Final = {
         "pull",
         "file",
     ),
-    "Data": ("volume", "mount", "tmpfs", "secret", "read_only", "shm_size"),
+    "Data": ("volume", "mount", "tmpfs", "secret", "read_only", "shm_size", "device"),
     "Network": ("publish", "network", "add_host", "dns", "dns_search", "dns_option", "ipc"),
     "Limits": ("cpus", "memory", "ulimit", "cap_drop"),
     "When it starts and ends": (

@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 
 from fairlead import errors
 from fairlead.plan.pod import admission
-from fairlead.plan.reservation import calendar, profile
+from fairlead.plan.reservation import calendar, profile, use
 from fairlead.plan.reservation.profile import Asked, Holder, Profile
 from fairlead.plan.schedule import constraint
 from fairlead.plan.schedule.constraint import Filter, Node, Noted, Refusal, Reservation
@@ -60,6 +60,8 @@ def _check(ask: Ask, node: Node) -> tuple[str, ...]:
     if limits is None or ask.asked is None:
         return ()
     holders: frozenset[Holder] = node.taken_for.get(NAME, frozenset())
+    if ask.asked.reservation and (found := _beside(ask, holders)):
+        return (profile.WORDS + found,)
     taken = node.taken.get(limits.resource, 0) // _UNIT
     others = max(0, taken - sum(one.gpus for one in holders))
     asked = ask.asked
@@ -67,10 +69,20 @@ def _check(ask: Ask, node: Node) -> tuple[str, ...]:
         until = profile.may_overrun(limits.profile, holders, asked)
         asked = Asked(namespace=asked.namespace, gpus=asked.gpus, since=asked.since, until=until)
     capacity = node.allocatable.get(limits.resource, 0) // _UNIT
-    found = profile.blocker(limits.profile, capacity, holders, asked, others=others)
-    if found is None:
+    blocked = profile.blocker(limits.profile, capacity, holders, asked, others=others)
+    if blocked is None:
         return ()
-    return (profile.WORDS + profile.words(found, asked.namespace, sees_all=ask.sees_all),)
+    return (profile.WORDS + profile.words(blocked, asked.namespace, sees_all=ask.sees_all),)
+
+
+def _beside(ask: Ask, holders: frozenset[Holder]) -> str:
+    """Return why a pod does not start beside those that hold its reservation's GPUs; empty: it may."""
+    asked = ask.asked
+    if asked is None:
+        return ""
+    mine = (asked.namespace, asked.reservation)
+    held = sum(one.gpus for one in holders if (one.namespace, one.reservation) == mine)
+    return use.full(asked.reservation, ask.reserved, held, asked.gpus)
 
 
 def _is_better(before: Node, after: Node) -> bool:
@@ -91,6 +103,8 @@ class Ask(constraint.Ask):
     """See `Terms.is_ended`."""
     sees_all: bool = False
     """Whether its owner may know whose the others' reservations are."""
+    reserved: int = 0
+    """GPUs of the reservation that the pod names."""
     holds: frozenset[Holder] = frozenset()
 
     constraint: ClassVar[str] = NAME
@@ -188,12 +202,25 @@ class Reservations:
         return now >= first.end or (now >= first.start) != bool(limits.since)
 
     def concerns(self, pod: core.Pod) -> bool:
-        """See `Constraint.concerns`: GPUs are asked for, and some are reserved."""
-        return self._limits is not None and gpus_of(pod, self._terms.resource) > 0
+        """See `Constraint.concerns`: GPUs are asked for, and some are reserved; or it is to run in a reservation."""
+        return self.names_one(pod) or (self._limits is not None and gpus_of(pod, self._terms.resource) > 0)
 
-    def refusal(self, pod: core.Pod) -> Refusal | None:  # noqa: ARG002 - each node is judged
-        """See `Constraint.refusal`."""
-        return None
+    @staticmethod
+    def names_one(pod: core.Pod) -> bool:
+        """Return whether a pod is to start in the windows of one reservation."""
+        return bool(use.named(pod))
+
+    def _find(self, pod: core.Pod) -> reservation.Reservation | None:
+        """Return the reservation that a pod names."""
+        key = (pod.metadata.namespace, use.named(pod))
+        return next((one for one in self._items.values() if (one.metadata.namespace, one.metadata.name) == key), None)
+
+    def refusal(self, pod: core.Pod) -> Refusal | None:
+        """See `Constraint.refusal`: no window of the reservation that it names is open; else each node is judged."""
+        if not (name := use.named(pod)):
+            return None
+        why = use.waits(name, self._find(pod), self._clock())
+        return Refusal(why) if why else None
 
     def ask(self, pod: core.Pod) -> Ask | None:
         """See `Constraint.ask`."""
@@ -204,13 +231,20 @@ class Reservations:
         else:
             until = now + limit + _grace_s(pod) + SLACK_S
             bucket = BUCKET_S
+        item = self._find(pod) if use.named(pod) else None
         asked = Asked(
             namespace=pod.metadata.namespace,
+            reservation=use.named(pod),
             gpus=gpus_of(pod, self._terms.resource),
             since=math.floor(now / BUCKET_S) * BUCKET_S,
             until=math.ceil(until / bucket) * bucket if math.isfinite(until) else until,
         )
-        return Ask(asked=asked, is_ended=self._terms.is_ended, sees_all=pod.metadata.namespace == "default")
+        return Ask(
+            asked=asked,
+            is_ended=self._terms.is_ended,
+            sees_all=pod.metadata.namespace == "default",
+            reserved=item.spec.gpus if item is not None else 0,
+        )
 
     def has(self, pod: core.Pod) -> Ask | None:
         """See `Constraint.has`."""
@@ -267,7 +301,11 @@ def holder(pod: core.Pod, gpus: int, now: float) -> Holder:
     else:
         until = (now if started is None else started) + limit
     return Holder(
-        uid=pod.metadata.uid, namespace=pod.metadata.namespace, gpus=gpus, until=until + _grace_s(pod) + SLACK_S
+        uid=pod.metadata.uid,
+        namespace=pod.metadata.namespace,
+        gpus=gpus,
+        until=until + _grace_s(pod) + SLACK_S,
+        reservation=use.named(pod),
     )
 
 

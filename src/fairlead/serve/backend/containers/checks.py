@@ -7,8 +7,9 @@ the transaction sees, so that no two requests pass a quota together. On a cluste
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -16,12 +17,15 @@ import msgspec
 from fairlead import errors
 from fairlead.plan.fabric import size
 from fairlead.plan.gpu.allocation import foreignrequest
-from fairlead.plan.pod import admission, machine, priority, quota, tenantrule, userrule, volume
+from fairlead.plan.pod import admission, device, machine, priority, quota, tenantrule, userrule, volume
+from fairlead.plan.reservation import use
 from fairlead.plan.sandbox import choice
 from fairlead.plan.schedule.fairshare import ledger, tree
+from fairlead.plan.schedule.reservation import reservations
 from fairlead.plan.tenancy import baseline
 from fairlead.serve.backend.place import Place, Submission
 from fairlead.store.port import Reader
+from fairlead.wire.fairlead.reservation import Reservation
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, meta, names
 from fairlead.wire.kubernetes.coordination import PriorityClass
@@ -30,7 +34,7 @@ from fairlead.wire.kubernetes.scheduling.queue import Queue
 
 T = TypeVar("T", bound=Object)
 
-READ: Final[tuple[type[Object], ...]] = (core.PersistentVolumeClaim, core.ResourceQuota, core.Pod)
+READ: Final[tuple[type[Object], ...]] = (core.PersistentVolumeClaim, core.ResourceQuota, core.Pod, Reservation)
 """Kinds of the pod's namespace that checks read."""
 READ_ALL: Final[tuple[type[Object], ...]] = (core.Namespace, core.Node, Queue, Tenancy)
 """Kinds of no namespace that checks read."""
@@ -46,6 +50,12 @@ class Admitted:
     """As it came, for rules that judge what was written."""
     foreign: errors.Invalid | None
     """Why it is refused: it asks for GPUs by means that are not read here."""
+    resource: str = "nvidia.com/gpu"
+    """Whole GPUs of this machine."""
+    devices: tuple[str, ...] = ()
+    """CDI devices that people may ask for by name."""
+    at: float = field(default_factory=time.time)
+    """When it was asked for, Unix seconds."""
 
 
 class Listed:
@@ -77,6 +87,8 @@ def admit(asked: Submission, classes: Sequence[PriorityClass], here: machine.Her
         place=asked.place,
         written=msgspec.to_builtins(pod) if asked.written is None else asked.written,
         foreign=foreignrequest.refusal(asked.pod, resource=here.resource),
+        resource=here.resource,
+        devices=here.devices,
     )
 
 
@@ -119,6 +131,16 @@ def _tenants_may(seen: Reader, asked: Admitted) -> None:
         )
 
 
+def _devices_are_listed(seen: Reader, asked: Admitted) -> None:
+    """Refuse a tenant devices by name that the setting does not list."""
+    wanted = asked.pod.spec.machine
+    if wanted is None or not wanted.devices:
+        return
+    is_tenants = asked.place.is_tenants or tenantrule.TENANCY in _find_namespace(seen, asked.place.namespace).labels
+    if is_tenants and (refused := device.refusal(wanted, asked.devices)) is not None:
+        raise refused
+
+
 def _asks_plainly(_seen: Reader, asked: Admitted) -> None:
     """Refuse a pod that asks for GPUs by means that are not read here."""
     if asked.foreign is not None:
@@ -158,6 +180,15 @@ def _volumes_are_there(seen: Reader, asked: Admitted) -> None:
         raise errors.Invalid(f'{problem} in namespace "{namespace}"', reason="VolumeNotFound", hint=hint)
 
 
+def _reservation_lasts(seen: Reader, asked: Admitted) -> None:
+    """Refuse a pod that is to run in a reservation which its namespace has not, or which never lets it start."""
+    if not (name := use.named(asked.pod)):
+        return
+    namespace = asked.place.namespace
+    found = next((one for one in seen.list(Reservation, namespace) if one.metadata.name == name), None)
+    use.check(name, namespace, reservations.gpus_of(asked.pod, asked.resource), found, asked.at)
+
+
 def _within_quotas(seen: Reader, asked: Admitted) -> None:
     """Refuse a pod beyond a quota of its namespace, or beyond what the caller may have at once."""
     namespace = asked.place.namespace
@@ -169,7 +200,14 @@ def _within_quotas(seen: Reader, asked: Admitted) -> None:
 
 def check_template(seen: Reader, asked: Admitted) -> None:
     """Refuse a template whose pods would all be refused. Volumes and quotas count when each pod is made."""
-    for one in (_tenancy_accepts, _tenants_may, _asks_plainly, _queue_is_there):
+    for one in (
+        _tenancy_accepts,
+        _tenants_may,
+        _devices_are_listed,
+        _asks_plainly,
+        _queue_is_there,
+        _reservation_lasts,
+    ):
         one(seen, asked)
 
 
@@ -183,10 +221,12 @@ CHECKS: Final[tuple[Callable[[Reader, Admitted], None], ...]] = (
     _tenancy_accepts,
     _isolated_enough,
     _tenants_may,
+    _devices_are_listed,
     _asks_plainly,
     _slot_has_a_size,
     _queue_is_there,
     _volumes_are_there,
+    _reservation_lasts,
     _within_quotas,
 )
 """In this order: who may not have the pod at all learns nothing of queues, volumes and quotas."""

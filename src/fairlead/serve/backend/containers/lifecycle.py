@@ -298,6 +298,8 @@ _ONE_MACHINE: Mapping[str, tuple[str, str]] = {
     "user": ("a user by name", "Kubernetes takes numbers: -u 1000:1000"),
     "groups": ("groups by name", "Kubernetes takes numbers: --group-add 44"),
     "no_network": ("no network", "a NetworkPolicy keeps a pod from the network"),
+    "devices": ("devices by their CDI names", "a cluster hands devices out by claims: --claim NAME"),
+    "reservation": ("a reservation", "reservations are of one machine: leave --reservation out"),
     "limits": ("limits of a process's resources", "the node's container runtime sets them"),
     "ttl_seconds_after_finished": (
         "removal after the end",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
 from fairlead import errors
 from fairlead.plan.gpu.allocation import foreignrequest
+from fairlead.plan.pod import quota
 from fairlead.plan.pod.life import restart
-from fairlead.plan.pod.running import ephemeral
+from fairlead.plan.pod.running import ephemeral, resize
 from fairlead.serve.backend.containers import checks, pods
 from fairlead.serve.backend.place import Place
 from fairlead.store import retry
@@ -27,6 +29,7 @@ class LocalPodChanges:
     store: Store
     resource: str = "nvidia.com/gpu"
     """What refusals name where it asks for GPUs by other means."""
+    _sizes: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def add(self, pod: core.Pod, item: core.EphemeralContainer, place: Place) -> core.Pod:
         """See `port.PodChanges.add`.
@@ -54,6 +57,33 @@ class LocalPodChanges:
             )
         except errors.NotFound as error:
             raise pods.not_found(pod.metadata.name, pod.metadata.namespace) from error
+
+    async def judge_resize(self, pod: core.Pod, wanted: Mapping[str, core.ResourceRequirements]) -> core.Pod:
+        """See `port.PodChanges.judge_resize`."""
+        changed = resize.resized(pod, wanted)
+        if changed is None:
+            return pod
+        here = Selector(namespace=pod.metadata.namespace)
+        quotas = (await self.store.list(core.ResourceQuota, here)).items
+        others = (one for one in (await self.store.list(core.Pod, here)).items if one.metadata.uid != pod.metadata.uid)
+        quota.check(changed, quotas, others)
+        return changed
+
+    async def resize(self, pod: core.Pod, wanted: Mapping[str, core.ResourceRequirements]) -> core.Pod:
+        """See `port.PodChanges.resize`."""
+        about = pod.metadata
+        async with self._sizes:  # one after another, so that no two pass a quota together
+            await self.judge_resize(pod, wanted)
+
+            def with_them(found: core.Pod) -> core.Pod | None:
+                if found.metadata.uid != about.uid:
+                    raise pods.not_found(about.name, about.namespace)
+                return resize.resized(found, wanted)
+
+            try:
+                return await retry.change(self.store, core.Pod, about.name, with_them, namespace=about.namespace)
+            except errors.NotFound as error:
+                raise pods.not_found(about.name, about.namespace) from error
 
     async def set_conditions(self, pod: core.Pod, conditions: Sequence[meta.Condition]) -> core.Pod:
         """See `port.PodChanges.set_conditions`."""

@@ -71,6 +71,8 @@ def form_address(one: ContainerView, tenancy: str) -> str:
         wanted["env"] = "\n".join(f"{each.name}={each.value}" for each in asked.env if each.value is not None)
         wanted["cpu"], wanted["memory"] = asked.limits.get("cpu", ""), asked.limits.get("memory", "")
         wanted["restart"] = asked.restart
+    if one.reservation:
+        wanted["reservation"] = one.reservation
     if one.time_limit_s:
         wanted["time_limit_s"] = one.time_limit_s
     address = _form(wanted)

@@ -18,7 +18,7 @@ _PORT: Final = re.compile(
     re.IGNORECASE,
 )
 _SECRET: Final = re.compile(r"(?P<name>[^=:/\s]+)(?:/(?P<key>[^=:\s]+))?(?:=(?P<env>[^\s]+)|:(?P<path>/[^\s]*))?")
-_TEXTS: Final = ("name", "tenancy", "namespace", "cpu", "memory", "workdir", "user", "queue")
+_TEXTS: Final = ("name", "tenancy", "namespace", "cpu", "memory", "workdir", "user", "queue", "reservation")
 
 
 def request_of(fields: Mapping[str, str]) -> dict[str, Any]:
@@ -151,6 +151,7 @@ _FLAGS: Final = {
     "user": "-u",
     "stop_signal": "--stop-signal",
     "queue": "--queue",
+    "reservation": "--reservation",
     "priority": "--priority",
     "time_limit_s": "--timeout",
 }

@@ -368,6 +368,7 @@ async def explain_container(services: Dependencies, name: Name, namespace: Names
         priority=shown.priority,
         priority_class=shown.priority_class,
         time_limit_s=shown.time_limit_s,
+        resize=shown.resize,
         started_at=shown.started_at,
         idle=shown.idle,
         **await life.told(services, pod, steps),

@@ -14,6 +14,8 @@ import msgspec
 
 from fairlead.model.container import isolation
 from fairlead.plan.pod import podstate
+from fairlead.plan.pod.running import resize
+from fairlead.plan.reservation import use
 from fairlead.serve.v1.claims.view import ClaimView
 from fairlead.serve.v1.containers.definition import Definition
 from fairlead.serve.v1.containers.life.view import CostView, PhaseView, ProofView, StartPhaseView
@@ -115,6 +117,13 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     claims: Annotated[tuple[ContainerClaim, ...], msgspec.Meta(description="claims whose devices it sees")] = ()
     time_limit_s: Annotated[int | None, msgspec.Meta(description="stopped so long after its start; null: never")] = None
+    resize: Annotated[
+        str,
+        msgspec.Meta(description="what of a change of its CPU and memory is not carried out, and why; empty: nothing"),
+    ] = ""
+    reservation: Annotated[
+        str, msgspec.Meta(description="in whose windows it starts, of its namespace; empty: it names none")
+    ] = ""
     addresses: Annotated[tuple[str, ...], msgspec.Meta(description="IP addresses; none while it does not run")] = ()
     isolation: Annotated[str, msgspec.Meta(description="none, gvisor or vm; of another RuntimeClass its name")] = (
         isolation.NONE
@@ -156,6 +165,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     priority: Annotated[int, msgspec.Meta(description="higher goes first in the queue")] = 0
     priority_class: Annotated[str, msgspec.Meta(description="name of that priority; empty: it has none")] = ""
     time_limit_s: Annotated[int | None, msgspec.Meta(description="stopped so long after its start; null: never")] = None
+    resize: Annotated[
+        str,
+        msgspec.Meta(description="what of a change of its CPU and memory is not carried out, and why; empty: nothing"),
+    ] = ""
     started_at: str | None = None
     isolation: Annotated[str, msgspec.Meta(description="none, gvisor or vm; of another RuntimeClass its name")] = (
         isolation.NONE
@@ -207,6 +220,8 @@ def container_view(pod: core.Pod) -> ContainerView:
         tty=bool(pod.spec.containers and pod.spec.containers[0].tty),
         stdin=bool(pod.spec.containers and pod.spec.containers[0].stdin),
         time_limit_s=pod.spec.active_deadline_seconds,
+        reservation=use.named(pod),
+        resize="" if podstate.is_final(pod) else resize.words(pod),
         node=pod.spec.node_name,
         restarts=sum(part.restarts for part in parts),
         labels=pod.metadata.labels,

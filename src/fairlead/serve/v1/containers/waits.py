@@ -15,6 +15,7 @@ from fairlead import errors
 from fairlead.plan.claim import extended
 from fairlead.plan.lease import neighbour
 from fairlead.plan.pod import podstate
+from fairlead.plan.reservation import use
 from fairlead.plan.schedule import waiting as scheduling
 from fairlead.plan.schedule.claim.claims import NO_DRIVER
 from fairlead.plan.schedule.shard import running
@@ -25,6 +26,7 @@ from fairlead.serve.v1.dependencies import Dependencies
 from fairlead.serve.v1.status.view import STARTING_S
 from fairlead.store import tracerecorder
 from fairlead.store.port import Selector
+from fairlead.wire.fairlead.reservation import Reservation
 from fairlead.wire.kubernetes import coordination, core
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
 from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
@@ -61,6 +63,7 @@ async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str,
         with contextlib.suppress(errors.Invalid):  # a quantity that cannot be read is that pod's fault, not the list's
             found[pod.metadata.uid] = waitview.describe(pod, census, now=now, caller=caller)
     known = {uid: one for uid, one in found.items() if one is not None}
+    known |= await _for_windows(services, [pod for pod in pods if pod.metadata.uid in known], now.timestamp())
     claiming = {
         pod.metadata.uid
         for pod in pods
@@ -77,6 +80,22 @@ async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str,
             for uid, one in known.items()
         }
     return known
+
+
+async def _for_windows(services: Dependencies, pods: Sequence[core.Pod], now: float) -> dict[str, Waiting]:
+    """Return the waits of pods whose reservation has no open window, by uid: nodes do not show them."""
+    if not any(map(use.named, pods)):
+        return {}
+    with contextlib.suppress(errors.Denied, errors.NotFound):
+        there = (await services.census.list(Reservation)).items
+        items = {(one.metadata.namespace, one.metadata.name): one for one in there}
+        said = (
+            (pod.metadata.uid, use.waits(name, items.get((pod.metadata.namespace, name)), now))
+            for pod in pods
+            if (name := use.named(pod))
+        )
+        return {uid: Waiting(reason=OTHER, message=words) for uid, words in said if words}
+    return {}
 
 
 async def _kept(services: Dependencies) -> dict[str, tuple[str, ...]]:

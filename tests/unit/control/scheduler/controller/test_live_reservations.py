@@ -14,7 +14,7 @@ from fairlead.plan.schedule.engine.rankings import EngineRankings
 from fairlead.plan.schedule.reservation.reservations import Terms
 from fairlead.settings import ControlSettings
 from fairlead.wire.fairlead.reservation import Reservation, ReservationSpec
-from fairlead.wire.kubernetes import meta
+from fairlead.wire.kubernetes import core, meta
 from tests.unit.control.scheduler.plane import Plane
 
 
@@ -119,6 +119,46 @@ async def test_where_nobody_is_ended_it_may_not() -> None:
         await plane.until_said("own", "4 GPUs are reserved", namespace="vision")
         await plane.add_pod("timed", 4, namespace="vision", active_deadline_seconds=600)
         await plane.until_bound(["timed"])
+
+
+_NIGHT = core.MachineOptions(reservation="night")
+
+
+async def test_who_names_a_reservation_starts_in_its_window_and_not_before() -> None:
+    plane = _Reserved()
+    await plane.add_node("a", 8)
+    await plane.reserve(4, 2, 3600)
+    async with plane.running():
+        await plane.add_pod("batch", 2, namespace="vision", machine=_NIGHT)
+        await plane.until_said("batch", 'its reservation "night" begins ', namespace="vision")
+        assert "batch" in await plane.until_bound(["batch"])
+
+
+async def test_those_in_a_reservation_hold_no_more_than_it_has() -> None:
+    plane = _Reserved()
+    await plane.add_node("a", 8)
+    await plane.reserve(4, -10, 3600)
+    async with plane.running():
+        await plane.add_pod("first", 3, namespace="vision", machine=_NIGHT)
+        await plane.until_bound(["first"])
+        await plane.add_pod("second", 2, namespace="vision", machine=_NIGHT)
+        words = 'reservation "night" has 4 GPUs and containers in it hold 3 of them'
+        await plane.until_said("second", words, namespace="vision")
+        await plane.add_pod("beside", 2, namespace="vision")  # it names none, and there is room
+        await plane.until_bound(["beside"])
+        await plane.end("first", namespace="vision")
+        await plane.until_bound(["second"])
+
+
+async def test_a_reservation_that_is_deleted_keeps_who_waits_for_it_and_says_so() -> None:
+    plane = _Reserved()
+    await plane.add_node("a", 8)
+    await plane.reserve(4, 3600, 3600)
+    async with plane.running():
+        await plane.add_pod("batch", 2, namespace="vision", machine=_NIGHT)
+        await plane.until_said("batch", "begins", namespace="vision")
+        await plane.store.delete(Reservation, "night", "vision")
+        await plane.until_said("batch", 'its reservation "night" was deleted', namespace="vision")
 
 
 async def test_a_group_is_counted_whole() -> None:

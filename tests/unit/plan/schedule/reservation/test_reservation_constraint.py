@@ -6,6 +6,8 @@ import datetime as dt
 import time
 from typing import Any
 
+import msgspec
+
 from fairlead.plan.schedule import constraint
 from fairlead.plan.schedule.reservation import reservations
 from fairlead.plan.schedule.reservation.reservations import Reservations, Terms
@@ -91,6 +93,37 @@ def test_pods_that_ask_alike_ask_the_same_for_some_seconds() -> None:
 def test_what_ends_counts_with_its_grace() -> None:
     found = reservations.holder(_pod(active_deadline_seconds=600, termination_grace_period_seconds=45), 2, _START)
     assert found.until == _START + 600 + 45 + reservations.SLACK_S
+
+
+def _in(name: str, *, uid: str = "p", gpus: int = 1) -> core.Pod:
+    wanted = core.ResourceRequirements(requests={"nvidia.com/gpu": gpus})
+    main = core.Container(name="main", image="i", resources=wanted)
+    spec = core.PodSpec(containers=(main,), machine=core.MachineOptions(reservation=name))
+    return core.Pod(metadata=meta.ObjectMeta(name=uid, namespace="vision", uid=uid), spec=spec)
+
+
+def test_who_names_a_reservation_waits_for_its_window_and_hears_until_when() -> None:
+    clock = _Clock()
+    known = _known(clock, _item("night"))
+    refused = known.refusal(_in("night"))
+    assert refused is not None
+    assert refused.why == 'its reservation "night" begins Mon 04 Jan 09:00 UTC, and it waits for that'
+    clock.now = _START
+    assert known.refusal(_in("night")) is None
+    clock.now = _START + 3600
+    refused = known.refusal(_in("night"))
+    assert refused is not None
+    assert "is over (it was Mon 04 Jan 09:00 UTC)" in refused.why
+
+
+def test_who_names_one_that_is_gone_or_another_namespaces_hears_so() -> None:
+    known = _known(_Clock())
+    assert known.concerns(_in("night"))
+    assert "was deleted" in str(known.refusal(_in("night")))
+    others = _item("night")
+    others = msgspec.structs.replace(others, metadata=meta.ObjectMeta(name="night", namespace="red", uid="x"))
+    known.note(others)
+    assert "was deleted" in str(known.refusal(_in("night")))
 
 
 def test_a_list_of_ten_thousand_is_taken_in_quickly() -> None:

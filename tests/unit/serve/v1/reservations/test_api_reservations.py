@@ -120,3 +120,28 @@ async def test_a_tenant_does_not_reserve_everything_for_ever(as_user: As) -> Non
             break
     assert made <= 50
     assert (await as_user(1002).post(_PATH, json=_body(repeat="daily", duration_seconds=20 * 3600))).status_code == 403
+
+
+async def test_a_container_runs_in_a_reservation_of_its_own_namespace_alone(as_user: As) -> None:
+    made = await as_user(1001).post(_PATH, json=_body(gpus=2))
+    assert made.status_code == 201, made.text
+
+    async def run(uid: int, **fields: Any) -> tuple[int, str]:
+        answer = await as_user(uid).post("/v1/containers", json={"image": "demo", "reservation": "night", **fields})
+        return answer.status_code, answer.json().get("reason", "")
+
+    assert await run(1001, gpus=2, name="batch") == (201, "")
+    shown = (await as_user(1001).get("/v1/containers/batch")).json()
+    assert shown["reservation"] == "night"
+    assert await run(1001, gpus=3) == (409, "ReservationTooSmall")
+    assert await run(1001, gpus=0) == (422, "ReservationUnused")
+    assert await run(1002, gpus=1) == (422, "ReservationNotFound")
+    assert await run(1002, gpus=1, namespace="user-1001") == (403, "NamespaceForbidden")
+    assert (await run(1001, gpus=1, reservation="../\x1b[2J"))[0] == 422
+    dry = await as_user(1002).post(
+        "/v1/containers?dry_run=true", json={"image": "demo", "reservation": "night", "gpus": 1}
+    )
+    assert dry.json()["reason"] == "ReservationNotFound"
+    body = {"image": "demo", "reservation": "night", "gpus": 1, "name": "other"}
+    would = await as_user(1001).post("/v1/containers?dry_run=true", json=body)
+    assert 'its reservation "night" begins ' in would.json()["waiting"]["message"]

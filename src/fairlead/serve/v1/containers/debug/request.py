@@ -8,9 +8,12 @@ from typing import Annotated, Final
 
 import msgspec
 
+from fairlead import errors
 from fairlead.plan.pod import environment
+from fairlead.plan.pod.running import resize
 from fairlead.wire.kubernetes import core
 
+Quantity = str | int | float
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Kubernetes' letters of generated names: no word comes out by chance."""
 
@@ -45,6 +48,32 @@ class StatusRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """What somebody beside the node writes of a container's status."""
 
     conditions: Annotated[tuple[ConditionRequest, ...], msgspec.Meta(max_length=100)]
+
+
+class ResizeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Other limits of a container that runs; what is not given stays."""
+
+    container: Annotated[str, msgspec.Meta(description="which one of the group; empty: the first")] = ""
+    cpu: Annotated[Quantity | None, msgspec.Meta(description="CPUs at most, `1.5` or `500m`")] = None
+    memory: Annotated[Quantity | None, msgspec.Meta(description="memory at most, `4Gi` or bytes")] = None
+
+
+def amounts(asked: ResizeRequest, pod: core.Pod) -> dict[str, core.ResourceRequirements]:
+    """Return all resources of the container that is resized, by its name.
+
+    Raises: Invalid (`ResizeEmpty`): nothing is asked; (`ContainerUnknown`); a quantity.
+    """
+    given = {"cpu": asked.cpu, "memory": asked.memory}
+    limits = {name: text for name, text in given.items() if text is not None}
+    if not limits:
+        raise errors.Invalid("neither cpu nor memory is given", reason="ResizeEmpty", hint="give one of them")
+    name = asked.container
+    if not name or (name == pod.metadata.name and all(one.name != name for one in resize.items(pod.spec))):
+        name = pod.spec.containers[0].name
+    item = next((one for one in resize.items(pod.spec) if one.name == name), None)
+    if item is None:
+        return {name: core.ResourceRequirements(limits=limits)}  # whoever judges it says which there are
+    return {name: resize.limited(item, limits)}
 
 
 def container(asked: DebugRequest, pod: core.Pod) -> core.EphemeralContainer:

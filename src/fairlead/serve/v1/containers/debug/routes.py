@@ -56,4 +56,22 @@ async def set_status(
     return view.container_view(await require(services.backend.changes).set_conditions(pod, asked))
 
 
-ROUTES = (debug_container, set_status)
+@litestar.patch(
+    "/v1/containers/{name:str}/resize",
+    summary="Change a container's CPU and memory while it runs",
+    responses=documented(400, 403, 404, 409, 422),
+    tags=["container"],
+)
+async def resize_container(
+    services: Dependencies, name: Name, data: params.JSONBody[request.ResizeRequest], namespace: Namespace = "default"
+) -> ContainerView:
+    """Change the limits, and the requests that follow them, as docker's update does; its node carries that out.
+
+    `resize` of the answer says what is not carried out yet, and why. GPUs stay as they are. On one machine alone.
+    """
+    pod = await find_pod(services.store, name, namespace)
+    wanted = request.amounts(data, pod)
+    return view.container_view(await require(services.backend.changes).resize(pod, wanted))
+
+
+ROUTES = (debug_container, set_status, resize_container)

@@ -1,0 +1,45 @@
+"""`run --device vendor/class=name` on real podman: the device is there, a GPU behind another name is not."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from home import Home
+
+
+@pytest.fixture
+def kind() -> Iterator[str]:
+    """A kind with a harmless device, and one whose node has the number of an NVIDIA GPU; removed afterwards."""
+    name = f"lab{os.getpid()}.example/thing"
+
+    def device(called: str, **node: object) -> dict[str, object]:
+        return {"name": called, "containerEdits": {"deviceNodes": [{"path": f"/dev/{called}", "type": "c", **node}]}}
+
+    devices = [device("full", hostPath="/dev/full", permissions="rw"), device("sly", major=195, minor=0)]
+    Path("/etc/cdi").mkdir(exist_ok=True)
+    file = Path(f"/etc/cdi/fairlead-test-{os.getpid()}.json")
+    file.write_text(json.dumps({"cdiVersion": "0.5.0", "kind": name, "devices": devices}))
+    yield name
+    file.unlink()
+
+
+def test_a_device_is_there_by_its_name_beside_a_gpu(service: Home, kind: str) -> None:
+    found = service.run("--rm", "--device", f"{kind}=full", "-g", "1", "--", "ls", "-l", "/dev/full")
+    assert (found.code, "1,   7" in found.out) == (0, True), found
+
+
+def test_one_that_is_not_there_is_refused_with_those_that_are(service: Home, kind: str) -> None:
+    found = service.run("--rm", "--device", f"{kind}=none", "--", "true")
+    assert found.code != 0
+    assert "full, sly" in found.err
+
+
+def test_a_gpu_under_another_name_stays_away(service: Home, kind: str) -> None:
+    found = service.run("--rm", "--device", f"{kind}=sly", "--", "true")
+    assert found.code != 0
+    assert "DeviceIsGPU" in found.err
+    assert service.run("--rm", "--device", "nvidia.com/gpu=0", "--", "true").code == 2
