@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import httpx
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "system"))
 
 import home as homes
@@ -85,19 +87,31 @@ def _tell(one: homes.Home, folder: Path) -> Told:
             "reserve", "-g", str(count), "--from", begin, "--for", "3h", "--zone", "UTC", "-T", tenancy, "--name", name
         )
     spaces = {item["name"]: item["namespace"] for item in one.ask("/v1/tenancies")["items"]}
+    address = one.ask("/v1/status")["address"]
+    keys = {
+        name: one.ok("key", "create", "--user", name, "--note", "laptop").out.strip() for name in ("op", "ann", "eve")
+    }
     return Told(
-        address=f"{one.ask('/v1/status')['address']}/console",
-        keys={
-            name: one.ok("key", "create", "--user", name, "--note", "laptop").out.strip()
-            for name in ("op", "ann", "eve")
-        },
+        address=f"{address}/console",
+        keys=keys,
         places={
             "gpu": one.ask("/v1/gpus")["gpus"][0]["gpu"]["uuid"],
             "vision": spaces["vision"],
             "webhook": one.ask("/v1/webhooks")["items"][0]["id"],
+            "notice": _notice(address, keys["ann"]),
             "week": str(monday),
         },
     )
+
+
+def _notice(address: str, key: str) -> str:
+    """Have somebody be told of their containers in a chat; returns the notice's id. A notice is its maker's own."""
+    wanted = {"url": "https://chat.example.com/hooks/ann", "format": "slack", "events": ["container.failed"]}
+    with httpx.Client(verify=False, timeout=30) as client:  # noqa: S501 - on loopback, by a certificate of its own
+        answer = client.post(f"{address}/v1/notices", json=wanted, headers={"Authorization": f"Bearer {key}"})
+        answer.raise_for_status()
+        kept = client.get(f"{address}/v1/notices", headers={"Authorization": f"Bearer {key}"}).raise_for_status()
+    return str(kept.json()["items"][0]["id"])
 
 
 def _until_healthy(one: homes.Home) -> None:

@@ -48,7 +48,7 @@ async def test_a_chat_is_added_tried_seen_and_removed_by_its_owner_alone(lab: La
     detail = (await browser.get(at)).text
     assert "webhook.test" in detail
     assert 'href="/console/notices">Notices' in detail
-    assert "containers that you started" in detail
+    assert "containers you started" in detail
     assert (await other.get(at)).status_code == 404
     assert (await post(browser, f"{at}/remove", PAGE)).status_code == 303
     assert (await lab.ask("viewer", "GET", "/v1/notices")).json()["items"] == []

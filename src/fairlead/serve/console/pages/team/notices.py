@@ -143,7 +143,7 @@ def _of(one: WebhookView) -> str:
     """Return what a person is told of."""
     if one.tenancy:
         return f"all containers of {one.tenancy}"
-    return "everything on the machine" if one.reach != "own" else "containers that you started"
+    return "everything on the machine" if one.reach != "own" else "containers you started"
 
 
 async def _page(
