@@ -32,6 +32,15 @@ def test_a_device_is_there_by_its_name_beside_a_gpu(service: Home, kind: str) ->
     assert (found.code, "1,   7" in found.out) == (0, True), found
 
 
+def test_the_audit_knows_it_for_its_own(service: Home, kind: str) -> None:
+    service.start("looked", "--device", f"{kind}=full")
+    audited = service("isolate", "audit", "looked")
+    assert (audited.code, "too wide" in audited.out) == (0, False), audited
+    told = [one for one in service("doctor").out.splitlines() if "isolation" in one]
+    assert not any("looked" in one for one in told), told
+    service.rm("looked")
+
+
 def test_one_that_is_not_there_is_refused_with_those_that_are(service: Home, kind: str) -> None:
     found = service.run("--rm", "--device", f"{kind}=none", "--", "true")
     assert found.code != 0

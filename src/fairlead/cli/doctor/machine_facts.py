@@ -49,7 +49,7 @@ from fairlead.silicon.pci import devnode
 from fairlead.silicon.sim.host import TREE
 from fairlead.store.sqlite import database
 from fairlead.wire.text import timestamp
-from fairlead_cdi import emit
+from fairlead_cdi import directory, emit
 
 _ANSWER_S: Final = 5.0
 """A service that takes longer to say how it is hangs."""
@@ -434,7 +434,8 @@ async def _audit(config: Settings, folder: Path, cdi_folder: Path) -> Rules:
     from fairlead.wire.kubernetes import names
 
     chosen = dataclasses.replace(config, state=dataclasses.replace(config.state, folder=folder))
-    known = await localcontainer.sources(chosen, [str(cdi_folder)])
+    # Devices that were asked for by name are in the machine's own folders.
+    known = await localcontainer.sources(chosen, list(dict.fromkeys((*directory.DEFAULT_DIRECTORIES, str(cdi_folder)))))
     targets = [
         one
         for one in await localcontainer.find(chosen, (), ())

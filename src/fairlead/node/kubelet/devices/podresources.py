@@ -13,6 +13,7 @@ from pathlib import Path
 
 import grpc.aio
 
+from fairlead.model import cdikind
 from fairlead.node.kubelet.devices.devicemanager import DeviceManager
 from fairlead.wire.kubelet import deviceplugin, podresources
 from fairlead.wire.kubernetes import core
@@ -50,6 +51,11 @@ class _Servicer:
                     pb.ContainerDevices(resource_name=grant.resource, device_ids=grant.device_ids)
                     for grant in held
                     if grant.container == item.name
+                ]
+                + [
+                    # Asked for by their CDI names, which stand for themselves: whoever audits the container knows them.
+                    pb.ContainerDevices(resource_name=cdikind.kind_of(name), device_ids=[name])
+                    for name in (pod.spec.machine.devices if pod.spec.machine is not None else ())
                 ],
                 dynamic_resources=[podresources.emit_dynamic(one) for one in self._claimed(pod, item)],
             )
