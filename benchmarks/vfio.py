@@ -65,7 +65,7 @@ def vfio_rows() -> Iterator[frame.Row | frame.Unmeasured]:
     )
     yield frame.Unmeasured(
         name="vfio: a GPU that is gone to Unhealthy at the kubelet, and back",
-        why="needs a kernel's bus: tests/system/test_hgx_power.py prints it, docs/design/vfio.md has its figures",
+        why="needs a kernel's bus: tests/system/test_hgx_power.py prints it, on the emulated HGX node",
     )
 
 

@@ -30,6 +30,8 @@ NAMES = ("gpu0", "gpu1", "gpu4")
 WORD = 0xFEEDFACE
 LIMIT_S = 240
 OWN = (*(Path(__file__).parent / "hgx" / name for name in ("kubelet.py", "openers.py")), Path(passedchecker.__file__))
+PRELOADED = ("fairlead.cli.process.agent", "fairlead.node.agent", "kubelet", "passedchecker")
+"""Imported once in the node: each start of the agent would else take seconds for it."""
 _AGENT = ("--state-folder", "/state/fairlead", "--node-vfio", "bound", "--node-engine", "containerd://2.2.1")
 
 
@@ -47,6 +49,7 @@ class World:
         assert done.code == 0, done
         for name in self.names:
             self.group[name] = self.node.call("facts", "nodes", self.node.address[name])["group"]
+        self.node.do("preload", PRELOADED)
         self.node.call("kubelet", "start")
         self.start_agent()
 

@@ -58,6 +58,9 @@ class World(test_hgx_agent.World):
     def __init__(self, node: Node, names: Sequence[str]) -> None:
         super().__init__(node, names)
         self.is_on = True
+        self.pods: tuple[str, ...] = ()
+        """Pods that have the GPUs, of names that no earlier boot had."""
+        self.boots = 0
         self.step = "the first boot"
         """After which step the power was lost."""
         self.boot_id = ""
@@ -70,8 +73,9 @@ class World(test_hgx_agent.World):
         """Switch the machine on, and hold what is on its disk against what was there before."""
         if not self.is_on:
             power_on(self.node)
-        self.is_on = True
-        self.node.do("preload", ["fairlead.cli.process.agent", "fairlead.node.agent", "kubelet", "passedchecker"])
+        self.is_on, self.boots = True, self.boots + 1
+        self.pods = (f"a-{self.boots}", f"b-{self.boots}")
+        self.node.do("preload", test_hgx_agent.PRELOADED)
         self.boot_id = self.node.output("cat /proc/sys/kernel/random/boot_id").strip()
         self.counted = {name: self.node.board[name].resets(Reset.BUS) for name in self.names}
         before, found = self.last, self.rows()
@@ -117,12 +121,12 @@ class World(test_hgx_agent.World):
         """Have an agent finish what the last one left: both GPUs go to pods, reset since this boot and clean."""
         self.start_agent()
         self.until(len(self.names))
-        assert sorted(self.admit(pod) for pod in ("a", "b")) == sorted(self.names), self.step
+        assert sorted(self.admit(pod) for pod in self.pods) == sorted(self.names), self.step
         for name in self.names:
             assert self.node.board[name].resets(Reset.BUS) > self.counted[name], (self.step, name)
             assert self.node.board[name].is_clean(), (self.step, name)
             self.node.board[name].leave(TENANT)
-        for pod in ("a", "b"):
+        for pod in self.pods:
             self.until_named(pod)
         self.agree()
 
@@ -147,18 +151,18 @@ def test_power_lost_at(world: World, when: str, point: str) -> None:
         if is_of_start:
             world.restart_agent(dying_at=point)
         with pytest.raises(NodeError):
-            world.admit("unlucky")
+            world.admit(f"unlucky-{world.boots}")
     else:
         world.recover()
         world.restart_agent(dying_at=point)
-        world.node.call("kubelet", "end", "a")
+        world.node.call("kubelet", "end", world.pods[0])
     world.lose_power(f"{when} {point}")
 
 
 def test_after_the_last_loss_of_power_everything_is_there(world: World) -> None:
     world.boot()
     world.recover()
-    world.end("a", "b")
+    world.end(*world.pods)
 
 
 def test_how_soon_the_kubelet_hears_of_a_gpu_that_is_gone_and_back(
