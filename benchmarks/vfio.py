@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import subprocess
 import tempfile
 import time
@@ -64,22 +65,31 @@ def vfio_rows() -> Iterator[frame.Row | frame.Unmeasured]:
     )
     yield frame.Unmeasured(
         name="vfio: a GPU that is gone to Unhealthy at the kubelet, and back",
-        why="needs a kernel whose bus says what goes; tests/system/test_hgx_agent.py unplugs one",
+        why="needs a kernel's bus: tests/system/test_hgx_power.py prints it, on the emulated HGX node",
     )
 
 
 def _binding(folder: Path) -> frame.Row:
-    """Bind eight GPUs, whole: scan, looks, writes by a child, and the look whether it worked."""
+    """Bind eight GPUs, whole: scan, looks, writes by a child, and the look whether it worked.
+
+    What the stand-in for a kernel takes to move links of files is in neither figure.
+    """
     took, shell = list[float](), list[float]()
     for run in range(5):
         tree = pcitree.build_hgx(folder / f"bind-{run}", driver="nvidia")
         kernel = sysfskernel.Kernel(tree)
         tree.write("written", "")
         addresses = list(pcitree.HGX_MODULES)
-        made = executor.Executor(tree.root, kernel.find_users, dev_root=tree.root, open_writer=lambda: _written(kernel))  # noqa: B023
+        acted = list[float]()
+        made = executor.Executor(
+            tree.root,
+            kernel.find_users,
+            dev_root=tree.root,
+            open_writer=functools.partial(_written, kernel, acted),
+        )
         began = time.perf_counter()
         outcomes = asyncio.run(made.bind(addresses))
-        took.append((time.perf_counter() - began) * 1e3)
+        took.append((time.perf_counter() - began - sum(acted)) * 1e3)
         assert all(one.is_good for one in outcomes), outcomes
         paths = [tree.root / step.DEVICES / one / "driver_override" for one in addresses] * 3
         began = time.perf_counter()
@@ -97,14 +107,22 @@ def _binding(folder: Path) -> frame.Row:
 
 
 @contextlib.asynccontextmanager
-async def _written(kernel: sysfskernel.Kernel) -> AsyncIterator[writer.Writer]:
-    """Give a writer whose child really writes, beside a kernel of files that acts on what was written."""
+async def _written(kernel: sysfskernel.Kernel, acted: list[float]) -> AsyncIterator[writer.Writer]:
+    """Give a writer whose child really writes, beside a kernel of files that acts on what was written.
+
+    Args: acted: takes the seconds of the stand-in for what a kernel does, which the shell's loop does not wait for.
+    """
     async with writer.opened() as child:
 
         class Both:
+            async def begin(self) -> None:
+                await child.begin()
+
             async def write(self, path: Path, text: str, limit_s: float) -> None:
                 await child.write(kernel.tree.root / "written", text, limit_s)
+                began = time.perf_counter()
                 await kernel.write(path, text, limit_s)
+                acted.append(time.perf_counter() - began)
 
         yield Both()
 

@@ -16,10 +16,12 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+from fairlead import settings
 from fairlead.model.device import Device
 from fairlead.model.driver import DeviceNode, DriverFiles, PassthroughGPU
 from fairlead.model.gpu import Vendor
 from fairlead.model.ids import GPUUUID, DeviceID
+from fairlead.node import vfioparts
 from fairlead.node.cdi import specfiles
 from fairlead.node.lease import gate as gates
 from fairlead.node.lease import gpuholders, passthroughreset
@@ -118,7 +120,9 @@ class Holder:
             patience_s=0.0,
             passed=gpuholders.Passed(gate=third, naming=_NAMING),
         )
-        specs = specfiles.SpecFiles(self.folder / "cdi", boot_id="b", naming=_NAMING)
+        # As an agent's: the GPU with a driver is in a file while it is held, and so is the slot.
+        chosen = settings.NodeSettings(cdi_folder=self.folder / "cdi", vfio=vfioparts.BOUND)
+        specs = specfiles.SpecFiles.of_node(chosen, "b")
         specs.hide()
         await specs.ensure(self.inventory, self.snapshot.drivers)
         gate = gates.Gate(self.folder / "lease", seen, specs, boot_id="b")

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 GPU_CLASSES = (0x0300, 0x0302)
+LEDGER = "/state/fairlead/lease/ledger.db"
+"""Of an HGX node of the system tests."""
 CLEAN = ("Free",)
 """States in which nobody has a GPU and the next tenant may get it at once."""
 WITH_TENANT = ("Held", "Releasing", "Unknown")
@@ -36,7 +38,8 @@ def find(
     Args: root: has /sys.   agent: its pid; 0: none runs.   pids: whose descriptors are looked at; None: everybody's.
           nodes: the folder of the groups' nodes.
           only: addresses of the GPUs that are passed through; None: all.
-          board: by PCI address what the hardware says: `is_clean`, and `is_used` by a machine.
+          board: by PCI address what the hardware says: `is_clean`, `is_used` by a machine, and, where it counts its
+          resets, how many there were by its bus (`bus`) and by itself (`flr`) since the ledger began.
     """
     functions = {address: one for address, one in _functions(Path(root)).items() if only is None or address in only}
     rows = _rows(Path(ledger))
@@ -48,7 +51,18 @@ def find(
         *_of_specs(functions, rows, specs, nodes),
         *_of_nodes(functions, rows, openers, nodes, agent),
         *_of_board(functions, rows, board or {}),
+        *_of_resets(functions, rows, _returns(Path(ledger)), board or {}),
     ]
+
+
+def find_in_node(agent: int, only: list[str], board: dict[str, dict[str, Any]]) -> list[str]:
+    """Look at the machine that this runs on, an HGX node of the system tests."""
+    return find("/", LEDGER, "/var/run/cdi", agent=agent, only=only, board=board)
+
+
+def rows_in_node() -> dict[str, dict[str, Any]]:
+    """Return what the ledger of such a node has of each GPU by its key; none: there is no ledger yet."""
+    return _rows(Path(LEDGER)) if Path(LEDGER).exists() else {}
 
 
 def _functions(root: Path) -> dict[str, dict[str, str]]:
@@ -89,6 +103,20 @@ def _rows(ledger: Path) -> dict[str, dict[str, Any]]:
         return {key: json.loads(text) for key, text in connection.execute("SELECT key, document FROM gpu")}
     finally:
         connection.close()
+
+
+def _returns(ledger: Path) -> dict[str, int]:
+    """Return by key how often each GPU became free, by the ledger's history."""
+    connection = sqlite3.connect(f"{ledger.absolute().as_uri()}?mode=rw", uri=True)
+    found: dict[str, int] = {}
+    try:
+        for key, text in connection.execute("SELECT key, document FROM history"):
+            entry = json.loads(text)
+            if entry["row"]["state"] in CLEAN and entry["before"] not in CLEAN:
+                found[key] = found.get(key, 0) + 1
+    finally:
+        connection.close()
+    return found
 
 
 def _specs(folder: Path) -> dict[str, list[str]]:
@@ -203,3 +231,17 @@ def _of_board(
                 yield f"{key} is {row['state']}, and the board has a tenant's bytes in {address}"
             if row["state"] not in WITH_TENANT and said["is_used"]:
                 yield f"{key} is {row['state']}, and a machine has {address}"
+
+
+def _of_resets(
+    functions: Mapping[str, Mapping[str, str]],
+    rows: Mapping[str, dict[str, Any]],
+    returns: Mapping[str, int],
+    board: Mapping[str, Mapping[str, Any]],
+) -> Iterator[str]:
+    """Hold the history against what reached the hardware: a GPU comes free by a reset of its bus each time."""
+    for address, said in board.items():
+        for key, _ in _row_of(functions[address], rows):
+            for how in ("bus", "flr"):
+                if said.get(how, returns.get(key, 0)) < returns.get(key, 0):
+                    yield f"{key} became free {returns[key]} times, and {address} saw {said[how]} resets by {how}"

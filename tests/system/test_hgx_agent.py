@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from hgx.function import Fault, Reset
 from hgx.node import Node, NodeError
 from hgx.shown import hgx_node, power_on
 
+from tests import passedchecker
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 RESOURCE = "nvidia.com/pgpu-x1"
@@ -26,23 +29,27 @@ NAMES = ("gpu0", "gpu1", "gpu4")
 """Modules 5, 7 and 1."""
 WORD = 0xFEEDFACE
 LIMIT_S = 240
+OWN = (*(Path(__file__).parent / "hgx" / name for name in ("kubelet.py", "openers.py")), Path(passedchecker.__file__))
+PRELOADED = ("fairlead.cli.process.agent", "fairlead.node.agent", "kubelet", "passedchecker")
+"""Imported once in the node: each start of the agent would else take seconds for it."""
 _AGENT = ("--state-folder", "/state/fairlead", "--node-vfio", "bound", "--node-engine", "containerd://2.2.1")
 
 
 class World:
     """A node whose agent and kubelet a test starts and ends."""
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(self, node: Node, names: Sequence[str] = NAMES) -> None:
+        self.node, self.names = node, tuple(names)
         self.group: dict[str, str] = {}
         self.agent = 0
 
     def begin(self) -> None:
         """Bind the GPUs, and start kubelet and agent, as after a boot."""
-        done = self.node.fairlead("vfio", "bind", *(self.node.address[name] for name in NAMES))
+        done = self.node.fairlead("vfio", "bind", *(self.node.address[name] for name in self.names))
         assert done.code == 0, done
-        for name in NAMES:
+        for name in self.names:
             self.group[name] = self.node.call("facts", "nodes", self.node.address[name])["group"]
+        self.node.do("preload", PRELOADED)
         self.node.call("kubelet", "start")
         self.start_agent()
 
@@ -53,12 +60,33 @@ class World:
         """Kill the agent, and start one that may die at a crash point."""
         assert self.node.kill(self.agent) == -9
         self.start_agent(dying_at=dying_at)
-        self.until(3)
+        self.until(len(self.names))
 
-    def until(self, allocatable: int, capacity: int = len(NAMES)) -> None:
+    def said_by_board(self) -> dict[str, dict[str, Any]]:
+        """Return what the hardware says of each GPU that is passed through, by address."""
+        board = self.node.board
+        return {
+            self.node.address[name]: {
+                "is_clean": board[name].is_clean(),
+                "is_used": bool(board.translated(name)),
+                "bus": board[name].resets(Reset.BUS),
+                "flr": board[name].resets(Reset.FLR),
+            }
+            for name in self.names
+        }
+
+    def agree(self) -> None:
+        """Wait until ledger, specs, sysfs, open nodes and board say the same, by a checker that knows none of ours."""
+        only = [self.node.address[name] for name in self.names]
+        until, found = time.monotonic() + LIMIT_S, ["not looked at"]
+        while found:
+            assert time.monotonic() < until, (found, self.node.log("agent.err")[-2000:])
+            found = self.node.call("passedchecker", "find_in_node", self.agent, only, self.said_by_board())
+
+    def until(self, allocatable: int) -> None:
         """Wait until the kubelet can give so many away."""
         until, seen = time.monotonic() + LIMIT_S, None
-        while seen != [capacity, allocatable]:
+        while seen != [len(self.names), allocatable]:
             assert time.monotonic() < until, (seen, self.node.log("agent.err")[-3000:])
             seen = self.node.call("kubelet", "capacity").get(RESOURCE)
             time.sleep(0.3)
@@ -67,14 +95,15 @@ class World:
         """Admit a pod; returns the name of the GPU that it has."""
         device, cdi = self.node.call("kubelet", "admit", pod, RESOURCE)
         assert cdi == f"{RESOURCE}={device}"
-        return next(name for name in NAMES if self.module(name) == int(device.removeprefix("x1-")))
+        return next(name for name in self.names if self.module(name) == int(device.removeprefix("x1-")))
 
     def module(self, name: str) -> int:
         return {"gpu0": 5, "gpu1": 7, "gpu4": 1}[name]
 
     def end(self, *pods: str) -> None:
         """End pods whose machines are gone, and wait until their GPUs were reset and are offered again."""
-        time.sleep(3)  # a pod that the kubelet never listed would count as an Allocate whose answer was lost
+        for pod in pods:
+            self.until_named(pod)
         before = sum(self.resets().values())
         for pod in pods:
             self.node.call("kubelet", "end", pod)
@@ -82,11 +111,28 @@ class World:
         while sum(self.resets().values()) < before + len(pods):
             assert time.monotonic() < until, self.node.log("agent.err")[-3000:]
             time.sleep(0.2)
-        self.until(len(NAMES))
+        self.until(len(self.names))
 
     def stranger(self, name: str) -> str:
         """Return how a program that knows a GPU's node is answered: "" is in."""
         return str(self.node.call("facts", "open_twice", self.group[name])[0])
+
+    def key(self, name: str) -> str:
+        """Return the ledger's key of a GPU."""
+        serial = f"{self.node.board[name].table.serial:016x}"
+        (found,) = (one for one in self.rows() if serial in passedchecker._digits(one))
+        return found
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """Return the ledger's rows, read by SQL."""
+        found: dict[str, dict[str, Any]] = self.node.call("passedchecker", "rows_in_node")
+        return found
+
+    def until_named(self, pod: str) -> None:
+        """Wait until the ledger names a pod: one that ends before counts as an Allocate whose answer was lost."""
+        until = time.monotonic() + LIMIT_S
+        while not any(claim.get("pod") == pod for row in self.rows().values() for claim in row.get("claims", ())):
+            assert time.monotonic() < until, (self.rows(), self.node.log("agent.err")[-2000:])
 
     def published(self) -> dict[str, list[str]]:
         """Return the nodes of each device that CDI specs show."""
@@ -102,7 +148,7 @@ class World:
 
     def resets(self) -> dict[str, int]:
         """Return how often each GPU was reset, by itself or by its bus."""
-        boards = {name: self.node.board[name] for name in NAMES}
+        boards = {name: self.node.board[name] for name in self.names}
         return {name: board.resets(Reset.FLR) + board.resets(Reset.BUS) for name, board in boards.items()}
 
     def machine(self, log: str, name: str) -> int:
@@ -115,8 +161,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    own = [Path(__file__).parent / "hgx" / "kubelet.py"]
-    with hgx_node(layout.HGX_H100, packages=image.AGENT, modules=own, tenants=1) as node:
+    with hgx_node(layout.HGX_H100, packages=image.AGENT, modules=OWN, tenants=1) as node:
         made = World(node)
         made.begin()
         yield made
@@ -221,8 +266,79 @@ def test_an_agent_killed_in_the_middle_of_giving_a_gpu_away_loses_and_doubles_no
     world.until(3)
     pods = ("one", "two", "three")  # the kubelet asks for the GPU again, whose answer was lost
     assert sorted(world.admit(pod) for pod in pods) == sorted(NAMES)
+    world.agree()
     world.end(*pods)
+    world.agree()
+
+
+def test_an_agent_killed_in_the_middle_of_a_reset_leaves_a_gpu_that_the_next_resets_whole(world: World) -> None:
     world.until(3)
+    world.restart_agent(dying_at="vfio.reset-done")
+    name = world.admit("before")
+    method = f"/sys/bus/pci/devices/{world.node.address[name]}/reset_method"
+    before = world.node.output(f"cat {method}").split()
+    assert "bus" in before
+    world.until_named("before")
+    world.node.call("kubelet", "end", "before")
+    assert world.node.wait(world.agent, limit_s=60) == -9
+    assert sorted(world.node.output(f"cat {method}").split()) == sorted(before), "no method is lost"
+    world.node.output(f"echo bus > {method}")  # what a kill in the middle of the bus reset leaves
+    world.start_agent()
+    world.until(3)
+    world.agree()
+    assert world.node.output(f"cat {method}").split() == before
+
+
+TURNS, ROUNDS, TURNS_S = 1000, 5, 60.0
+
+
+def test_ledger_kernel_and_board_agree_over_turns_of_programs_and_kills(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As many turns of `openers` as the time allows, up to a thousand, with a kill -9 of the agent after each part."""
+    world.until(3)
+    nodes = {f"x1-{world.module(name)}": world.group[name] for name in NAMES}
+    told = []
+    for seed in range(ROUNDS):
+        keys = {f"x1-{world.module(name)}": world.key(name) for name in NAMES}
+        line = (nodes, keys, RESOURCE, world.agent, seed, TURNS // ROUNDS, TURNS_S / ROUNDS)
+        told.append(world.node.call("openers", "walk", *line, limit_s=300))
+        assert told[-1]["violations"] == [], (told[-1], world.node.log("agent.err")[-2000:])
+        world.agree()
+        assert world.node.kill(world.agent) == -9
+        world.start_agent()
+    world.until(3)
+    world.agree()
+    counts = sum((Counter(one["counts"]) for one in told), Counter[str]())
+    with capsys.disabled():
+        print(f"\n{sum(one['turns'] for one in told)} turns in {sum(one['seconds'] for one in told):.0f} s: {counts}")  # noqa: T201
+    assert min(counts["admitted"], counts["opened"], counts["ended"], counts["stranger EBUSY"]) > 0, counts
+
+
+MACHINES = 10
+
+
+def test_ledger_kernel_and_board_agree_over_turns_of_machines(world: World) -> None:
+    """Each machine finds no bytes, leaves some, and ends before its pod or after it, which was deleted by force."""
+    world.until(3)
+    for turn in range(MACHINES):
+        name = world.admit(f"machine-{turn}")
+        pid = world.machine(f"machine-{turn}", name)
+        assert [gpu.found for gpu in tenant.reports(world.node.log(f"machine-{turn}"))] == [0]
+        assert world.node.board.translated(name), "what tells a machine from nobody"
+        world.agree()
+        before = world.resets()[name]
+        if turn % 2:
+            world.node.call("kubelet", "end", f"machine-{turn}")
+            world.until(2)
+            world.agree()
+            assert world.resets()[name] == before, "no reset reaches a machine"
+            assert world.node.kill(pid) == -9
+        else:
+            assert world.node.kill(pid) == -9
+            world.node.call("kubelet", "end", f"machine-{turn}")
+        world.until(3)
+        world.agree()
 
 
 def test_what_the_agent_holds_is_neither_released_nor_reset_by_hand(world: World) -> None:

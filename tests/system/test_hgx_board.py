@@ -449,6 +449,53 @@ def test_windows_for_dma_are_known_and_their_descriptors_closed(board: server.Bo
     assert board.windows("gpu0") == {}
 
 
+def _map(client: Client, address: int, size: int, offset: int, memory: int) -> None:
+    body = struct.pack("<IIQQQ", 32, 3, offset, address, size)
+    socket.send_fds(client.peer, [struct.pack("<HHIII", 1, 2, 48, 0, 0) + body], [memory])
+    assert client.reply()[:2] == (1, 0)
+
+
+def test_one_message_takes_all_windows_away_that_lie_within_its_range(board: server.Board, client: Client) -> None:
+    memory = os.memfd_create("memory")
+    for address in (0, 0x1000, 0x3000):
+        _map(client, address, 0x1000, address, memory)
+    assert client.refusal(3, struct.pack("<IIQQ", 24, 0, 0x800, 0x4000)) == errno.ENOENT, "it would cut the first"
+    client.ask(3, struct.pack("<IIQQ", 24, 0, 0, 0x2000))
+    assert board.windows("gpu0") == {0x3000: 0x1000}
+    client.ask(3, struct.pack("<IIQQ", 24, 0, 0, 1 << 32))
+    assert board.windows("gpu0") == {}
+    assert client.refusal(3, struct.pack("<IIQQ", 24, 0, 0, 1 << 32)) == errno.ENOENT
+    os.close(memory)
+
+
+def test_windows_with_addresses_of_their_own_are_told_from_the_machines(board: server.Board, client: Client) -> None:
+    memory, firmware = os.memfd_create("memory"), os.memfd_create("more memory")
+    others = [Client(board.path(name)) for name in ("gpu1", "gpu2")]
+    for one in (client, *others):
+        _map(one, 0, 0x100000, 0, memory)
+        _map(one, 0x100000, 0x100000, 0, firmware)
+    assert [board.translated(name) for name in ("gpu0", "gpu1", "gpu7")] == [{}, {}, {}]
+    client.ask(3, struct.pack("<IIQQ", 24, 0, 0, 1 << 32))
+    for address in range(0, 0x8000, 0x1000):  # many windows of one function outvote nobody
+        _map(client, address, 0x1000, 0x40000 + address, memory)
+    assert board.translated("gpu0") == dict.fromkeys(range(0, 0x8000, 0x1000), 0x1000)
+    assert [board.translated(name) for name in ("gpu1", "gpu7")] == [{}, {}]
+    for one in others:
+        one.close()
+    os.close(memory)
+    os.close(firmware)
+
+
+def test_memory_outlives_a_start_of_the_machine_where_a_test_says_so(board: server.Board) -> None:
+    gpu = board["gpu0"]
+    for keeps in (False, True):
+        if keeps:
+            gpu.fail(Fault.POWER_KEEPS_MEMORY)
+        gpu.leave(b"tenant")
+        gpu.reset(Reset.POWER)
+        assert gpu.is_clean() is not keeps
+
+
 def test_events_of_a_board_are_in_order(board: server.Board, clock: Clock) -> None:
     for at_s, name in ((1, "gpu3"), (2, "nvswitch1"), (3, "gpu0")):
         clock.now_s = at_s

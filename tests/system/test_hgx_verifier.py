@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import test_hgx_agent
@@ -54,8 +53,7 @@ class World(test_hgx_agent.World):
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    own = [Path(__file__).parent / "hgx" / "kubelet.py"]
-    with hgx_node(layout.HGX_H100, modules=own, tenants=1, **image.verifying()) as node:
+    with hgx_node(layout.HGX_H100, modules=test_hgx_agent.OWN, tenants=1, **image.verifying()) as node:
         made = World(node)
         made.begin()
         yield made

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairlead import errors
 from fairlead.node.inventory import latest, monitor
-from fairlead.node.vfio import binder, busevents, executor, gpus, modules, nodes, thirdgate
+from fairlead.node.vfio import answers, binder, busevents, executor, gpus, modules, nodes, thirdgate
 from fairlead.plan.vfio import slot
 from fairlead.settings import NodeSettings, Settings
 
@@ -39,6 +39,7 @@ class VFIOPart:
     gpus: gpus.PassthroughGPUs
     binder: binder.Binder
     bus: busevents.BusEvents
+    answers: answers.Answers
     fabric: keeper.PartitionKeeper | None = None
     """What switches NVLink partitions; None: no slot has several GPUs."""
 
@@ -47,6 +48,7 @@ class VFIOPart:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.binder.run(labels), name="passthrough: binding")
             tasks.create_task(self.bus.run(), name="passthrough: bus")
+            tasks.create_task(self.answers.run(), name="passthrough: answers")
 
 
 def check_ledger(settings: Settings) -> None:
@@ -97,13 +99,16 @@ def compose(settings: Settings, watch: monitor.InventoryMonitor, *, boot_id: str
     fabric = _keep_partitions(settings, boot_id, gate, watch) if chosen.fabric == ON else None
     if fabric is not None:
         found.partitions = lambda: fabric.sets
+    binding = binder.Binder(carrying, chosen.vfio, watch.ask_scan)
+    bus.added = binding.poke
     return VFIOPart(
         fabric=fabric,
         naming=naming,
         gate=gate,
         gpus=found,
-        binder=binder.Binder(carrying, chosen.vfio, watch.ask_scan),
+        binder=binding,
         bus=bus,
+        answers=answers.Answers(root, found.addresses, watch.ask_scan),
     )
 
 

@@ -35,6 +35,8 @@ class Fault(enum.Enum):
     """A function level reset is accepted, and nothing happens."""
     FLR_KEEPS_MEMORY = "flr keeps memory"
     """A function level reset leaves the memory alone, flag set: only a bus reset overwrites it."""
+    POWER_KEEPS_MEMORY = "power keeps memory"
+    """The memory outlives a start of the machine, as where its processors lose power and its board does not."""
 
 
 class Reset(enum.Enum):
@@ -147,6 +149,12 @@ class Function:
             self._settle()
             return self._read_memory(offset, size)
 
+    def leave(self, data: bytes) -> None:
+        """Put bytes at the beginning of the memory, as a tenant leaves them."""
+        with self._lock:
+            self._settle()
+            self._write_memory(0, data)
+
     def is_clean(self) -> bool:
         """Return whether the whole memory is zeros."""
         with self._lock:
@@ -221,6 +229,8 @@ class Function:
         return region == CONFIG_REGION or bool(enabled and awake)
 
     def _start_scrub(self, how: Reset) -> None:
+        if how is Reset.POWER and Fault.POWER_KEEPS_MEMORY in self._faults:
+            return
         if how is Reset.POWER:  # without power it keeps nothing
             self._memory.clear()
             self._scrubbing_until = None

@@ -89,7 +89,14 @@ def fairlead_start(name: str, arguments: list[str], env: dict[str, str]) -> int:
 
 def call(module: str, function: str, *arguments: Any) -> Any:
     """Call a function of a packed module in a fork; returns what it returned."""
-    return _forked(lambda: getattr(importlib.import_module(module), function)(*arguments))
+    called = getattr(importlib.import_module(module), function)
+    return _forked(lambda: called(*arguments))
+
+
+def preload(names: list[str]) -> None:
+    """Import modules now, so that no fork has to."""
+    for name in names:
+        importlib.import_module(name)
 
 
 def script(source: str, *arguments: Any) -> Any:
@@ -136,7 +143,7 @@ def _reap() -> None:
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
-    each.__name__: each for each in (run, start, kill, wait, log, fairlead, fairlead_start, call, script)
+    each.__name__: each for each in (run, start, kill, wait, log, fairlead, fairlead_start, call, preload, script)
 }
 
 

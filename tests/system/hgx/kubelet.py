@@ -59,6 +59,23 @@ def end(pod: str) -> None:
     _ask("end", pod)
 
 
+def until(resource: str, allocatable: int, limit_s: float) -> float:
+    """Return after how many seconds so many devices of a resource can be given away; -1: never within the limit."""
+    begun = time.monotonic()
+    while time.monotonic() < begun + limit_s:
+        if capacity().get(resource, [0, -1])[1] == allocatable:
+            return time.monotonic() - begun
+        time.sleep(0.01)
+    return -1
+
+
+def until_after(path: str, text: str, resource: str, allocatable: int, limit_s: float) -> float:
+    """Write to a file; returns how long it took from then on until so many devices can be given away."""
+    begun = time.monotonic()
+    Path(path).write_text(text)
+    return time.monotonic() - begun if until(resource, allocatable, limit_s) >= 0 else -1
+
+
 def _ask(what: str, *arguments: str) -> Any:
     with socket.socket(socket.AF_UNIX) as peer, peer.makefile("rw") as lines:
         peer.settimeout(60)

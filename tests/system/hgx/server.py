@@ -20,7 +20,9 @@ import socket
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -54,13 +56,26 @@ class _Refused(Exception):
         self.number = number
 
 
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """A part of the machine's memory that a function can reach by DMA."""
+
+    size: int
+    file: int = 0
+    """Number (inode) of the file that is the memory; 0: none came along, as for firmware."""
+    offset: int = 0
+    """Where it begins in that file."""
+
+
 class _Connection:
     """One client of one function."""
 
     def __init__(self, peer: socket.socket, function: Function) -> None:
         self.peer, self.function = peer, function
-        self.windows: dict[int, int] = {}
-        """Of the machine's memory, as it was shown to the function: address → size."""
+        self.windows: dict[int, Window] = {}
+        """Of the machine's memory, as it was shown to the function, by address."""
+        self._descriptors: list[int] = []
+        """Files of memory that came along, each number told once, and closed: one for each message that maps."""
         self._buffer = b""
         self._is_greeted = self._was_reset = False
         self._calls: dict[int, Callable[[bytes], bytes]] = {
@@ -80,7 +95,7 @@ class _Connection:
         """Take what has come and answer whole messages; returns whether the connection goes on."""
         try:
             data, ancillary, _, _ = self.peer.recvmsg(1 << 16, socket.CMSG_SPACE(4 * _MOST_DESCRIPTORS))
-            _close_descriptors(ancillary)
+            self._descriptors += _close_descriptors(ancillary)
             self._buffer += data
             while (message := self._next()) is not None:
                 self._answer(*message)
@@ -133,17 +148,25 @@ class _Connection:
         return struct.pack("<HH", 0, min(minor, 1)) + json.dumps({"capabilities": capabilities}).encode() + b"\0"
 
     def _map(self, body: bytes) -> bytes:
-        address, size = struct.unpack_from("<16xQQ", body)
+        offset, address, size = struct.unpack_from("<8xQQQ", body)
+        file = self._descriptors.pop(0) if self._descriptors else 0
         if address in self.windows:
             raise _Refused(errno.EEXIST)
-        self.windows[address] = size
+        self.windows[address] = Window(size=size, file=file, offset=offset)
         return b""
 
     def _unmap(self, body: bytes) -> bytes:
+        """Take windows away that lie within a range: QEMU ends many by one message, where the protocol says one each.
+
+        It does when the IOMMU of its machine lets go of a function; then the machine's own windows come back.
+        """
         address, size = struct.unpack_from("<8xQQ", body)
-        if self.windows.get(address) != size:
+        known = {at: at + window.size for at, window in self.windows.items()}
+        within = [at for at, end in known.items() if address <= at and end <= address + size]
+        if not within or any(at < address + size and end > address for at, end in known.items() if at not in within):
             raise _Refused(errno.ENOENT)
-        del self.windows[address]
+        for at in within:
+            del self.windows[at]
         return body
 
     def _info(self, body: bytes) -> bytes:
@@ -192,14 +215,20 @@ class _Connection:
         return b""
 
 
-def _close_descriptors(ancillary: list[tuple[int, int, bytes]]) -> None:
-    """Close what came along: memory to reach by DMA, and interrupts, of which these functions have none."""
+def _close_descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    """Close what came along: memory to reach by DMA, and interrupts, of which these functions have none.
+
+    Returns the number of each file.
+    """
+    numbers: list[int] = []
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             descriptors = array.array("i")
             descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
             for descriptor in descriptors:
+                numbers.append(os.fstat(descriptor).st_ino)
                 os.close(descriptor)
+    return numbers
 
 
 class Board:
@@ -266,6 +295,30 @@ class Board:
 
     def windows(self, name: str) -> dict[int, int]:
         """Return the parts of the machine's memory that a function can reach by DMA: address → size."""
+        return {address: window.size for address, window in self._windows(name).items()}
+
+    def translated(self, name: str) -> dict[int, int]:
+        """Return those of a function's windows in which its addresses are not the machine's own: address → size.
+
+        As long as a function is used by the machine itself, or by nobody, its IOMMU hands addresses on as they are
+        (`iommu=pt`), and the machine's whole memory is in its windows. A machine within the machine has addresses of
+        its own. Where each file of the machine's memory begins is what most functions say, which no tenant has.
+        """
+        votes = Counter(
+            said
+            for function in self._functions
+            for said in {(window.file, address - window.offset) for address, window in self._windows(function).items()}
+        )
+        begins: dict[int, int] = {}
+        for (file, begin), _ in votes.most_common():
+            begins.setdefault(file, begin)
+        return {
+            address: window.size
+            for address, window in self._windows(name).items()
+            if window.file and address - window.offset != begins[window.file]
+        }
+
+    def _windows(self, name: str) -> dict[int, Window]:
         connection = self._connections.get(name)
         return dict(connection.windows) if connection else {}
 

@@ -8,6 +8,7 @@ Source: NVIDIA GPU operator, the label `nvidia.com/gpu.workload.config`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
@@ -46,19 +47,32 @@ class Binder:
         """Bind nothing yet. Args: policy: value of `node.vfio`.   changed: called when something was bound."""
         self._binds, self._policy, self._changed = binds, policy, changed
         self._said: set[str] = set()
+        self._poked = asyncio.Event()
+
+    def poke(self) -> None:
+        """Bind soon: a function may have been put in."""
+        self._poked.set()
 
     async def run(self, labels: Labels | None) -> None:
         """Bind, for ever. Args: labels: of this node; None: nothing knows them."""
         if self._policy not in {BIND, LABEL}:
             return
+        async with asyncio.TaskGroup() as tasks:
+            if labels is not None:
+                tasks.create_task(self._follow(labels), name="passthrough: labels")
+            while True:
+                self._poked.clear()
+                if self._policy == BIND or (labels is not None and (labels.value or {}).get(WORKLOAD) == PASSTHROUGH):
+                    await self._bind()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(AGAIN_S):
+                        await self._poked.wait()
+
+    async def _follow(self, labels: Labels) -> None:
+        """Poke whenever the node's labels are others, for ever."""
         while True:
-            if self._policy == BIND or (labels is not None and (labels.value or {}).get(WORKLOAD) == PASSTHROUGH):
-                await self._bind()
-            try:
-                async with asyncio.timeout(AGAIN_S):
-                    await (labels.wait(labels.version) if labels is not None else asyncio.Event().wait())
-            except TimeoutError:
-                continue
+            await labels.wait(labels.version)
+            self.poke()
 
     async def _bind(self) -> None:
         snapshot = await self._binds.scan()

@@ -36,6 +36,9 @@ class BusEvents:
     def __init__(self, changed: Callable[[], None], *, watch: Watch = uevent.watch, poll_s: float = POLL_S) -> None:
         """Hear nothing yet. Args: changed: asks for a scan, soon.   poll_s: between scans where nothing is heard."""
         self._changed, self._watch, self._poll_s = changed, watch, poll_s
+        self.added: Callable[[], None] = lambda: None
+        """Called once a burst has settled in which a function was put in, or may have been."""
+        self._is_added = False
         self._errors: dict[str, str] = {}
 
     def problem(self, address: str) -> str:
@@ -55,6 +58,7 @@ class BusEvents:
             while True:
                 try:
                     async for event in self._watch():
+                        self._is_added |= event is uevent.LOST or _is_added(event)
                         if event is uevent.LOST or self._note(event):
                             self._changed()
                             pending.set()
@@ -72,6 +76,9 @@ class BusEvents:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_SETTLED_S):
                         await pending.wait()
+            if self._is_added:
+                self._is_added = False
+                self.added()
             self._changed()
 
     def _note(self, event: uevent.UEvent) -> bool:
@@ -87,6 +94,11 @@ class BusEvents:
         if said:
             telemetry.log.warning("pci error", pci=address, reason=said)
         return True
+
+
+def _is_added(event: uevent.UEvent) -> bool:
+    """Return whether a PCI function is new: one that a driver is bound to, or taken from, is not."""
+    return event.action == "add" and event.fields.get("SUBSYSTEM") == "pci"
 
 
 def _sentence(address: str, said: str) -> str:

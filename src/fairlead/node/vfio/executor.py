@@ -118,9 +118,10 @@ class Executor:
         plan_all: Callable[[Snapshot, Collection[str], verdict.Holders], tuple[binding.UnitPlan, ...]],
         addresses: Collection[str],
     ) -> tuple[Outcome, ...]:
-        snapshot = await self.scan()
-        plans = plan_all(snapshot, addresses, await self.find_holders(_together(snapshot, addresses), opens=True))
         async with self._open_writer() as writing:  # one child for all units: its start takes longer than its writes
+            await writing.begin()
+            snapshot = await self.scan()
+            plans = plan_all(snapshot, addresses, await self.find_holders(_together(snapshot, addresses), opens=True))
             return tuple([await self._carry_out(plan, writing) for plan in plans])
 
     async def _carry_out(self, plan: binding.UnitPlan, writing: writer.Writer) -> Outcome:

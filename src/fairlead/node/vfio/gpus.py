@@ -61,6 +61,10 @@ class PassthroughGPUs:
         self._reset, self._bus = reset, bus
         self._known: dict[GPUUUID, PassthroughGPU] = {}
 
+    def addresses(self) -> tuple[str, ...]:
+        """Return where the GPUs are, as they were last scanned."""
+        return tuple(one.address for one in self._known.values())
+
     async def scan(self) -> tuple[DriverFiles, ...]:
         """Return the GPUs that are passed through, a value a vendor."""
         held = frozenset(self._held())

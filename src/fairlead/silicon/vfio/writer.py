@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import errno
 import os
 import sys
@@ -16,7 +17,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final, Protocol
 
-from fairlead import command, pipe
+from fairlead import command, errors, pipe
 
 _PROGRAM: Final = Path(__file__).parents[2] / "kernel/programs/sysfswrite.py"
 _END_S: Final = 1.0
@@ -38,6 +39,13 @@ class Hung(Exception):
 class Writer(Protocol):
     """Writes to sysfs."""
 
+    async def begin(self) -> None:
+        """Start what writes, and return before it is ready: it starts while others look. The first write waits for it.
+
+        That it cannot be started is raised by the first write.
+        """
+        ...
+
     async def write(self, path: Path, text: str, limit_s: float) -> None:
         """Write a text and a newline.
 
@@ -46,70 +54,83 @@ class Writer(Protocol):
         ...
 
 
+@dataclasses.dataclass(slots=True)
+class _Process:
+    """A child that was started."""
+
+    process: asyncio.subprocess.Process
+    orders: pipe.Pipe
+    answers: pipe.Pipe
+    is_up: bool = False
+    """Whether it reads."""
+
+
 class _Child:
-    """Writes by one child at a time, which starts with the first write."""
+    """Writes by one child at a time, which starts with `begin`, or with the first write."""
 
     def __init__(self) -> None:
-        self._process: asyncio.subprocess.Process | None = None
-        self._orders: pipe.Pipe | None = None
-        self._answers: pipe.Pipe | None = None
+        self._running: _Process | None = None
+
+    async def begin(self) -> None:
+        if self._running is None:
+            with contextlib.suppress(errors.Unavailable, OSError):
+                self._running = await _start()
 
     async def write(self, path: Path, text: str, limit_s: float) -> None:
         if "\n" in f"{path}{text}" or "\0" in f"{path}{text}":
             raise OSError(errno.EINVAL, "a newline or NUL in what is to be written")
-        process, orders, answers = await self._started()
+        running = self._running = self._running or await _start()
+        if not running.is_up:
+            await self._until_up(running)
         try:
             async with asyncio.timeout(limit_s):
-                await orders.write(os.fsencode(f"{path}\0{text}\n"))
-                word = await _read_word(answers)
+                await running.orders.write(os.fsencode(f"{path}\0{text}\n"))
+                word = await _read_word(running.answers)
         except TimeoutError as error:
             await self.close()
-            raise Hung(process.pid, is_gone=process.returncode is not None) from error
+            raise Hung(running.process.pid, is_gone=running.process.returncode is not None) from error
         if word != "OK":
             number = getattr(errno, word, errno.EIO) if word.startswith("E") else errno.EIO
             raise OSError(number, os.strerror(number) if word else "the writing process ended")
 
-    async def _started(self) -> tuple[asyncio.subprocess.Process, pipe.Pipe, pipe.Pipe]:
-        if self._process is not None and self._orders is not None and self._answers is not None:
-            return self._process, self._orders, self._answers
-        theirs, ours = os.pipe()
-        self._orders = pipe.Pipe(ours)
-        ours, output = os.pipe()
-        self._answers = pipe.Pipe(ours)
-        argv = [sys.executable, "-I", "-S", str(_PROGRAM)]
-        try:
-            self._process = await command.started(argv, env={}, stdin=theirs, output=output)
-        except BaseException:
-            self._close_pipes()
-            raise
-        finally:
-            os.close(theirs)
-            os.close(output)
-        await self._until_up(self._answers)
-        return self._process, self._orders, self._answers
-
-    async def _until_up(self, answers: pipe.Pipe) -> None:
+    async def _until_up(self, running: _Process) -> None:
         """Wait until the child reads. Raises: OSError: it did not begin."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_START_S):
-                if await _read_word(answers) == _UP:
-                    return
-        await self.close()
-        raise OSError(errno.ETIMEDOUT, f"the writing process did not begin within {_START_S:g} s")
+                running.is_up = await _read_word(running.answers) == _UP
+        if not running.is_up:
+            await self.close()
+            raise OSError(errno.ETIMEDOUT, f"the writing process did not begin within {_START_S:g} s")
 
     async def close(self) -> None:
-        process, self._process = self._process, None
-        self._close_pipes()
-        if process is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_END_S):
-                    await command.end(process, at_once=True)
+        running, self._running = self._running, None
+        if running is None:
+            return
+        running.orders.close()
+        running.answers.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_S):
+                await command.end(running.process, at_once=True)
 
-    def _close_pipes(self) -> None:
-        for one in (self._orders, self._answers):
-            if one is not None:
-                one.close()
-        self._orders = self._answers = None
+
+async def _start() -> _Process:
+    """Start a child, and do not wait until it reads. Raises: Unavailable: it cannot be started."""
+    theirs, ours = os.pipe()
+    orders = pipe.Pipe(ours)
+    ours, output = os.pipe()
+    answers = pipe.Pipe(ours)
+    try:
+        process = await command.started(
+            [sys.executable, "-I", "-S", str(_PROGRAM)], env={}, stdin=theirs, output=output
+        )
+    except BaseException:
+        orders.close()
+        answers.close()
+        raise
+    finally:
+        os.close(theirs)
+        os.close(output)
+    return _Process(process=process, orders=orders, answers=answers)
 
 
 async def _read_word(answers: pipe.Pipe) -> str:

@@ -71,6 +71,22 @@ async def test_a_change_is_looked_at_at_once_and_again_when_it_has_settled(
     assert world.scans == 3, "a burst settles once"
 
 
+@pytest.mark.parametrize(
+    ("event", "is_told"), [(_pci("add"), True), (uevent.LOST, True), (_pci("bind"), False), (_pci("remove"), False)]
+)
+async def test_a_function_that_was_put_in_is_told_once_when_it_has_settled(
+    world: World, monkeypatch: pytest.MonkeyPatch, event: uevent.UEvent, is_told: bool
+) -> None:
+    monkeypatch.setattr(busevents, "_SETTLED_S", 0.02)
+    told = list[int]()
+    world.bus.added = lambda: told.append(world.scans)
+    await world.hear(event, _pci("change"))
+    await _until(lambda: world.scans == 3)
+    await world.hear(_pci("change"))
+    await _until(lambda: world.scans == 5)
+    assert told == ([2] if is_told else []), "before the scan that follows"
+
+
 async def test_other_devices_concern_nobody_here(world: World) -> None:
     await world.hear(uevent.UEvent(action="add", path="/devices/x", fields={"SUBSYSTEM": "block"}))
     assert world.scans == 0

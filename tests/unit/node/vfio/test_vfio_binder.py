@@ -106,3 +106,18 @@ def test_a_label_that_nothing_can_read_is_refused() -> None:
         vfioparts.check(NodeSettings(vfio="label"), has_store=False)
     vfioparts.check(NodeSettings(vfio="label"), has_store=True)
     vfioparts.check(NodeSettings(vfio="bind"), has_store=False)
+
+
+async def test_a_gpu_that_is_put_in_is_bound_once_the_binder_is_poked() -> None:
+    machine = Machine()
+    made = binder.Binder(machine, binder.BIND, machine.changed)
+    task = asyncio.get_running_loop().create_task(made.run(None))
+    await asyncio.sleep(0.05)
+    machine.drivers["0000:04:00.0"] = ""
+    await asyncio.sleep(0.05)
+    assert machine.drivers["0000:04:00.0"] == ""
+    made.poke()
+    await asyncio.sleep(0.05)
+    assert machine.drivers["0000:04:00.0"] == "vfio-pci"
+    assert machine.changes == 2
+    task.cancel()

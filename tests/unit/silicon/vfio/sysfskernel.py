@@ -52,6 +52,9 @@ class Kernel:
         self.opened += 1
         yield self
 
+    async def begin(self) -> None:
+        """Have nothing to start."""
+
     async def write(self, path: Path, text: str, limit_s: float) -> None:
         """React to one write."""
         assert limit_s > 0

@@ -47,6 +47,38 @@ def test_a_refusal_is_the_kernels_own_and_the_next_write_goes_on(tmp_path: Path)
     assert not (tmp_path / "absent").exists()
 
 
+def test_what_was_begun_before_the_first_write_is_the_child_that_writes(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("")
+
+    async def begun() -> list[list[Path]]:
+        seen = []
+        async with writer.opened() as writing:
+            await writing.begin()
+            await writing.begin()
+            seen.append(children())
+            await writing.write(path, "vfio-pci", 5)
+            seen.append(children())
+        async with writer.opened() as writing:  # and one that is never used ends
+            await writing.begin()
+        return seen
+
+    before = children()
+    first, second = asyncio.run(begun())
+    assert len(first) == len(before) + 1
+    assert (second, path.read_text()) == (first, "vfio-pci\n")
+    until = time.monotonic() + 20
+    while children() != before:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def children() -> list[Path]:
+    """Return this process's writers."""
+    found = [Path(f"/proc/{pid}") for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    return [one for one in found if one.exists() and b"sysfswrite" in (one / "cmdline").read_bytes()]
+
+
 @pytest.mark.parametrize("text", ["a\nb", "a\0b"])
 def test_no_text_becomes_a_second_write(tmp_path: Path, text: str) -> None:
     path = tmp_path / "file"

@@ -1,0 +1,78 @@
+"""Looks whether GPUs that are passed through still answer on the bus: one that fell off it sends no word.
+
+A function that is gone for its bus alone stays in sysfs, and reads as ones. Four bytes of its configuration space say
+so, several times a second; two looks in a row must, as a function that is being reset reads as ones for a moment. The
+node is then scanned, as it is once the function answers again. What sleeps in D3cold is left asleep. A read that never
+returns stops these looks and nothing else: the scans by the timer go on.
+Source: kernel Documentation/PCI/pci-error-recovery.rst (reads of a device that is gone are all ones); ABI
+testing/sysfs-bus-pci (power_state).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+from fairlead import daemonthread
+from fairlead.silicon.vfio import attribute
+
+EVERY_S: Final = 0.3
+_SILENT: Final = frozenset({b"", b"\xff" * 4})
+_LOOKS: Final = 2
+"""So many looks in a row find a function silent before it counts as that."""
+
+
+class Answers:
+    """Has the node scanned as soon as a GPU stops answering, or answers again."""
+
+    def __init__(
+        self,
+        root: Path,
+        addresses: Callable[[], Collection[str]],
+        changed: Callable[[], None],
+        *,
+        every_s: float = EVERY_S,
+    ) -> None:
+        """Look at nothing yet.
+
+        Args: root: has /sys.   addresses: returns whom to look at.   changed: asks for a scan.
+        """
+        self._root, self._addresses, self._changed, self._every_s = root, addresses, changed, every_s
+        self._silent: Mapping[str, int] = {}
+        """How many looks in a row found a function silent, of those that were looked at last."""
+
+    async def run(self) -> None:
+        """Look, for ever."""
+        while True:
+            await asyncio.sleep(self._every_s)
+            if addresses := tuple(self._addresses()):
+                look = functools.partial(self._look, addresses)
+                with contextlib.suppress(RuntimeError):  # no thread is to be had now
+                    self._judge(await asyncio.wrap_future(daemonthread.start("vfio-answers", look, ended=lambda: None)))
+
+    def _look(self, addresses: Collection[str]) -> dict[str, bool]:
+        """Return of each function that does not sleep whether it answers."""
+        places = {one: f"{self._root}/sys/bus/pci/devices/{one}" for one in addresses}
+        return {
+            one: _answers(place)
+            for one, place in places.items()
+            if attribute.find_text(f"{place}/power_state") != "D3cold"
+        }
+
+    def _judge(self, found: Mapping[str, bool]) -> None:
+        before = self._silent
+        self._silent = {one: 0 if answers else before.get(one, 0) + 1 for one, answers in found.items()}
+        stopped = any(count == _LOOKS for count in self._silent.values())
+        if stopped or any(before.get(one, 0) >= _LOOKS and count == 0 for one, count in self._silent.items()):
+            self._changed()
+
+
+def _answers(place: str) -> bool:
+    try:
+        return attribute.read(f"{place}/config", size=4) not in _SILENT
+    except OSError:
+        return False

@@ -1,0 +1,102 @@
+"""A GPU that answers with ones has the node scanned, and so has one that answers again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from fairlead.node.vfio import answers
+
+ONE, TWO = "0000:17:00.0", "0000:18:00.0"
+HEAD, ONES = b"\xde\x10\x30\x23", b"\xff" * 4
+
+
+class World:
+    """Two functions of a made-up tree, and who is told of them."""
+
+    def __init__(self, root: Path) -> None:
+        self.folders = {one: root / "sys/bus/pci/devices" / one for one in (ONE, TWO)}
+        for folder in self.folders.values():
+            folder.mkdir(parents=True)
+            (folder / "config").write_bytes(HEAD)
+            (folder / "power_state").write_text("D0\n")
+        self.scans = 0
+        self.looks = 0
+        self.made = answers.Answers(root, self.addresses, self.scan, every_s=0.001)
+
+    def addresses(self) -> tuple[str, ...]:
+        self.looks += 1
+        return ONE, TWO
+
+    def scan(self) -> None:
+        self.scans += 1
+
+    def say(self, address: str, head: bytes) -> None:
+        fresh = self.folders[address] / "fresh"
+        fresh.write_bytes(head)
+        fresh.replace(self.folders[address] / "config")
+
+    async def look(self, times: int = 10) -> None:
+        """Wait until it was looked so often."""
+        await until(lambda wanted=self.looks + times: self.looks >= wanted)  # type: ignore[misc]
+
+
+async def until(seen: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not seen():  # noqa: ASYNC110  (what is waited for is a plain value)
+            await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    one = World(tmp_path)
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(one.made.run())
+        yield one
+        task.cancel()
+
+
+async def test_who_answers_is_not_scanned_for(world: World) -> None:
+    await world.look()
+    assert world.scans == 0
+
+
+async def test_ones_are_scanned_for_once_and_so_is_the_way_back(world: World) -> None:
+    world.say(ONE, ONES)
+    await until(lambda: world.scans == 1)
+    await world.look()
+    assert world.scans == 1
+    world.say(ONE, HEAD)
+    await until(lambda: world.scans == 2)
+    await world.look()
+    assert world.scans == 2
+
+
+async def test_one_look_at_a_function_that_is_being_reset_says_nothing() -> None:
+    told = list[int]()
+    made = answers.Answers(Path("/nowhere"), tuple, lambda: told.append(1))
+    for answer in (True, False, True, False, True):
+        made._judge({ONE: answer})
+    assert told == []
+    made._judge({ONE: False})
+    made._judge({ONE: False})
+    assert told == [1]
+
+
+async def test_what_sleeps_in_d3cold_is_left_asleep(world: World) -> None:
+    (world.folders[TWO] / "power_state").write_text("D3cold\n")
+    world.say(TWO, ONES)
+    await world.look()
+    assert world.scans == 0
+
+
+async def test_a_read_that_never_returns_costs_no_more_than_these_looks(world: World) -> None:
+    (world.folders[TWO] / "power_state").unlink()
+    os.mkfifo(world.folders[TWO] / "power_state")
+    await world.look()  # a pipe in its place is not waited for
+    world.say(ONE, ONES)
+    await until(lambda: world.scans == 1)
