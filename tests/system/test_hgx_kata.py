@@ -163,7 +163,7 @@ def test_a_tenants_payload_lands_in_a_machine_of_its_own_with_its_gpus_alone(wor
     assert name not in {f"{SLOT}={one}" for one in world.published()}, "no other sandbox resolves it"
     first.remove()
     world.wait_active(other)
-    world.until(x4=1)
+    world.until(x4=2)
     assert all(now > then for now, then in zip(world.resets(first.modules), before, strict=True))
     assert world.machines()[-1][0] == 4, "the slot's GPUs were read together before the next tenant"
     assert world.admit("third", 4) == first.modules
