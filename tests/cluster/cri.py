@@ -57,6 +57,26 @@ class RuntimeStub:
         """Start a container that was made."""
         await self._call("StartContainer", pb.StartContainerRequest(container_id=container), pb.StartContainerResponse)
 
+    async def container_status(self, container: str) -> pb.ContainerStatusResponse:
+        """Return a container's state, and what `crictl inspect` shows of it, as JSON by key."""
+        request = pb.ContainerStatusRequest(container_id=container, verbose=True)
+        return await self._call("ContainerStatus", request, pb.ContainerStatusResponse)
+
+    async def sandbox_status(self, sandbox: str) -> pb.PodSandboxStatusResponse:
+        """Return a sandbox's state, and what `crictl inspectp` shows of it, as JSON by key."""
+        request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox, verbose=True)
+        return await self._call("PodSandboxStatus", request, pb.PodSandboxStatusResponse)
+
+    async def stop_container(self, container: str, *, grace_s: int) -> None:
+        """Ask a container's process to end, and kill it after so many seconds."""
+        request = pb.StopContainerRequest(container_id=container, timeout=grace_s)
+        await self._call("StopContainer", request, pb.StopContainerResponse)
+
+    async def remove_container(self, container: str) -> None:
+        """Forget a container; idempotent."""
+        request = pb.RemoveContainerRequest(container_id=container)
+        await self._call("RemoveContainer", request, pb.RemoveContainerResponse)
+
     async def kill_container(self, container: str) -> None:
         """End a container without asking its processes; idempotent."""
         request = pb.StopContainerRequest(container_id=container, timeout=0)

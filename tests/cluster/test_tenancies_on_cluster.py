@@ -19,7 +19,7 @@ import yaml
 
 from fairlead import errors
 from fairlead_cdi import yamltext
-from tests.cluster import charts, node, pods, registry
+from tests.cluster import charts, katahost, node, pods, registry
 from tests.cluster.program import Program
 from tests.cluster.verb import Verb, running
 from tools.cluster import api, home, image
@@ -467,3 +467,44 @@ def test_a_tenancys_isolation_binds_its_pods(
                 program.run("tenancy", "delete", "--no-wait", f"red-{word}")
             for name in made:
                 server.delete(f"{classes}/{name}")
+
+
+@pytest.fixture
+def katas_stand_in(cluster: home.Cluster, server: api.API) -> Iterator[None]:
+    """The node's containerd has Kata's stand-in (`tests/katastandin`) for a handler: no registry has Kata."""
+    config = cluster.site.configs / "containerd.toml"
+    before = config.read_text()
+    config.write_text(before + katahost.install(cluster.host, accelerator="tcg"))
+    cluster.restart("containerd")
+    classes = "/apis/node.k8s.io/v1/runtimeclasses"
+    server.create(classes, {"metadata": {"name": katahost.HANDLER}, "handler": katahost.HANDLER})
+    yield
+    server.delete(f"{classes}/{katahost.HANDLER}")
+    config.write_text(before)
+    cluster.restart("containerd")
+
+
+def test_a_tenancys_payload_runs_in_a_machine_and_its_phases_name_what_took_longest(
+    katas_stand_in: None, kubeconfig: Path, server: api.API, program: Program, tmp_path: Path
+) -> None:
+    """Kubelet, PodResources `Get` and containerd are real; QEMU runs in software, without GPUs."""
+    with running(controller(kubeconfig, tmp_path, "--control-tenancy-enforcer=networkpolicy")):
+        program.show("tenancy", "create", "landon", "--isolation", "vm")
+        try:
+            space = pods.Space(server, until(server, "landon", phase="Ready")["status"]["namespace"])
+            script = "uname -r; cut -d ' ' -f 1 /proc/uptime; ls /var/run/secrets 2>&1; exit 5"
+            program.show("run", "-d", "-T", "landon", "--name", "own", image.BUSYBOX, "--", "sh", "-c", script)
+            pod = space.until("own", lambda pod: pod["status"].get("phase") == "Failed", what="has ended")
+            (status,) = pod["status"]["containerStatuses"]
+            assert status["state"]["terminated"]["exitCode"] == 5, pod["status"]
+            kernel, uptime, secrets = space.log("own").splitlines()
+            assert kernel.endswith("cloud-amd64"), "the guest's own, not the node's"
+            assert "No such file" in secrets
+            explained = json.loads(program.show("explain", "-T", "landon", "own", "-o", "json"))
+            assert explained["isolation"] == "vm"
+            spent = {one["name"]: one["duration_s"] for one in explained["phases"]}
+            assert max(spent, key=lambda name: spent[name]) == "preparing"
+            # Kubernetes' times of a pod are whole seconds.
+            assert spent["preparing"] > float(uptime) - 2, "the machine's boot is a part of it"
+        finally:
+            program.run("tenancy", "delete", "landon")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from fairlead.store import tracerecorder
 from fairlead.wire.kubernetes import api as wire
 from fairlead.wire.kubernetes import core
 from tests.cluster import node, pods
+from tests.katastandin import coldplug, guest
 from tools.cluster import api, home, image
 
 pytestmark = [
@@ -220,6 +222,15 @@ async def ask_kubelet(socket: Path) -> tuple[tuple[Holding, ...], dict[str, froz
         await client.close()
 
 
+def kata_config(socket: Path) -> coldplug.Config:
+    """Return a configuration of Kata's with a kubelet's socket."""
+    text = guest.configuration(emulator="/none", kernel="/none", initrd="/none", sock=str(socket))
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+        file.write(text)
+        file.flush()
+        return coldplug.load_config(Path(file.name))
+
+
 def test_the_real_kubelet_answers_what_the_embedded_one_does(
     agent: node.Agent, cluster: home.Cluster, space: pods.Space
 ) -> None:
@@ -235,6 +246,15 @@ def test_the_real_kubelet_answers_what_the_embedded_one_does(
     assert len(held.ids) == len(nodes)
     assert len(allocatable[pods.RESOURCE]) == 8
     assert set(held.ids) <= allocatable[pods.RESOURCE]
+
+    # As Kata's shim asks (here its stand-in): by the pod's name, for names of CDI devices.
+    config = kata_config(socket)
+    marks = {coldplug.NAME: "holds", coldplug.NAMESPACE: "default"}
+    names = coldplug.ask_devices(marks, config)
+    assert set(names) == {f"{pods.RESOURCE}={one}" for one in held.ids}
+    assert coldplug.ask_devices({**marks, coldplug.NAME: "without"}, config) == []
+    with pytest.raises(coldplug.Refused, match="not found"):
+        coldplug.ask_devices({**marks, coldplug.NAME: "nobody"}, config)
 
     space.delete("holds")
     assert asyncio.run(ask_kubelet(socket))[0] == ()

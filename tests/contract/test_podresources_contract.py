@@ -84,6 +84,29 @@ async def test_ended_pods_and_ordinary_init_containers_are_not_listed_and_sideca
     assert [(one.container, one.ids) for one in found] == [("beside", ("g1",))]
 
 
+async def ask(channel: grpc.aio.Channel, namespace: str, name: str) -> pb.GetPodResourcesResponse:
+    call = deviceplugin.method(channel, wire.SERVICE, "Get")
+    request = pb.GetPodResourcesRequest(pod_namespace=namespace, pod_name=name)
+    return await deviceplugin.answer(call(request, timeout=PATIENCE_S), "Get", pb.GetPodResourcesResponse)
+
+
+async def test_one_pod_is_told_by_name_as_runtimes_of_machines_ask(folder: Path) -> None:
+    pods = [pod("a", "u1", "main", "side"), pod("b", "u2", "main", phase="Pending")]
+    grants = (grant("u1", "main", "g0"), grant("u2", "main", "g1", "g2"))
+    async with kubelet(folder, pods, *grants) as client:
+        channel = grpc.aio.insecure_channel(deviceplugin.target(client.socket), options=deviceplugin.CHANNEL_OPTIONS)
+        async with channel:
+            answer = await ask(channel, "team", "b")
+            for namespace, name in (("team", "c"), ("other", "b"), ("", "b\x1b[31m" * 200)):
+                with pytest.raises(errors.NotFound):
+                    await ask(channel, namespace, name)
+    found = answer.pod_resources
+    assert (found.namespace, found.name) == ("team", "b")
+    assert [
+        (one.name, [(each.resource_name, list(each.device_ids)) for each in one.devices]) for one in found.containers
+    ] == [("main", [(RESOURCE, ["g1", "g2"])])]
+
+
 async def test_whoever_asks_now_updates_the_list_for_its_followers(folder: Path) -> None:
     async with kubelet(folder, [pod("a", "u1", "main")], grant("u1", "main", "g0")) as client:
         holdings = podresources.Holdings(client.socket)
@@ -156,6 +179,9 @@ class Scripted:
     async def allocatable(self) -> pb.AllocatableResourcesResponse:
         devices = [pb.ContainerDevices(resource_name=RESOURCE, device_ids=[name]) for name in ("g0", "g1")]
         return pb.AllocatableResourcesResponse(devices=devices)
+
+    async def get(self, namespace: str, name: str) -> pb.GetPodResourcesResponse:
+        raise errors.NotFound(f"no pod {namespace}/{name}", reason="PodNotFound")
 
 
 @contextlib.asynccontextmanager

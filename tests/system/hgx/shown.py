@@ -24,6 +24,7 @@ def hgx_node(
     files: Mapping[str, bytes] | None = None,
     tenants: int = 0,
     memory_mib: int = 1024,
+    shared: Mapping[str, Path] | None = None,
 ) -> Iterator[Node]:
     """Boot a node with a board; skips where its parts could not be had.
 
@@ -32,7 +33,7 @@ def hgx_node(
 
     Args: kernel: the one with iommufd, if None.   modules: Python files that the test calls in the node, by name.
         packages: of Python, that they need (`image.AGENT`: Fairlead's agent).   programs: of this machine, by path.
-        tenants: how many tenants' machines run at once.
+        tenants: how many tenants' machines run at once.   shared: further files and folders of the tenants' disk.
     """
     kernel = kernel or emulator.own_kernel()
     with tempfile.TemporaryDirectory(prefix="hgx-") as name:  # short, because it has sockets
@@ -40,7 +41,10 @@ def hgx_node(
         initramfs = image.initramfs(
             folder / "initramfs", kernel, modules=modules, packages=packages, programs=programs, files=files
         )
-        disks = [image.state_disk(folder / "state"), *([tenant.disk(folder / "tenants", folder)] if tenants else [])]
+        disks = [
+            image.state_disk(folder / "state"),
+            *([tenant.disk(folder / "tenants", folder, shared or {})] if tenants else []),
+        ]
         with (
             Board(layout, folder) as board,
             Node(board, folder, kernel=kernel, initramfs=initramfs, disks=disks, memory_mib=memory_mib) as node,

@@ -12,9 +12,10 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import machine
 from hgx import emulator
@@ -24,6 +25,13 @@ MOUNTED = Path("/tenant")
 """Where the node has the disk."""
 MEMORY_MIB = 64
 _APPEND = "console=ttyS0 loglevel=3 panic=-1 no_timer_check nowatchdog"
+_INIT = Path(__file__).parent / "tenant.sh"
+LOOK = (
+    "/bin/sh",
+    "-c",
+    "leave=\nword()" + _INIT.read_text().partition("\nword()")[2].partition("\nwhile ")[0] + "\nexec sleep 100000",
+)
+"""The same look as a container's command."""
 _REPORT = re.compile(r"TENANT gpu=(\S+) device=(\S+) boot0=(\S+) pins=(\d) found=(\S+)")
 
 
@@ -39,16 +47,19 @@ class GPU:
     """First word of its memory before the tenant wrote any."""
 
 
-def disk(target: Path, folder: Path) -> Path:
-    """Make the disk: QEMU, the kernel with iommufd, the tenant's initramfs."""
+def disk(target: Path, folder: Path, shared: Mapping[str, Path] = MappingProxyType({})) -> Path:
+    """Make the disk: QEMU, the kernel with iommufd, the tenant's initramfs. Args: shared: further files, by name."""
     top = folder / "tenant"
     top.mkdir()
     shutil.copytree(emulator.ROOT, top / "qemu", symlinks=True, ignore=shutil.ignore_patterns("*.rom", "*.dtb"))
     shutil.copy(emulator.own_kernel().image, top / "vmlinux")
     _initramfs(top / "initramfs", "tenant.sh")
     _add_verifier(top)
+    for name, path in shared.items():
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, top / name)
     with target.open("wb") as file:
-        file.truncate(256 << 20)
+        file.truncate((256 + (256 if shared else 0)) << 20)
     subprocess.run(("mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-d", str(top), str(target)), check=True)
     shutil.rmtree(top)
     return target

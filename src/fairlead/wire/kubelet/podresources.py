@@ -97,12 +97,21 @@ class Servicer(Protocol):
         """Return the devices that plugins advertise."""
         ...
 
+    async def get(self, namespace: str, name: str) -> pb.GetPodResourcesResponse:
+        """Return one pod with the devices of its containers. Raises: NotFound: there is no such pod."""
+        ...
+
 
 def handlers(servicer: Servicer) -> grpc.GenericRpcHandler:
     """Return the handler of service `v1.PodResourcesLister`, for `server.add_generic_rpc_handlers`."""
+
+    async def get(request: pb.GetPodResourcesRequest) -> pb.GetPodResourcesResponse:
+        return await servicer.get(request.pod_namespace, request.pod_name)
+
     return grpc.method_handlers_generic_handler(
         SERVICE,
         {
+            "Get": deviceplugin.unary(get, pb.GetPodResourcesRequest),
             "List": _unary(servicer.list, pb.ListPodResourcesRequest),
             "GetAllocatableResources": _unary(servicer.allocatable, pb.AllocatableResourcesRequest),
         },

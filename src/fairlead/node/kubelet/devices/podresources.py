@@ -13,6 +13,7 @@ from pathlib import Path
 
 import grpc.aio
 
+from fairlead import errors
 from fairlead.model import cdikind
 from fairlead.node.kubelet.devices.devicemanager import DeviceManager
 from fairlead.wire.kubelet import deviceplugin, podresources
@@ -40,6 +41,14 @@ class _Servicer:
         listed = self._devices.advertised().items()
         devices = [pb.ContainerDevices(resource_name=resource, device_ids=ids) for resource, ids in listed]
         return pb.AllocatableResourcesResponse(devices=devices)
+
+    async def get(self, namespace: str, name: str) -> pb.GetPodResourcesResponse:
+        """Return a pod's devices, ended or not: Kata's shim asks before the machine of a sandbox boots."""
+        for pod in self._pods():
+            if (pod.metadata.namespace, pod.metadata.name) == (namespace, name):
+                return pb.GetPodResourcesResponse(pod_resources=self._of_pod(pod))
+        shown = errors.readable(f"{namespace}/{name}"[:200])
+        raise errors.NotFound(f"the kubelet has no pod {shown}", reason="PodNotFound", hint="was it deleted?")
 
     def _of_pod(self, pod: core.Pod) -> pb.PodResources:
         held = self._devices.held(pod.metadata.uid)

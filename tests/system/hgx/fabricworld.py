@@ -1,0 +1,140 @@
+"""An HGX node whose agent, kubelet and Fabric Manager a test commands: slots of several GPUs, each with its partition.
+
+VFIO, groups, the kubelet's protocol and the agent are real in the node. What stands in: the Fabric Manager and its
+library (`tests/fabricstub`), which no registry has, beside `fairlead fabric serve` as in a Service VM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hgx import image, layout, tenant
+from hgx.function import Reset
+from hgx.node import Node
+from hgx.shown import hgx_node
+
+from tests.fabricstub import library
+
+LIMIT_S = 300
+PYTHON = Path(sys.executable).resolve()
+SWITCHES = "/state/switches.json"
+_STUB = Path(library.__file__).parent
+
+
+class World:
+    """A node whose agent, kubelet and Fabric Manager a test commands."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.names = {table.module: table.name for table in node.board.layout.gpus() if table.module is not None}
+        """Of the board's functions by module."""
+        self.agent = 0
+        self.env = {"FAIRLEAD_FABRIC_SECRET": "/state/fabric.secret", "FAIRLEAD_FABRIC_LIBRARY": "/stub/libnvfm.so.1"}
+
+    def begin(self) -> None:
+        done = self.node.fairlead("vfio", "bind", *(self.node.address[name] for name in self.names.values()))
+        assert done.code == 0, done
+        self.node.output("umask 077; head -c 32 /dev/urandom | base64 > /state/fabric.secret")
+        manager = f"exec {PYTHON} -I /stub/tests/fabricstub/manager.py unix:/run/fm.sock h100 state {SWITCHES}"
+        self.node.spawn("manager", manager)
+        self.node.wait_for_log("manager", "ready", limit_s=60)
+        serve = ("fabric", "serve", "--address", "/run/fm.sock", "--listen", "/run/fabric.sock")
+        self.node.spawn_fairlead("serve", *serve, env=self.env)
+        self.node.wait_for_log("serve.out", "serving", limit_s=120)
+        self.node.call("kubelet", "start")
+        words = ("--state-folder", "/state/fairlead", "--node-vfio", "bound", "--node-engine", "containerd://2.2.1")
+        env = {"FAIRLEAD_NODE_FABRIC": "on", "FAIRLEAD_FABRIC_AGENT": "/run/fabric.sock"}
+        env |= self.env | tenant.verifier_env(self.node)
+        self.agent = self.node.spawn_fairlead("agent", "agent", *words, env=env)
+
+    def sizes(self) -> dict[int, int]:
+        """Return how many slots of each size can be given away."""
+        seen: dict[str, list[int]] = self.node.call("kubelet", "capacity")
+        return {int(name.rpartition("-x")[2]): free for name, (_, free) in seen.items() if "-x" in name}
+
+    def until(self, **wanted: int) -> None:
+        """Wait until so many can be given away, as `x4=2`."""
+        expected = {int(name[1:]): count for name, count in wanted.items()}
+        until, seen = time.monotonic() + LIMIT_S, dict[int, int]()
+        while not expected.items() <= (seen := self.sizes()).items():
+            assert time.monotonic() < until, (seen, self.node.log("agent.err")[-3000:])
+            time.sleep(0.5)
+
+    def admit(self, pod: str, size: int) -> tuple[int, ...]:
+        """Admit a pod with a slot; returns its modules."""
+        device, *_ = self.node.call("kubelet", "admit", pod, f"nvidia.com/pgpu-x{size}")
+        return tuple(int(one) for one in str(device).partition("-")[2].split("."))
+
+    def active(self) -> list[int]:
+        """Return the partitions of several GPUs that the switches have."""
+        text = self.node.output(f"cat {SWITCHES} 2>/dev/null || echo '[]'")
+        return [one for one in json.loads(text) if one < 7]
+
+    def wait_active(self, *partitions: int) -> None:
+        until = time.monotonic() + LIMIT_S
+        while self.active() != list(partitions):
+            assert time.monotonic() < until, (self.active(), self.node.log("agent.err")[-3000:])
+            time.sleep(0.3)
+
+    def published(self) -> dict[str, list[str]]:
+        """Return the nodes of each device that CDI specs show."""
+        found: dict[str, list[str]] = {}
+        for text in self.node.output("cat /var/run/cdi/*.json 2>/dev/null || true").split("\n}\n"):
+            if text.strip():
+                document = json.loads(text + "}")
+                found |= {
+                    one["name"]: [each["path"] for each in one["containerEdits"]["deviceNodes"]]
+                    for one in document["devices"]
+                }
+        return found
+
+    def wait_published(self, name: str) -> list[str]:
+        until = time.monotonic() + LIMIT_S
+        while name not in (seen := self.published()):
+            assert time.monotonic() < until, (seen, self.node.log("agent.err")[-3000:])
+            time.sleep(0.3)
+        return seen[name]
+
+    def machines(self) -> list[tuple[int, float]]:
+        """Return how many GPUs each verifier's machine has read, and in how many seconds."""
+        found = []
+        for line in self.node.log("agent.err").splitlines():
+            told = json.loads(line) if line.startswith("{") else {}
+            if told.get("event") == "gpus read by a machine":
+                found.append((str(told["gpu"]).count(",") + 1, float(told["duration_s"])))
+        return found
+
+    def resets(self, modules: tuple[int, ...]) -> list[int]:
+        boards = [self.node.board[self.names[module]] for module in modules]
+        return [board.resets(Reset.FLR) + board.resets(Reset.BUS) for board in boards]
+
+
+@contextlib.contextmanager
+def running(
+    *,
+    files: Mapping[str, bytes] | None = None,
+    modules: Sequence[Path] = (),
+    tenants: int = 2,
+    memory_mib: int = 1536,
+    shared: Mapping[str, Path] | None = None,
+) -> Iterator[World]:
+    """Boot an H100 board's node and start all of that. Args: as `hgx_node`'s."""
+    with tempfile.TemporaryDirectory(prefix="nvfm-") as name:
+        made = library.compile_library(Path(name))
+        packed = {"stub/libnvfm.so.1": made.read_bytes(), **(files or {})}
+    parts: dict[str, Any] = image.verifying()
+    packed |= parts.pop("files")
+    packed |= {f"stub/tests/fabricstub/{name}": (_STUB / name).read_bytes() for name in ("manager.py", "lattice.py")}
+    own = [Path(__file__).parent / "kubelet.py", *modules]
+    given = {"files": packed, "modules": own, "tenants": tenants, "memory_mib": memory_mib, "shared": shared, **parts}
+    with hgx_node(layout.HGX_H100, **given) as node:
+        found = World(node)
+        found.begin()
+        yield found
