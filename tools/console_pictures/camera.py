@@ -31,6 +31,8 @@ document.addEventListener("securitypolicyviolation", (one) => window.__seen.push
 window.addEventListener("error", (one) => window.__seen.push(String(one.message)));"""
 _STILL: Final = Path(__file__).with_name("still.js").read_text()
 _WIDE: Final = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+_FAILED: Final = """(document.querySelector(".problem") || {}).textContent || ''"""
+"""What the page says in place of what it was asked for."""
 _CUT: Final = """[...document.querySelectorAll("main *")].filter((one) => {
   if (one.matches(".scroll")) return one.scrollWidth > one.clientWidth + 1;
   if (one.matches("select") && one.offsetParent) {
@@ -100,6 +102,8 @@ def _every(
             break  # else a machine that is too busy has left a picture out
     time.sleep(0.15)
     found: list[str] = page.ask("window.__seen")
+    if page.ask(_FAILED) and item.name != "problem":
+        found = [*found, f"it is an error: {page.ask(_FAILED)}"]
     page.ask(_STILL)
     for width in pages.WIDTHS:
         for scheme in pages.SCHEMES:

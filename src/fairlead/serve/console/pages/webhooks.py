@@ -47,7 +47,15 @@ async def make(visit: Visitor, body: params.RawBody) -> litestar.Response[bytes]
 async def detail(visit: Visitor, name: Id) -> litestar.Response[bytes]:
     """Show one webhook and the events on their way to it."""
     found = await visit.api.get(WebhookDetail, f"/v1/webhooks/{client.part(name)}")
-    return visit.page("webhook", one=found.webhook, deliveries=found.deliveries, here=_address(name), tone=tone)
+    return visit.page(
+        "webhook",
+        one=found.webhook,
+        deliveries=found.deliveries,
+        here=_address(name),
+        tone=tone,
+        back=("/console/webhooks", "Webhooks"),
+        of=found.webhook.tenancy or "the whole machine",
+    )
 
 
 @litestar.post("/console/webhooks/{name:str}/test", include_in_schema=False)
