@@ -316,7 +316,8 @@ async def test_tries_of_a_tenancys_webhooks_have_a_rate(lab: Lab, receiver: Rece
     last, other = await lab.hook(receiver.url, uid="u-red"), await lab.hook(receiver.url, uid="u-blue")
     with pytest.raises(errors.Throttled) as refused:
         await lab.kept.test(last.webhook.id, port.Whose(uids=["u-red"]))
-    assert (refused.value.reason, refused.value.context["retry_after_s"]) == ("WebhookTestsTooMany", 10)
+    assert refused.value.reason == "WebhookTestsTooMany"
+    assert 0 < refused.value.context["retry_after_s"] <= 1 / store.TESTS.per_s
     await lab.kept.test(other.webhook.id, port.Whose(uids=["u-blue"]))
 
 
