@@ -72,7 +72,7 @@ OF_A_LEDGER = frozenset({"leases", "lease history", "lease report", "lease basel
 }
 """Verbs of the node's ledger, which has no entry here: `test_cli_lease.py`, `test_cli_lease_report.py`,
 `test_cli_usage.py` and `test_api_budgets.py` read them."""
-OF_TENANCIES = frozenset({"tenancy create", "tenancy list", "tenancy show", "tenancy test"})
+OF_TENANCIES = frozenset({"tenancy create", "tenancy list", "tenancy show", "tenancy set", "tenancy test"})
 """Verbs of a service that keeps tenancies, which the one here does not: `test_api_tenancies.py` reads their view."""
 OF_ACCOUNTS = frozenset(
     {
