@@ -24,15 +24,23 @@ CLASSES = {
 }
 
 
+def has_partitions(cluster: home.Cluster) -> bool:
+    """Whether an API server keeps the counters of partitions: DRAPartitionableDevices is beta from 1.36 on."""
+    return tuple(int(part) for part in cluster.version.split(".")) >= (1, 36)
+
+
 @contextlib.contextmanager
 def driver(cluster: home.Cluster, server: api.API) -> Iterator[node.Agent]:
-    """Start an agent whose GPUs claims get, with MIG devices made for them; end it, and remove what it published."""
+    """Start an agent whose GPUs claims get, with MIG devices made for them where the server keeps their counters.
+
+    At the end it is ended, and what it published is removed.
+    """
     node.define(cluster, "gpudevices", "gpuleases")
     state = cluster.folder / "claims-state"
     arguments = (
         *node.PRODUCT,
         "--node-door=claims",
-        "--node-claim-partitions",
+        *(("--node-claim-partitions",) if has_partitions(cluster) else ()),
         f"--cluster-kubeconfig={cluster.kubeconfig}",
         f"--node-name={cluster.node}",
         f"--state-folder={state}",
@@ -43,11 +51,13 @@ def driver(cluster: home.Cluster, server: api.API) -> Iterator[node.Agent]:
         server.create(f"{RESOURCE}/deviceclasses", {"metadata": {"name": name}, "spec": spec})
     one = node.Agent(cluster, arguments)
     one.start()
-    until_slices(server, 9)  # one for the counters, one for each GPU
-    yield one
-    one.stop(signal.SIGTERM)
-    for path in (SLICES, f"{RESOURCE}/deviceclasses", "/apis/fairlead.dev/v1alpha1/gpudevices"):
-        server.delete(path)
+    try:
+        until_slices(server, 9 if has_partitions(cluster) else 1)  # one for the counters, one for each GPU; else one
+        yield one
+    finally:
+        one.stop(signal.SIGTERM)
+        for path in (SLICES, f"{RESOURCE}/deviceclasses", "/apis/fairlead.dev/v1alpha1/gpudevices"):
+            server.delete(path)
 
 
 def until_slices(server: api.API, count: int) -> list[api.Object]:

@@ -196,7 +196,7 @@ class Churn:
     def live(self, number: int) -> None:
         """Have one pod from its making to its end."""
         chance, name = random.Random(self.seed * 10_000 + number), f"c{number}"
-        kind = "small" if number % 5 == 0 else "one"
+        kind = "small" if number % 5 == 0 and claimpods.has_partitions(self.cluster) else "one"
         with self.cluster.api() as server:
             space = pods.Space(server, pods.DEFAULT)
             source = {"resourceClaimTemplateName": kind}

@@ -59,6 +59,7 @@ class World:
     def restart_agent(self, *, dying_at: str = "") -> None:
         """Kill the agent, and start one that may die at a crash point."""
         assert self.node.kill(self.agent) == -9
+        self.until(0)  # else what the kubelet has of the killed one is taken for the new one's
         self.start_agent(dying_at=dying_at)
         self.until(len(self.names))
 

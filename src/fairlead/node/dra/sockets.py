@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,30 @@ _LOOK_S: Final = 0.05
 _ROOTS: Final = 0o600
 _STOP_S: Final = 5.0
 """How long calls that run have to end before their server does."""
+
+
+class _Counted:
+    """A driver that counts the calls which run."""
+
+    def __init__(self, driver: draplugin.Servicer) -> None:
+        self._driver = driver
+        self.running = 0
+
+    async def prepare(self, claims: tuple[draplugin.Claim, ...]) -> Mapping[str, draplugin.Prepared]:
+        with self._one():
+            return await self._driver.prepare(claims)
+
+    async def unprepare(self, claims: tuple[draplugin.Claim, ...]) -> Mapping[str, str]:
+        with self._one():
+            return await self._driver.unprepare(claims)
+
+    @contextlib.contextmanager
+    def _one(self) -> Iterator[None]:
+        self.running += 1
+        try:
+            yield
+        finally:
+            self.running -= 1
 
 
 class Sockets:
@@ -73,14 +98,15 @@ class Sockets:
 
     async def run(self, claims: draplugin.Servicer, health: drahealth.Servicer) -> None:
         """Serve, and serve again whenever a socket is gone, until cancelled; then the sockets go."""
+        calls = _Counted(claims)
         try:
             while True:
-                await self._start(claims, health)
+                await self._start(calls, health)
                 await self._until_gone()
                 telemetry.log.warning("dra socket is gone, served again", path=str(self.service))
                 await self._stop()
         finally:
-            await asyncio.shield(self._leave())
+            await asyncio.shield(self._leave(calls))
 
     async def successor(self) -> Path | None:
         """Wait until another instance serves and has shown itself to the kubelet, and return its socket; None: none
@@ -96,13 +122,20 @@ class Sockets:
                     await asyncio.sleep(_LOOK_S)
         return None
 
-    async def _leave(self) -> None:
-        """End the servers; where an agent stands by, once that one serves."""
+    async def _leave(self, calls: _Counted) -> None:
+        """End the servers; where an agent stands by, once that one serves and the calls that run here have ended.
+
+        A kubelet closes its connection when the registration goes, whatever runs there.
+        """
         if self._servers and await standby.is_awaited(self.folder):
             if await self.successor() is None:
                 telemetry.log.warning("no other agent serves claims yet", path=str(self.folder))
             else:
                 await asyncio.sleep(_REGISTER_S)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_STOP_S):
+                        while calls.running:  # noqa: ASYNC110 (calls end by themselves)
+                            await asyncio.sleep(_LOOK_S)
         await self._stop()
 
     async def _start(self, claims: draplugin.Servicer, health: drahealth.Servicer) -> None:

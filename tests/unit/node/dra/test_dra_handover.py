@@ -35,6 +35,7 @@ class Ledger:
     def __init__(self, *, is_open: bool) -> None:
         self.is_open = is_open
         self.calls = list[str]()
+        self.takes_s = 0.0
 
     async def prepare(self, ref: ClaimRef) -> tuple[tuple[PreparedDevice, tuple[str, ...]], ...]:
         await self._called(f"prepare {ref.uid}")
@@ -46,6 +47,7 @@ class Ledger:
     async def _called(self, what: str) -> None:
         if not self.is_open:
             raise errors.Unavailable("the ledger of this node is not open", reason=gate.NOT_OPEN)
+        await asyncio.sleep(self.takes_s)
         self.calls.append(what)
 
 
@@ -133,3 +135,26 @@ async def test_what_stood_by_is_gone_once_it_serves_and_swept_once_it_was_killed
     (await asyncio.start_unix_server(lambda _, writer: writer.close(), place / "standby-1.sock")).close()
     async with _serving(folder, Ledger(is_open=True)):
         assert list(place.glob(standby.NAMES)) == []
+
+
+async def test_the_registration_stays_until_the_calls_that_run_have_ended(folder: Path) -> None:
+    """A kubelet that sees it go closes the connection, and the call fails."""
+    slow = Ledger(is_open=True)
+    slow.takes_s = 3.0
+    async with contextlib.AsyncExitStack() as stack:
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        one, task = await stack.enter_async_context(_serving(folder, slow))
+        stub = await stack.enter_async_context(_kubelet(one.service))
+        with standby.stand_by(one.folder):
+            waiting = tasks.create_task(stub.prepare((_CLAIM,), timeout_s=20))
+            await asyncio.sleep(0.2)
+            task.cancel()
+            await asyncio.sleep(0.2)
+        await stack.enter_async_context(_serving(folder, Ledger(is_open=True)))
+        while not waiting.done():
+            assert one.registration.exists()
+            await asyncio.sleep(0.05)
+        assert (await waiting)["u-1"].error == ""
+        async with asyncio.timeout(10):
+            await asyncio.wait([task])
+        assert not one.registration.exists()
