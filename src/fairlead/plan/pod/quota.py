@@ -9,7 +9,7 @@ Source: kubernetes pkg/quota/v1/evaluator/core/pods.go; apiserver admission/plug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from fractions import Fraction
 from typing import Final
 
@@ -78,12 +78,31 @@ def check(pod: core.Pod, quotas: Iterable[core.ResourceQuota], pods: Iterable[co
     others = tuple(pods)
     for quota in sorted(quotas, key=lambda item: item.metadata.name):
         if _counted(quota) and _takes(quota, pod):
-            problem = _unstated(quota, pod) or _excess(quota, pod, used(quota, others))
-            if problem:
-                name = pod.metadata.name or pod.metadata.generate_name
-                message = f'pods "{name}" is forbidden: {problem}'
-                hint = "ask for less, wait for pods to end, or have the quota raised"
-                raise errors.Denied(message, reason="Forbidden", hint=hint, quota=quota.metadata.name)
+            _refuse(pod, quota, _unstated(quota, pod) or _excess(quota, pod, used(quota, others)))
+
+
+def _refuse(pod: core.Pod, quota: core.ResourceQuota, problem: str) -> None:
+    if problem:
+        name = pod.metadata.name or pod.metadata.generate_name
+        message = f'pods "{name}" is forbidden: {problem}'
+        hint = "ask for less, wait for pods to end, or have the quota raised"
+        raise errors.Denied(message, reason="Forbidden", hint=hint, quota=quota.metadata.name)
+
+
+def check_growth(
+    before: core.Pod, after: core.Pod, quotas: Iterable[core.ResourceQuota], pods: Iterable[core.Pod]
+) -> None:
+    """Let a pod that is there ask for other amounts, or refuse it as an API server would.
+
+    What it asks less of, or as much as before, is not judged: a namespace that is beyond its quota may shrink.
+    Args:    quotas: those of the pod's namespace.   pods: all of that namespace, without this one.
+    Raises:  Denied (`Forbidden`): a quota would be exceeded.
+    """
+    had, others = usage(before), tuple(pods)
+    more = {name for name, value in usage(after).items() if value > had.get(name, Fraction(0))}
+    for quota in sorted(quotas, key=lambda item: item.metadata.name):
+        if more & _counted(quota).keys() and _takes(quota, after):
+            _refuse(after, quota, _excess(quota, after, used(quota, others), more))
 
 
 def check_claims(name: str, quotas: Iterable[core.ResourceQuota], present: int) -> None:
@@ -110,8 +129,11 @@ def limits_of_claims(quota: core.ResourceQuota) -> dict[str, quantity.Quantity]:
     return {name: quantity.parse(text) for name, text in quota.spec.hard.items() if name in CLAIMS}
 
 
-def _excess(quota: core.ResourceQuota, pod: core.Pod, taken: Mapping[str, Fraction]) -> str:
-    hard = _counted(quota)
+def _excess(
+    quota: core.ResourceQuota, pod: core.Pod, taken: Mapping[str, Fraction], among: Container[str] | None = None
+) -> str:
+    """Return what a pod is too much of, empty: nothing. Args: among: names that are judged; None: all."""
+    hard = {name: text for name, text in _counted(quota).items() if among is None or name in among}
     asked = {name: value for name, value in usage(pod).items() if name in hard and value}
     limits = {name: quantity.parse(text) for name, text in hard.items()}
     over = sorted(name for name, value in asked.items() if taken[name] + value > limits[name].value)

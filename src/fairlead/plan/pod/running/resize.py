@@ -8,7 +8,7 @@ Source: Kubernetes KEP-1287; pkg/apis/core/validation (ValidatePodResize); kubel
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Final
 
@@ -26,6 +26,8 @@ IN_PROGRESS: Final = "PodResizeInProgress"
 INFEASIBLE, DEFERRED, ERROR = "Infeasible", "Deferred", "Error"
 Amounts = Mapping[str, core.ResourceRequirements]
 """By container: its requests and limits of CPU and memory."""
+Wanted = Callable[[core.Pod], Amounts]
+"""Returns what a pod is to ask for; called again with a newer pod where others changed it meanwhile."""
 
 
 def items(spec: core.PodSpec) -> tuple[core.Container, ...]:

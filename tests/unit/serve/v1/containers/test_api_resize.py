@@ -70,6 +70,17 @@ async def test_a_quota_counts_the_new_size(still: httpx.AsyncClient, world: Worl
     assert await _resize(still, cpu="3") == (403, "Forbidden")
 
 
+async def test_a_namespace_beyond_its_quota_may_shrink(still: httpx.AsyncClient, world: World) -> None:
+    await _made(still, cpu="4", memory="1Gi")
+    answer = await still.post("/v1/containers", json={"image": "demo", "name": "other", "cpu": "4", "memory": "1Gi"})
+    assert answer.status_code == 201
+    spec = core.ResourceQuotaSpec(hard={"limits.cpu": "2", "pods": "1", "requests.storage": "1"})
+    await world.store.create(core.ResourceQuota(metadata=meta.ObjectMeta(name="q", namespace="default"), spec=spec))
+    assert await _resize(still, cpu="3") == (200, "")
+    assert await _resize(still, memory="2Gi") == (200, ""), "of memory it says nothing"
+    assert await _resize(still, cpu="3500m") == (403, "Forbidden")
+
+
 async def test_apply_says_configured_and_a_dry_run_changes_nothing(still: httpx.AsyncClient, world: World) -> None:
     def pod(cpu: str, gpus: str = "1") -> bytes:
         text = f"""{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "p"}}, "spec": {{"containers": [
