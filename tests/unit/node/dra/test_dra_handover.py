@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -133,3 +134,34 @@ async def test_what_stood_by_is_gone_once_it_serves_and_swept_once_it_was_killed
     (await asyncio.start_unix_server(lambda _, writer: writer.close(), place / "standby-1.sock")).close()
     async with _serving(folder, Ledger(is_open=True)):
         assert list(place.glob(standby.NAMES)) == []
+
+
+async def test_a_folder_that_has_no_room_for_the_name_keeps_no_agent_from_its_ledger(folder: Path) -> None:
+    deep = folder / ("x" * (100 - len(str(folder))))  # a driver's own socket, which is shorter, would fit in it
+    deep.mkdir()
+    with standby.stand_by(deep):
+        assert not await standby.is_awaited(deep)
+
+
+@pytest.mark.parametrize("kind", ["full", "stale", "links", "files"])
+async def test_a_folder_of_odd_sockets_holds_no_agent_up(folder: Path, kind: str) -> None:
+    opened = list[socket.socket]()
+    for number in range(50):
+        path = folder / f"standby-{number}.sock"
+        if kind == "links":
+            path.symlink_to(path.name)
+        elif kind == "files":
+            path.write_text("")
+        else:
+            one = socket.socket(socket.AF_UNIX)
+            one.bind(str(path))
+            opened.append(one)
+            if kind == "full":
+                one.listen(0)
+                other = socket.socket(socket.AF_UNIX)
+                other.connect(str(path))
+                opened.append(other)
+    async with asyncio.timeout(1):
+        assert await standby.is_awaited(folder) == (kind == "full")
+    for one in opened:
+        one.close()
