@@ -88,7 +88,8 @@ class Folders:
             if wanted.memory_bytes is not None:
                 self._write_memory(wanted.memory_bytes)
         except OSError as error:
-            message = f"the kernel does not take the limit: {error.filename}: {error.strerror}"
+            where = error.filename or self.memory or self.cpu
+            message = f"the kernel does not take the limit: {where}: {error.strerror}"
             raise errors.Unavailable(message, reason="LimitRefused", hint="it is tried again") from error
 
     def _write_cpu(self, cpus: float) -> None:

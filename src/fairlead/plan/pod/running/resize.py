@@ -24,6 +24,8 @@ RESIZED: Final = resizepolicy.RESIZED
 PENDING: Final = "PodResizePending"
 IN_PROGRESS: Final = "PodResizeInProgress"
 INFEASIBLE, DEFERRED, ERROR = "Infeasible", "Deferred", "Error"
+MOST_CPUS: Final = 1e6
+"""More than any machine has: the kernel refuses limits of many more.  Source: kernel/sched/core.c, MAX_BW."""
 Amounts = Mapping[str, core.ResourceRequirements]
 """By container: its requests and limits of CPU and memory."""
 Wanted = Callable[[core.Pod], Amounts]
@@ -293,8 +295,8 @@ def _of(amounts: Mapping[str, str | int | float], name: str) -> Fraction | None:
 
 
 def cpu_limit(found: core.ResourceRequirements) -> float | None:
-    """Return the CPUs that a container may use; None: no limit."""
-    return float(_amount(found.limits["cpu"])) if "cpu" in found.limits else None
+    """Return the CPUs that a container may use, `MOST_CPUS` at most; None: no limit."""
+    return min(float(_amount(found.limits["cpu"])), MOST_CPUS) if "cpu" in found.limits else None
 
 
 def memory_limit(found: core.ResourceRequirements) -> int | None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from fairlead import errors
+from fairlead.engine.podman import args
 from fairlead.plan.pod import admission
 from fairlead.plan.pod.running import resize
 from fairlead.plan.schedule import reference
@@ -143,6 +144,11 @@ def test_what_was_said_of_an_earlier_change_is_not_said_of_the_next() -> None:
     assert resize.words(newer) == "its node has not taken it up yet"
     back = resize.with_amounts(newer, {"main": _sized({"cpu": "1"})})
     assert resize.words(back) == ""
+
+
+def test_no_limit_is_beyond_what_a_kernel_takes() -> None:
+    assert resize.cpu_limit(_sized({"cpu": "1e300"})) == resize.MOST_CPUS
+    assert float(args.cpus(1e300)) == resize.MOST_CPUS
 
 
 def test_what_is_below_zero_is_called_so() -> None:
