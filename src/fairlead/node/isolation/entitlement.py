@@ -144,8 +144,11 @@ def _written(subject: Subject, sources: AllocationSources) -> tuple[str, list[st
     place = (_mark(subject, names.POD_UID) or "", _mark(subject, names.CONTAINER_NAME) or "")
     if not all(place):
         return f"{doubt}, and nothing says which entry of the checkpoint is its own", None
-    others = {"claims": sources.written.claimed.get(place[0], ()), "names": sources.written.named.get(place, ())}
-    return CHECKPOINT, cdi_names({**sources.written.held.get(place, {}), **others}, sources.registry)
+    claimed = {"claims": sources.written.claimed.get(place[0], ())}
+    names_of = dict[str, tuple[str, ...]]()  # by kind, as the kubelet lists them
+    for name in sources.written.named.get(place, ()):
+        names_of[cdikind.kind_of(name)] = (*names_of.get(cdikind.kind_of(name), ()), name)
+    return CHECKPOINT, cdi_names({**sources.written.held.get(place, {}), **claimed, **names_of}, sources.registry)
 
 
 def _mark(subject: Subject, key: str) -> str | None:
