@@ -83,8 +83,9 @@ def refusal(wanted: core.MachineOptions, listed: Sequence[str]) -> errors.Denied
     """
     for name in wanted.devices:
         if name not in listed and f"{cdikind.kind_of(name)}=*" not in listed:
-            offered = f"it lists {', '.join(listed)}" if listed else "it lists none"
-            message = f'device "{errors.readable(name[:200])}" is not one that people may ask for ({offered})'
+            offered = f"{SETTING} lists {', '.join(listed) or 'none'}"
+            shown = errors.readable(name[:200])
+            message = f'device "{shown}" is not one that users, accounts and tenancies may ask for ({offered})'
             return errors.Denied(message, reason="DeviceForbidden", hint=f"have root add it to the setting {SETTING}")
     return None
 

@@ -131,7 +131,7 @@ def test_devices_that_were_asked_for_by_name_are_those_of_the_container_itself(c
 def test_a_device_by_name_that_no_spec_defines_any_more_is_named_with_its_kind(claimed: AllocationSources) -> None:
     given = (f"{CLAIM}=u1-gpu-1", "lab.example/thing=gone", "lab.example/thing=full")
     written = KubeletCheckpoint(home="home-1", named={("uid-1", "main"): given})
-    with pytest.raises(errors.NotFound, match='"lab.example/thing=gone" of lab.example/thing is in none'):
+    with pytest.raises(errors.NotFound, match=r'"lab.example/thing=gone" of lab.example/thing is in none'):
         entitlement.find(Subject(labels=OURS), dataclasses.replace(claimed, written=written))
 
 
