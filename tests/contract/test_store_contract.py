@@ -935,6 +935,24 @@ async def test_of_many_checked_at_once_only_as_many_as_the_check_allows_are_made
     assert len((await store.list(core.Pod, Selector(namespace=team))).items) == 3
 
 
+async def test_a_checked_update_sees_what_is_there_and_is_refused_or_stale(store: port.Store, team: str) -> None:
+    admitting = await admitter(store)
+    first, second = [await store.create(pod(team)) for _ in range(2)]
+    labelled = msgspec.structs.replace(first, metadata=msgspec.structs.replace(first.metadata, labels={"a": "b"}))
+
+    def refuse(seen: port.Reader) -> None:
+        assert seen.list(core.Pod, team) == tuple(sorted((first, second), key=lambda one: one.metadata.name))
+        raise errors.Denied("no", reason="No")
+
+    with pytest.raises(errors.Denied):
+        await admitting.update_checked(labelled, refuse)
+    assert await store.get(core.Pod, first.metadata.name, team) == first
+    assert (await admitting.update_checked(labelled, lambda _seen: None)).metadata.labels == {"a": "b"}
+    with pytest.raises(errors.Conflict) as stale:
+        await admitting.update_checked(labelled, lambda _seen: None)
+    assert stale.value.reason == "StaleVersion"
+
+
 async def test_what_is_stored_beside_an_object_is_stored_with_it_or_neither_is(store: port.Store, team: str) -> None:
     admitting = await admitter(store)
 

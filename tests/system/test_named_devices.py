@@ -38,6 +38,12 @@ def test_the_audit_knows_it_for_its_own(service: Home, kind: str) -> None:
     assert (audited.code, "too wide" in audited.out) == (0, False), audited
     told = [one for one in service("doctor").out.splitlines() if "isolation" in one]
     assert not any("looked" in one for one in told), told
+    service.kill()
+    try:
+        audited = service("isolate", "audit", "looked")
+        assert (audited.code, "too wide" in audited.out, "checkpoint" in audited.out) == (0, False, True), audited
+    finally:
+        service.up()
     service.rm("looked")
 
 

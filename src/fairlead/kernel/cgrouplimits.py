@@ -17,8 +17,8 @@ from typing import Final
 
 from fairlead import errors
 
-_NO_LIMIT: Final = 1 << 60
-"""Version 1 writes its largest number where there is no limit."""
+NO_LIMIT: Final = 1 << 60
+"""Bytes that are read as no limit: version 1 has its largest number where there is none."""
 _PERIOD_US: Final = 100_000
 _LEAST_QUOTA_US: Final = 1000
 """The kernel's.  Source: kernel/sched/core.c, min_cfs_quota_period."""
@@ -61,7 +61,7 @@ class Folders:
         if self.memory is not None:
             file = "memory.limit_in_bytes" if self.version == 1 else "memory.max"
             text = (self.memory / file).read_text().strip()
-            memory = None if text == "max" or int(text) >= _NO_LIMIT else int(text)
+            memory = None if text == "max" or int(text) >= NO_LIMIT else int(text)
         return Limits(cpu=cpu, memory_bytes=memory)
 
     def used_bytes(self) -> int:
@@ -88,7 +88,8 @@ class Folders:
             if wanted.memory_bytes is not None:
                 self._write_memory(wanted.memory_bytes)
         except OSError as error:
-            message = f"the kernel does not take the limit: {error.filename}: {error.strerror}"
+            where = error.filename or self.memory or self.cpu
+            message = f"the kernel does not take the limit: {where}: {error.strerror}"
             raise errors.Unavailable(message, reason="LimitRefused", hint="it is tried again") from error
 
     def _write_cpu(self, cpus: float) -> None:

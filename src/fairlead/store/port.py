@@ -163,6 +163,13 @@ class Admitter(Protocol):
         """
         ...
 
+    async def update_checked(self, item: T, check: Callable[[Reader], None]) -> T:
+        """Replace metadata and spec, unless `check` raises; as `create_checked` otherwise.
+
+        Raises: as `Store.update`; whatever `check` raises.
+        """
+        ...
+
 
 class AdmittingStore(Store, Admitter, Protocol):
     """A store that admits pods itself, because no API server does."""

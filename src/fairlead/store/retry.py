@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from fairlead import errors
-from fairlead.store.port import Store
+from fairlead.store.port import AdmittingStore, Reader, Store
 from fairlead.wire.kubernetes.meta import Object
 
 T = TypeVar("T", bound=Object)
@@ -34,6 +34,23 @@ async def change_status(
 async def change(store: Store, kind: type[T], name: str, change: Callable[[T], T | None], *, namespace: str = "") -> T:
     """Write metadata and spec of the object that `change` makes of the newest one. As `change_status` otherwise."""
     return await _repeat(store, kind, name, namespace, change, store.update)
+
+
+async def change_checked(
+    store: AdmittingStore,
+    kind: type[T],
+    name: str,
+    change: Callable[[T], T | None],
+    check: Callable[[Reader, T], None],
+    *,
+    namespace: str = "",
+) -> T:
+    """As `change`, unless `check` raises in the step that stores what `change` made; see `Admitter.update_checked`."""
+
+    async def write(changed: T) -> T:
+        return await store.update_checked(changed, lambda seen: check(seen, changed))
+
+    return await _repeat(store, kind, name, namespace, change, write)
 
 
 async def _repeat(

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from fairlead import errors
 from fairlead.engine import machine as engines
 from fairlead.engine.port import ContainerState
@@ -24,7 +26,10 @@ from fairlead.node.kubelet.devices import checkpoint
 from fairlead.node.kubelet.dra import claimrecord
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.settings import Settings
+from fairlead.store.sqlite import database
 from fairlead.wire.kubernetes import names
+
+_PODS: Final = "v1/Pod"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,18 +53,64 @@ async def ask_kubelet(socket: Path) -> tuple[Holding, ...] | None:
         return None
 
 
+class _Named(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _About(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class _Machine(msgspec.Struct, frozen=True):
+    devices: tuple[str, ...] = ()
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    containers: tuple[_Named, ...] = ()
+    init_containers: tuple[_Named, ...] = ()
+    machine: _Machine = _Machine()
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    """What of a stored pod says which devices it asked for by name; reading whole pods takes the service's modules."""
+
+    metadata: _About
+    spec: _Spec = _Spec()
+
+
+def read_named(path: Path) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return the CDI devices that pods asked for by name, by pod uid and container.
+
+    Args:   path: of the store's file; where there is none, there are no pods.
+    Raises: Unavailable, ProtocolError: it cannot be read.
+    """
+    if not path.exists():
+        return {}
+    try:
+        pods = [msgspec.json.decode(text, type=_Pod) for text in database.list_documents(path, _PODS)]
+    except msgspec.MsgspecError as error:
+        raise errors.ProtocolError(f"a pod in {path} cannot be read: {error}", reason="PodUnreadable") from error
+    return {
+        (pod.metadata.uid, item.name): pod.spec.machine.devices
+        for pod in pods
+        if pod.spec.machine.devices
+        for item in (*pod.spec.init_containers, *pod.spec.containers)
+    }
+
+
 def read_checkpoint(folder: Path) -> entitlement.KubeletCheckpoint:
     """Read what the embedded kubelet has written down, whether it runs or not.
 
     Args: folder: the kubelet's, in the folder of this machine's state.
     """
     home, problem, grants = "", "", tuple[checkpoint.Grant, ...]()
-    claims = tuple[claimrecord.ClaimRecord, ...]()
+    claims, named = tuple[claimrecord.ClaimRecord, ...](), dict[tuple[str, str], tuple[str, ...]]()
     try:
         home = checkpoint.read_home(folder)
         grants = checkpoint.Checkpoint(folder).peek()
         if (folder / claimrecord.NAME).exists():  # there is none until a container has claims
             claims = claimrecord.state_file(folder).peek()
+        named = read_named(folder.parent / "state.db")
     except errors.FairleadError as error:
         problem = str(error)
     except OSError as error:
@@ -71,7 +122,7 @@ def read_checkpoint(folder: Path) -> entitlement.KubeletCheckpoint:
     for claim in claims:
         given = tuple(name for one in claim.drivers for device in one.devices for name in device.cdi_devices)
         claimed |= {pod: (*claimed.get(pod, ()), *given) for pod in claim.pods}
-    return entitlement.KubeletCheckpoint(home=home, held=held, claimed=claimed, problem=problem)
+    return entitlement.KubeletCheckpoint(home=home, held=held, claimed=claimed, named=named, problem=problem)
 
 
 async def find(config: Settings, wanted: Sequence[str], pids: Sequence[int]) -> list[Target]:

@@ -34,6 +34,7 @@ from fairlead.node.engines import judge, records
 from fairlead.node.isolation import ownfolder
 from fairlead.plan.gpu import door
 from fairlead.plan.lease.row import State
+from fairlead.plan.pod import device
 from fairlead.serve.backend import passthrough as bound
 from fairlead.serve.backend import vgpus
 from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView
@@ -260,6 +261,7 @@ async def _collect_service(
             folders=_folders(config, engine, own_folder),
             wanted=offered(listing),
             withheld=sum(view.lease not in _PUBLISHED for view in listing.gpus),
+            listed=_listed(config),
             silicon_root=root,
         ),
         server=socketpeer.find_server(Path(status.socket)),
@@ -348,6 +350,7 @@ def _resolve(
     folders: Sequence[str],
     wanted: Sequence[str],
     withheld: int,
+    listed: Sequence[str],
     silicon_root: Path,
 ) -> specs.Facts:
     found = specs.collect(
@@ -357,9 +360,18 @@ def _resolve(
         own_folder=own_folder,
         wanted=wanted,
         ours=[f"{folder}/{emit.file_name(kind)}" for kind in cdikind.ALLOCATED.values() for folder in folders],
+        listed=listed,
         silicon_root=silicon_root,
     )
     return dataclasses.replace(found, withheld=withheld)
+
+
+def _listed(config: Settings) -> tuple[str, ...]:
+    """Return the devices that people may ask for by name; none where the service would not start with the setting."""
+    try:
+        return device.parse(config.api.devices)
+    except errors.Invalid:
+        return ()
 
 
 def _bad_nodes(listing: GPUListing, root: Path) -> tuple[str, ...]:
@@ -484,6 +496,7 @@ async def _collect_below(config: Settings, service_error: str) -> Seen:
             folders=_read_folders(config, engine),
             wanted=(),
             withheld=0,
+            listed=_listed(config),
             silicon_root=root,
         ),
         server=socketpeer.find_server(config.api_socket),

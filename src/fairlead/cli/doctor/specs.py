@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from fairlead.cli.doctor.finding import Finding
 from fairlead.plan.cdi import conflict
+from fairlead.plan.pod import device
 from fairlead.silicon import running
 from fairlead.wire.cdi import stamp
 from fairlead_cdi import directory, lint
@@ -53,6 +54,8 @@ class Facts:
     """Devices that would not come into a container, each with the reason."""
     resolved: tuple[tuple[str, str], ...] = ()
     """Devices that would, each with the file that defines it."""
+    undefined: tuple[str, ...] = ()
+    """Devices that the setting `api.devices` lists and no spec defines."""
     withheld: int = 0
     """GPUs that have no entry now because the node's ledger gives them to no container."""
 
@@ -65,13 +68,15 @@ def collect(
     own_folder: Path,
     wanted: Sequence[str],
     ours: Sequence[str],
+    listed: Sequence[str] = (),
     silicon_root: Path,
 ) -> Facts:
     """Read and resolve.
 
     Args:    engine, ceiling: the engine's name and the newest CDI version that it reads; empty: not known.
              folders: where it looks.   wanted: qualified names; none: every device of our own files.
-             ours: paths of our files.   silicon_root: whose drivers the stamps are held to.
+             ours: paths of our files.   listed: devices of the setting `api.devices`.
+             silicon_root: whose drivers the stamps are held to.
     """
     registry = directory.scan(list(folders))
     mine = frozenset(ours)
@@ -97,7 +102,15 @@ def collect(
         conflicts=conflict.find_any(registry, mine),
         failures=tuple(failures),
         resolved=tuple(resolved),
+        undefined=tuple(name for name in listed if not _is_defined(registry, name)),
     )
+
+
+def _is_defined(registry: directory.Registry, name: str) -> bool:
+    """Return whether a spec defines a device; of `vendor/class=*`, one of the kind."""
+    if name.endswith("=*"):
+        return any(known.startswith(name.removesuffix("*")) for known in registry.devices)
+    return name in registry.devices
 
 
 def _is_conflict(found: Sequence[cdi_errors.CDIError]) -> bool:
@@ -125,7 +138,7 @@ def _gone(registry: directory.Registry, ours: Collection[str]) -> Iterator[str]:
     """Yield what other files than ours name in vain, as a vendor's does after an update of the driver."""
     for file in registry.files:
         if file.spec is not None and file.path not in ours:
-            every = (file.spec.edits, *(device.edits for device in file.spec.devices))
+            every = (file.spec.edits, *(one.edits for one in file.spec.devices))
             found = dict.fromkeys(what for edits in every for what in lint.missing(edits, stat_file=node.stat_file))
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             yield from (f"{file.path} {what}{more}" for what in list(found)[:1])
@@ -203,6 +216,14 @@ def check(seen: Facts, *, expects: bool) -> Iterator[Finding]:
             fix=f"look at what it says, then `chown root {path}; chmod go-w {path}`",
         )
     yield from _outdated(seen)
+    if seen.undefined:
+        yield Finding(
+            check="cdi",
+            level="warn",
+            what=f"the setting {device.SETTING} lists {', '.join(seen.undefined)}, which no spec in {places} defines",
+            why="people may ask for it by `run --device`, and the container does not start",
+            fix="put the spec into /etc/cdi, or take it out of the setting; `fairlead cdi list` shows what is defined",
+        )
     if seen.resolved:
         files = ", ".join(sorted({path for _, path in seen.resolved}))
         many = f"{len(seen.resolved)} device{'s' if len(seen.resolved) > 1 else ''}"

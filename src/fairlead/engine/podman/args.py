@@ -25,6 +25,8 @@ from fairlead.model.process import ProcessOptions
 from fairlead.wire.kubernetes import names
 
 _PLAIN: Final = re.compile(r"[-._a-zA-Z0-9]+")
+_MOST_CPUS: Final = 1e6
+"""The kernel refuses limits of many more.  Source: kernel/sched/core.c, MAX_BW."""
 _STEADY: Final = ("--pull=never", "--http-proxy=false", "--no-healthcheck", "--log-driver=k8s-file")
 _MARKS: Final = (
     names.HOME,
@@ -228,8 +230,8 @@ def bind_options(bind: port.Bind) -> list[str]:
 
 
 def cpus(limit: float) -> str:
-    """Return a limit of CPUs as podman is told it, not below the kernel's floor: 1 ms of each 100 ms."""
-    return f"{max(limit, 0.01):g}"
+    """Return a limit of CPUs as podman is told it, within what the kernel takes: from 1 ms of each 100 ms on."""
+    return f"{min(max(limit, 0.01), _MOST_CPUS):g}"
 
 
 def _limits(spec: port.ContainerSpec) -> list[str]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from fairlead import telemetry
+from fairlead import errors, telemetry
 from fairlead.node.deviceplugin import plugin
 
 NAMES: Final = "standby-*.sock"
@@ -35,7 +35,7 @@ def stand_by(folder: Path) -> Iterator[None]:
                 listening.bind(str(path))
                 path.chmod(_ROOTS)
                 listening.listen(_LOOKS)
-            except OSError as error:
+            except (OSError, errors.Unavailable) as error:  # of a longer name than the driver's own socket
                 telemetry.log.warning("not seen to wait for claims", path=str(path), error=str(error))
         try:
             yield

@@ -67,6 +67,8 @@ class KubeletCheckpoint:
     """By pod uid and container: device ids by resource."""
     claimed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By pod uid: CDI names that drivers gave for the pod's claims; which of its containers has which is not said."""
+    named: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    """By pod uid and container: CDI devices that were asked for by name, as the stored pod has them."""
     problem: str = ""
     """Why it says nothing."""
 
@@ -143,7 +145,10 @@ def _written(subject: Subject, sources: AllocationSources) -> tuple[str, list[st
     if not all(place):
         return f"{doubt}, and nothing says which entry of the checkpoint is its own", None
     claimed = {"claims": sources.written.claimed.get(place[0], ())}
-    return CHECKPOINT, cdi_names({**sources.written.held.get(place, {}), **claimed}, sources.registry)
+    names_of = dict[str, tuple[str, ...]]()  # by kind, as the kubelet lists them
+    for name in sources.written.named.get(place, ()):
+        names_of[cdikind.kind_of(name)] = (*names_of.get(cdikind.kind_of(name), ()), name)
+    return CHECKPOINT, cdi_names({**sources.written.held.get(place, {}), **claimed, **names_of}, sources.registry)
 
 
 def _mark(subject: Subject, key: str) -> str | None:

@@ -198,7 +198,7 @@ class Resizing:
         now, used = folders.limits(), folders.used_bytes()
         memory = wanted.memory_bytes
         if memory is not None and (now.memory_bytes is None or memory < now.memory_bytes) and memory < used:
-            message = f"attempting to set memory limit ({_mib(memory)}) below current usage ({_mib(used)})"
+            message = f"attempting to set memory limit ({_size(memory)}) below current usage ({_size(used)})"
             raise errors.Conflict(message, reason="MemoryInUse", hint="it is tried again")
         folders.write(wanted)
 
@@ -211,18 +211,19 @@ class Resizing:
                 continue
             known.add(state.name)
             wanted = _limits(resize.resizable(item.resources))
-            if wanted != Limits():
-                await self._hold(pod.metadata.uid, state, wanted)
+            if wanted != Limits() and await self._hold(state, wanted):
+                self._watched.setdefault(pod.metadata.uid, {})[state.name] = (state, wanted)
 
-    async def _hold(self, uid: str, state: ContainerState, wanted: Limits) -> None:
-        """Write a container's limits where others are in force, and watch them from then on."""
+    async def _hold(self, state: ContainerState, wanted: Limits) -> bool:
+        """Write a container's limits where others are in force; returns whether it did."""
         with contextlib.suppress(errors.FairleadError):  # it has ended, or the kernel says more at the next resize
             now = await asyncio.to_thread(lambda: self._find(state.pid or 0, state.id).limits())
             if _is_in_force(now, wanted):
-                return
+                return False
             await asyncio.to_thread(self._write, state, wanted)
-            self._watched.setdefault(uid, {})[state.name] = (state, wanted)
             telemetry.log.warning("limits of a container were others, and are written anew", container=state.name)
+            return True
+        return False
 
     async def run(self) -> None:
         """Hold resized containers to their limits until cancelled."""
@@ -231,10 +232,13 @@ class Resizing:
             await self.hold_all()
 
     async def hold_all(self) -> None:
-        """Write limits anew that somebody wrote over."""
-        for uid, found in tuple(self._watched.items()):
+        """Write limits anew that somebody wrote over.
+
+        A resize beside it may be written over once: the next look has its limits.
+        """
+        for found in tuple(self._watched.values()):
             for state, wanted in tuple(found.values()):
-                await self._hold(uid, state, wanted)
+                await self._hold(state, wanted)
 
     async def _say(self, pod: core.Pod, reason: str, message: str, *, is_warning: bool) -> None:
         if self._said.get(pod.metadata.uid) == (reason, message):
@@ -249,9 +253,9 @@ def _limits(found: core.ResourceRequirements) -> Limits:
 
 def _is_in_force(now: Limits, wanted: Limits) -> bool:
     cpu = wanted.cpu is None or (now.cpu is not None and abs(now.cpu - wanted.cpu) <= _CPU_ROUNDED)
-    memory = wanted.memory_bytes
-    has_memory = now.memory_bytes is not None and memory is not None
-    return cpu and (memory is None or (has_memory and abs((now.memory_bytes or 0) - memory) <= _MEMORY_ROUNDED))
+    if wanted.memory_bytes is None or (now.memory_bytes is None and wanted.memory_bytes >= cgrouplimits.NO_LIMIT):
+        return cpu
+    return cpu and now.memory_bytes is not None and abs(now.memory_bytes - wanted.memory_bytes) <= _MEMORY_ROUNDED
 
 
 def _is_more(wanted: core.ResourceRequirements, before: core.ResourceRequirements) -> bool:
@@ -271,5 +275,5 @@ def _words(before: core.ResourceRequirements, wanted: core.ResourceRequirements)
     )
 
 
-def _mib(count: int) -> str:
-    return f"{count / (1 << 20):.0f} MiB"
+def _size(count: int) -> str:
+    return f"{count / (1 << 20):.0f} MiB" if count >= 10 << 20 else f"{-(-count // 1024)} KiB"

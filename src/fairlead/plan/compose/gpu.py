@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from fairlead.plan.compose import fields, value
 from fairlead.plan.compose.fields import Remarks
+from fairlead.plan.pod import device
 
 VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 CAPABILITIES: Final = "NVIDIA_DRIVER_CAPABILITIES"
@@ -158,18 +159,36 @@ def _plain_id(word: str) -> str:
     return found["name"] if found else word
 
 
+def others(service: Mapping[str, Any]) -> list[str]:
+    """Return the CDI names among `devices` that are not GPUs' (`run --device`)."""
+    return [word for word in _words(service) if _is_other(word)]
+
+
+def _words(service: Mapping[str, Any]) -> list[str]:
+    return [str(one.get("source") if isinstance(one, dict) else one) for one in service.get("devices") or ()]
+
+
+def _is_other(word: str) -> bool:
+    return device.is_name(word) and not device.is_owned(word)
+
+
 def _named(service: Mapping[str, Any], path: str, remarks: Remarks) -> list[_Request]:
     """Return the GPUs among `devices`: CDI names; nodes of the machine are refused."""
     ids = list[str]()
-    for at, one in enumerate(service.get("devices") or ()):
+    for at, word in enumerate(_words(service)):
         where = f"{path}.devices[{at}]"
-        word = str(one.get("source") if isinstance(one, dict) else one)
         if found := _CDI.fullmatch(word):
             ids.append(found["name"])
+        elif _is_other(word):
+            continue  # see `others`
+        elif device.is_name(word):
+            remarks.refuse(where, f'"{value.shown(word)}" is of a kind of GPUs: write `gpus: 1` in place of devices')
         elif word.startswith("/dev/nvidia"):
             remarks.refuse(where, "the nodes of GPUs come with the GPU: write `gpus: 1` in place of devices")
         else:
-            remarks.refuse(where, f'device nodes are given as GPUs alone, and "{value.shown(word)}" is none')
+            remarks.refuse(
+                where, f'a device is given by its CDI name, vendor/class=name, and "{value.shown(word)}" is none'
+            )
     if "all" in ids:
         return [_Request(path=f"{path}.devices", count="all")]
     return [_Request(path=f"{path}.devices", ids=tuple(ids))] if ids else []

@@ -265,6 +265,8 @@ def _machine(service: Mapping[str, Any], path: str, remarks: Remarks) -> dict[st
         limits.append({"name": name, "soft": soft, "hard": hard})
     if limits:
         found["limits"] = limits
+    if devices := gpu.others(service):
+        found["devices"] = list(dict.fromkeys(devices))
     if service.get("runtime") not in (None, "", "nvidia", "runc", "crun", "io.containerd.runc.v2"):
         remarks.refuse(f"{path}.runtime", "the machine's own runtime is used: leave it out, or write nvidia")
     return found

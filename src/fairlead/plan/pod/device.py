@@ -26,8 +26,8 @@ _LISTED: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*/[A-Za-z][A-Za-z0-9_.-]*=(?
 _OWNED: Final = frozenset(
     {*cdikind.KINDS.values(), *cdikind.ALLOCATED.values(), *cdikind.COMPANIONS.values(), cdikind.LENT}
 )
-_CLASSES: Final = frozenset({"gpu", "mig", "vgpu", "pgpu", "gpu-mem"})
-"""Classes by which vendors and their plugins call GPUs, whatever the vendor."""
+_CLASSES: Final = frozenset({"gpu", "mig", "vgpu", "pgpu", "gpu-mem", "claim"})
+"""Classes by which vendors and their plugins call GPUs, and DRA drivers what a claim was given, whatever the vendor."""
 HINT: Final = "GPUs are asked for by number: -g 1; which ones: --where"
 _NODE: Final = re.compile(r"/dev/(?:nvidia|dri(?:/|$)|kfd$|vfio(?:/|$)|accel|nvhost|nvmap|dxg$)|/dev/?$")
 _DRIVERS: Final = re.compile(r"nvidia|drm$|kfd$|vfio|accel|nvhost|nvmap")
@@ -59,7 +59,9 @@ def is_name(text: str) -> bool:
 def is_owned(name: str) -> bool:
     """Return whether a name is of a kind that stands for GPUs, or for what the agent hands out beside them."""
     kind = cdikind.kind_of(name)
-    return kind in _OWNED or cdikind.class_of(kind).lower() in _CLASSES or kind.endswith("fairlead.dev")
+    vendor = kind.partition("/")[0].lower()
+    is_ours = vendor == "fairlead.dev" or vendor.endswith(".fairlead.dev")
+    return kind in _OWNED or cdikind.class_of(kind).lower() in _CLASSES or is_ours
 
 
 def problems(wanted: core.MachineOptions) -> Iterator[str]:
@@ -81,8 +83,9 @@ def refusal(wanted: core.MachineOptions, listed: Sequence[str]) -> errors.Denied
     """
     for name in wanted.devices:
         if name not in listed and f"{cdikind.kind_of(name)}=*" not in listed:
-            offered = f"it lists {', '.join(listed)}" if listed else "it lists none"
-            message = f'device "{errors.readable(name[:200])}" is not one that people may ask for ({offered})'
+            offered = f"{SETTING} lists {', '.join(listed) or 'none'}"
+            shown = errors.readable(name[:200])
+            message = f'device "{shown}" is not one that users, accounts and tenancies may ask for ({offered})'
             return errors.Denied(message, reason="DeviceForbidden", hint=f"have root add it to the setting {SETTING}")
     return None
 

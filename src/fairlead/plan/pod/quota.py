@@ -9,16 +9,26 @@ Source: kubernetes pkg/quota/v1/evaluator/core/pods.go; apiserver admission/plug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Container, Iterable, Mapping
 from fractions import Fraction
 from typing import Final
 
 from fairlead import errors
 from fairlead.plan.pod import admission
-from fairlead.wire.kubernetes import core, quantity
+from fairlead.wire.kubernetes import core, names, quantity
 
 _ONE: Final = Fraction(1)
 _NOT_NEGATIVE: Final = "must be greater than or equal to 0"
+_UNKNOWN: Final = "must be a standard resource type or fully qualified"
+_QUALIFIED: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_OBJECTS: Final = frozenset(
+    {
+        *("pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "persistentvolumeclaims"),
+        *("configmaps", "services.nodeports", "services.loadbalancers", "requests.storage"),
+    }
+)
+"""Names of a quota that are neither amounts of a pod nor qualified.  Source: pkg/apis/core/helper, helpers.go."""
 _COUNT: Final = "count/pods"
 COUNTS: Final = frozenset({"pods", _COUNT})
 """Names that count pods themselves."""
@@ -55,11 +65,16 @@ def used(quota: core.ResourceQuota, pods: Iterable[core.Pod]) -> dict[str, Fract
 
 
 def check_limits(quota: core.ResourceQuota) -> None:
-    """Refuse a quota whose limits are not quantities, or below zero. Raises: Invalid."""
+    """Refuse a quota of what no quota counts, or whose limits are not quantities, or below zero. Raises: Invalid."""
     name = quota.metadata.name
     if not name:
         raise errors.Invalid('ResourceQuota "" is invalid: metadata.name: Required value', reason="QuotaInvalid")
     for resource, text in quota.spec.hard.items():
+        if not _is_resource(resource):
+            shown = errors.readable(resource[:80])
+            message = f'ResourceQuota "{name}" is invalid: spec.hard[{shown}]: Invalid value: "{shown}": {_UNKNOWN}'
+            hint = "such as pods, limits.memory, requests.cpu or requests.nvidia.com/gpu"
+            raise errors.Invalid(message, reason="QuotaInvalid", hint=hint)
         try:
             problem = _NOT_NEGATIVE if quantity.parse_quantity(text) < 0 else ""
         except errors.Invalid as error:
@@ -78,12 +93,31 @@ def check(pod: core.Pod, quotas: Iterable[core.ResourceQuota], pods: Iterable[co
     others = tuple(pods)
     for quota in sorted(quotas, key=lambda item: item.metadata.name):
         if _counted(quota) and _takes(quota, pod):
-            problem = _unstated(quota, pod) or _excess(quota, pod, used(quota, others))
-            if problem:
-                name = pod.metadata.name or pod.metadata.generate_name
-                message = f'pods "{name}" is forbidden: {problem}'
-                hint = "ask for less, wait for pods to end, or have the quota raised"
-                raise errors.Denied(message, reason="Forbidden", hint=hint, quota=quota.metadata.name)
+            _refuse(pod, quota, _unstated(quota, pod) or _excess(quota, pod, used(quota, others)))
+
+
+def _refuse(pod: core.Pod, quota: core.ResourceQuota, problem: str) -> None:
+    if problem:
+        name = pod.metadata.name or pod.metadata.generate_name
+        message = f'pods "{name}" is forbidden: {problem}'
+        hint = "ask for less, wait for pods to end, or have the quota raised"
+        raise errors.Denied(message, reason="Forbidden", hint=hint, quota=quota.metadata.name)
+
+
+def check_growth(
+    before: core.Pod, after: core.Pod, quotas: Iterable[core.ResourceQuota], pods: Iterable[core.Pod]
+) -> None:
+    """Let a pod that is there ask for other amounts, or refuse it as an API server would.
+
+    What it asks less of, or as much as before, is not judged: a namespace that is beyond its quota may shrink.
+    Args:    quotas: those of the pod's namespace.   pods: all of that namespace, without this one.
+    Raises:  Denied (`Forbidden`): a quota would be exceeded.
+    """
+    had, others = usage(before), tuple(pods)
+    more = {name for name, value in usage(after).items() if value > had.get(name, Fraction(0))}
+    for quota in sorted(quotas, key=lambda item: item.metadata.name):
+        if more & _counted(quota).keys() and _takes(quota, after):
+            _refuse(after, quota, _excess(quota, after, used(quota, others), more))
 
 
 def check_claims(name: str, quotas: Iterable[core.ResourceQuota], present: int) -> None:
@@ -110,8 +144,11 @@ def limits_of_claims(quota: core.ResourceQuota) -> dict[str, quantity.Quantity]:
     return {name: quantity.parse(text) for name, text in quota.spec.hard.items() if name in CLAIMS}
 
 
-def _excess(quota: core.ResourceQuota, pod: core.Pod, taken: Mapping[str, Fraction]) -> str:
-    hard = _counted(quota)
+def _excess(
+    quota: core.ResourceQuota, pod: core.Pod, taken: Mapping[str, Fraction], among: Container[str] | None = None
+) -> str:
+    """Return what a pod is too much of, empty: nothing. Args: among: names that are judged; None: all."""
+    hard = {name: text for name, text in _counted(quota).items() if among is None or name in among}
     asked = {name: value for name, value in usage(pod).items() if name in hard and value}
     limits = {name: quantity.parse(text) for name, text in hard.items()}
     over = sorted(name for name, value in asked.items() if taken[name] + value > limits[name].value)
@@ -153,8 +190,18 @@ def _exact(amounts: Mapping[str, str | int | float]) -> dict[str, Fraction]:
 
 def _counted(quota: core.ResourceQuota) -> dict[str, str | int | float]:
     """Return the quota's limits on pods; those on other kinds of objects are not ours."""
-    names = {"pods", _COUNT, *_NATIVE, *(f"{side}.{name}" for side in ("requests", "limits") for name in _NATIVE)}
-    return {name: value for name, value in quota.spec.hard.items() if name in names or _is_prefixed(name)}
+    plain = {"pods", _COUNT, *_NATIVE, *(f"{side}.{name}" for side in ("requests", "limits") for name in _NATIVE)}
+    return {name: value for name, value in quota.spec.hard.items() if name in plain or _is_prefixed(name)}
+
+
+def _is_resource(name: str) -> bool:
+    """Return whether a name is one that a quota may have: what is misspelt would limit nothing."""
+    domain, slash, rest = name.rpartition("/")
+    if slash:
+        return len(domain) <= 253 and names.is_dns_subdomain(domain) and _QUALIFIED.fullmatch(rest) is not None
+    bare = name.removeprefix("requests.").removeprefix("limits.")
+    is_pages = bare.startswith("hugepages-") and _QUALIFIED.fullmatch(bare) is not None
+    return name in _OBJECTS or bare in _NATIVE or is_pages
 
 
 def _is_prefixed(name: str) -> bool:

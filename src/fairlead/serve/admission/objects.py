@@ -74,7 +74,11 @@ async def _apply_pod(context: Context, pod: core.Pod, written: Mapping[str, Any]
     changed = [name for name in _COMPARED if getattr(alike, name) != getattr(wanted, name)]
     if not changed and found.spec != alike:
         changes = require(context.backend.changes)
-        after = await (changes.judge_resize(found, sizes) if is_dry else changes.resize(found, sizes))
+
+        def wanted_sizes(_: core.Pod) -> resize.Amounts:
+            return sizes
+
+        after = await (changes.judge_resize(found, wanted_sizes) if is_dry else changes.resize(found, wanted_sizes))
         action = workloads.UNCHANGED if after.spec == found.spec else workloads.CONFIGURED
         return Applied(item=after, action=action, before=found)
     if changed:

@@ -17,6 +17,7 @@ from fairlead.engine.access import Usage
 from fairlead.engine.port import ImageStore, Recipe
 from fairlead.plan.lease.baseline import Decided, Learned
 from fairlead.plan.lease.row import Row
+from fairlead.plan.pod.running import resize
 from fairlead.plan.reservation.calendar import Window
 from fairlead.plan.tenancy import secret
 from fairlead.plan.tenancy.matrix import Matrix
@@ -296,16 +297,16 @@ class PodChanges(Protocol):
         """
         ...
 
-    async def resize(self, pod: core.Pod, wanted: Mapping[str, core.ResourceRequirements]) -> core.Pod:
-        """Have a pod's containers get other amounts of CPU and memory, and return the pod; its node carries it out.
-
-        Args:    wanted: all resources of containers, by name.
-        Raises:  Invalid, in an API server's words; Denied: a quota; Conflict: the pod has ended.
-        """
+    async def judge_resize(self, pod: core.Pod, wanted: resize.Wanted) -> core.Pod:
+        """Return the pod as `resize` would leave it, and change nothing. Raises: as `resize`."""
         ...
 
-    async def judge_resize(self, pod: core.Pod, wanted: Mapping[str, core.ResourceRequirements]) -> core.Pod:
-        """Return the pod as `resize` would leave it, and change nothing. Raises: as `resize`."""
+    async def resize(self, pod: core.Pod, wanted: resize.Wanted) -> core.Pod:
+        """Have a pod's containers get other amounts of CPU and memory, and return the pod; its node carries it out.
+
+        Args:    wanted: returns all resources of containers, by name.
+        Raises:  Invalid, in an API server's words; Denied: a quota; Conflict: the pod has ended.
+        """
         ...
 
     async def set_conditions(self, pod: core.Pod, conditions: Sequence[meta.Condition]) -> core.Pod:

@@ -202,7 +202,7 @@ MINTS: Final = frozenset({"create_key", "rotate_key", "create_user", "add_ssh_ke
 """Routes that make what outlives a session: none is served to a session alone."""
 KEEPS_KEYS: Final = frozenset({"create_container", "create_pods"})
 """Routes that carry out a request once for its Idempotency-Key."""
-TRIES: Final = frozenset({"create_container", "create_pods", "create_tenancy", "apply_objects"})
+TRIES: Final = frozenset({"create_container", "create_pods", "create_tenancy", "change_tenancy", "apply_objects"})
 """Routes that know `dry_run`."""
 
 

@@ -144,6 +144,16 @@ class TypedStore:
         key, given, view = match.key_of(item), match.emit(item), self._view(item)
         return await self._commit(item, lambda step: step.update(key, given, view=view, namespaced=item.NAMESPACED))
 
+    async def update_checked(self, item: T, check: Callable[[port.Reader], None]) -> T:
+        """See `port.Admitter.update_checked`."""
+        key, given, view = match.key_of(item), match.emit(item), self._view(item)
+
+        def act(step: transaction.Transaction) -> Document:
+            check(_Reader(step))
+            return step.update(key, given, view=view, namespaced=item.NAMESPACED)
+
+        return await self._commit(item, act)
+
     async def update_status(self, item: T) -> T:
         """See `port.Store.update_status`."""
         if not hasattr(item, "status"):

@@ -128,6 +128,13 @@ def list_ids(path: Path, kind: str) -> tuple[tuple[str, str, str], ...]:
     return tuple((str(namespace), str(name), str(uid)) for namespace, name, uid in found)
 
 
+def list_documents(path: Path, kind: str) -> tuple[str, ...]:
+    """Return the objects of a kind as they are stored. Args, Raises: as `list_ids`."""
+    with contextlib.closing(connect(path, writes=False)) as connection, translated(path):
+        found = connection.execute("SELECT document FROM objects WHERE kind = ?", (kind,)).fetchall()
+    return tuple(str(document) for (document,) in found)
+
+
 def _open(path: Path, *, mode: str) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?mode={mode}"
     return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_S, check_same_thread=False)

@@ -9,8 +9,10 @@ from fairlead.cli.core import localcontainer
 from fairlead.kernel import ocistate
 from fairlead.model.ids import DeviceID
 from fairlead.node.isolation import entitlement
+from fairlead.node.kubelet.devices import checkpoint
 from fairlead.plan.gpu.attribution import Holding
-from fairlead.wire.kubernetes import names
+from fairlead.store.sqlite.store import SQLiteStore
+from fairlead.wire.kubernetes import core, meta, names
 from fairlead_cdi import directory
 
 
@@ -45,3 +47,21 @@ def test_a_state_that_cannot_be_read_is_a_container_nobody_can_judge(tmp_path: P
     assert name == "c0ffee"
     assert not report.is_clean
     assert str(state) in report.doubt
+
+
+async def test_devices_asked_for_by_name_are_read_while_the_service_is_away(tmp_path: Path) -> None:
+    wanted = core.MachineOptions(devices=("lab.example/thing=full",))
+    every = tuple(core.Container(name=name, image="i") for name in ("main", "side"))
+    path = tmp_path / "state.db"
+    with SQLiteStore(path) as store:
+        await store.create(core.Namespace(metadata=meta.ObjectMeta(name="default")))
+        for name, machine in (("without", None), ("with", wanted)):
+            spec = core.PodSpec(containers=every[:1], init_containers=every[1:], machine=machine)
+            pod = core.Pod(metadata=meta.ObjectMeta(name=name, namespace="default"), spec=spec)
+            uid = (await store.create(pod)).metadata.uid
+    assert localcontainer.read_named(path) == {(uid, name): wanted.devices for name in ("main", "side")}
+    assert localcontainer.read_named(tmp_path / "none.db") == {}
+    path.write_bytes(b"no database" * 99)
+    checkpoint.home_id(tmp_path / "kubelet")
+    checkpoint.Checkpoint(tmp_path / "kubelet").save({})
+    assert "state.db" in localcontainer.read_checkpoint(tmp_path / "kubelet").problem  # a doubt, and no hole to close

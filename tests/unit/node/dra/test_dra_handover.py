@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -158,3 +159,34 @@ async def test_the_registration_stays_until_the_calls_that_run_have_ended(folder
         async with asyncio.timeout(10):
             await asyncio.wait([task])
         assert not one.registration.exists()
+
+
+async def test_a_folder_that_has_no_room_for_the_name_keeps_no_agent_from_its_ledger(folder: Path) -> None:
+    deep = folder / ("x" * (100 - len(str(folder))))  # a driver's own socket, which is shorter, would fit in it
+    deep.mkdir()
+    with standby.stand_by(deep):
+        assert not await standby.is_awaited(deep)
+
+
+@pytest.mark.parametrize("kind", ["full", "stale", "links", "files"])
+async def test_a_folder_of_odd_sockets_holds_no_agent_up(folder: Path, kind: str) -> None:
+    opened = list[socket.socket]()
+    for number in range(50):
+        path = folder / f"standby-{number}.sock"
+        if kind == "links":
+            path.symlink_to(path.name)
+        elif kind == "files":
+            path.write_text("")
+        else:
+            one = socket.socket(socket.AF_UNIX)
+            one.bind(str(path))
+            opened.append(one)
+            if kind == "full":
+                one.listen(0)
+                other = socket.socket(socket.AF_UNIX)
+                other.connect(str(path))
+                opened.append(other)
+    async with asyncio.timeout(1):
+        assert await standby.is_awaited(folder) == (kind == "full")
+    for one in opened:
+        one.close()

@@ -120,6 +120,21 @@ def test_a_kubelet_that_is_away_has_written_down_the_claims_of_a_pod(claimed: Al
     assert (found.source, found.names) == (entitlement.CHECKPOINT, (f"{CLAIM}=u1-gpu-1",))
 
 
+def test_devices_that_were_asked_for_by_name_are_those_of_the_container_itself(claimed: AllocationSources) -> None:
+    name = f"{CLAIM}=u1-gpu-1"  # whatever kind it is of
+    for container, given in (("main", (name,)), ("other", ())):
+        written = KubeletCheckpoint(home="home-1", named={("uid-1", container): (name,)})
+        found = entitlement.find(Subject(labels=OURS), dataclasses.replace(claimed, written=written))
+        assert (found.source, found.names) == (entitlement.CHECKPOINT, given)
+
+
+def test_a_device_by_name_that_no_spec_defines_any_more_is_named_with_its_kind(claimed: AllocationSources) -> None:
+    given = (f"{CLAIM}=u1-gpu-1", "lab.example/thing=gone", "lab.example/thing=full")
+    written = KubeletCheckpoint(home="home-1", named={("uid-1", "main"): given})
+    with pytest.raises(errors.NotFound, match=r'"lab.example/thing=gone" of lab.example/thing is in none'):
+        entitlement.find(Subject(labels=OURS), dataclasses.replace(claimed, written=written))
+
+
 def test_a_kubelet_that_says_nothing_of_it_means_none(sources: AllocationSources) -> None:
     found = entitlement.find(Subject(config=CONFIG_OF_CRIO, id="c1"), with_holdings(sources))
     assert (found.source, found.names, found.entitlement.granted) == ("kubelet", (), ())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 
 from fairlead import errors
@@ -185,6 +188,48 @@ async def test_limits_that_somebody_wrote_over_are_written_anew(by: str) -> None
     else:
         await node.look(_pod(main=(has, has)))
     assert node.cgroups["main"].now == Limits(cpu=2.0)
+
+
+class _Slow(_Cgroup):
+    """Its first write waits for the test."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self.is_writing, self.may_write = threading.Event(), threading.Event()
+
+    def write(self, wanted: Limits) -> None:
+        if not self.is_writing.is_set():
+            self.is_writing.set()
+            self.may_write.wait(2)
+        super().write(wanted)
+
+
+async def test_a_look_beside_a_resize_never_keeps_the_old_limits() -> None:
+    node = _Node()
+    node.cgroups["main"] = _Cgroup(Limits(cpu=1.0))
+    await node.look(_pod(main=({"cpu": "2"}, {"cpu": "1"})))
+    slow = node.cgroups["main"] = _Slow(Limits(cpu=1.0))  # somebody wrote over it
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(node.resizing.hold_all())
+        assert await asyncio.to_thread(slow.is_writing.wait, 2)
+        await node.look(_pod(main=({"cpu": "3"}, {"cpu": "2"})))
+        slow.may_write.set()
+    await node.resizing.hold_all()
+    assert slow.now == Limits(cpu=3.0)
+
+
+async def test_a_limit_that_the_kernel_reads_as_none_is_written_once() -> None:
+    node = _Node()
+    huge = {"memory": "4Ei"}
+    node.cgroups["main"] = _Cgroup(Limits(memory_bytes=_GIB))
+    pod = _pod(main=(huge, {"memory": "1Gi"}))
+    main = msgspec.structs.replace(pod.spec.containers[0], resources=core.ResourceRequirements(limits=huge))
+    spec = msgspec.structs.replace(pod.spec, containers=(main,))
+    await node.look(msgspec.structs.replace(pod, spec=spec))
+    assert len(node.cgroups["main"].writes) == 1
+    node.cgroups["main"].now = Limits()
+    await node.resizing.hold_all()
+    assert len(node.cgroups["main"].writes) == 1
 
 
 async def test_what_ends_is_left_alone() -> None:

@@ -104,6 +104,12 @@ def test_gpus_are_asked_for_in_every_form(asked: dict[str, Any], count: str) -> 
     assert _container(made)["resources"]["limits"] == {"nvidia.com/gpu": count}
 
 
+def test_devices_of_other_kinds_are_asked_for_by_their_cdi_names() -> None:
+    made = _objects(web={"image": "x", "devices": ["lab.example/x=1", "nvidia.com/gpu=1", "lab.example/x=1"]})
+    assert made.units["web"].pods[0]["spec"]["machine"] == {"devices": ["lab.example/x=1"]}
+    assert _container(made)["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+
+
 def test_certain_gpus_are_a_claim_where_the_machine_gives_them_by_claims() -> None:
     machine = gpu.Machine(total=8, uuids=_MACHINE.uuids, by_claims=True)
     made = _objects(machine=machine, web={"image": "x", "gpus": [{"device_ids": ["1"]}]})
@@ -119,6 +125,8 @@ def test_certain_gpus_are_a_claim_where_the_machine_gives_them_by_claims() -> No
         ({"privileged": True}, "services.web.privileged"),
         ({"cap_add": ["SYS_ADMIN"]}, "services.web.cap_add"),
         ({"devices": ["/dev/dri:/dev/dri"]}, "services.web.devices[0]"),
+        ({"devices": ["lab.example/x=1", "amd.com/gpu=0"]}, "services.web.devices[1]"),
+        ({"devices": ["lab.example/x=1,nvidia.com/gpu=0"]}, "services.web.devices[0]"),
         ({"pid": "host"}, "services.web.pid"),
         ({"network_mode": "service:db"}, "services.web.network_mode"),
         ({"imagee": "x"}, "services.web.imagee"),

@@ -27,6 +27,9 @@ _DRIVERS = "Character devices:\n  1 mem\n195 nvidia\n226 drm\n234 nvidia-uvm\n51
         "lab.example/GPU=0",
         "nvidia.com/imex-channel=0",
         "nvidia.com/vgpu=0",
+        "fairlead.dev/anything=0",
+        "lab.fairlead.dev/anything=0",
+        "k8s.gpu.nvidia.com/claim=7f0c-gpu-0",
     ],
 )
 def test_no_name_of_a_gpu_is_taken(name: str) -> None:

@@ -136,6 +136,15 @@ def test_pods_let_in_one_after_another_never_exceed_the_limit(sizes: list[int], 
         (_quota({"pods": "1"}, name=""), "metadata.name: Required value"),
         (_quota({"pods": "-1"}), 'spec.hard[pods]: Invalid value: "-1": must be greater than or equal to 0'),
         (_quota({"pods": "many"}), 'spec.hard[pods]: Invalid value: "many"'),
+        *(
+            (_quota({name: "1"}), "")
+            for name in ("limits.cpu", "requests.storage", "count/jobs.batch", "hugepages-2Mi")
+        ),
+        (_quota({"gold.storageclass.storage.k8s.io/requests.storage": "1Gi"}), ""),
+        *(
+            (_quota({name: "1"}), "must be a standard resource type or fully qualified")
+            for name in ("gpus", "cpus", "", "a\0", "x/\x1b[31m", "x/y/z", "/cpu", "limits.pods")
+        ),
     ],
 )
 def test_a_quota_whose_limits_mean_nothing_is_refused(one: core.ResourceQuota, said: str) -> None:

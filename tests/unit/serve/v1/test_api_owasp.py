@@ -190,6 +190,29 @@ def test_api9_improper_inventory_management(lab: Lab) -> None:
     assert all(path.startswith("/v1/") or path in {"/healthz", "/readyz"} for path in document["paths"])
 
 
+def test_a_route_that_offers_a_dry_run_is_not_refused_one(lab: Lab) -> None:
+    document = base.describe(v1.create_app(lab.services))
+    operations = [one for item in document["paths"].values() for one in item.values()]
+    offers = {
+        one["operationId"] for one in operations if any(it["name"] == "dry_run" for it in one.get("parameters", ()))
+    }
+    assert offers == permissions.TRIES
+
+
+async def test_resizing_and_changing_limits_is_for_those_who_may(lab: Lab) -> None:
+    """A stranger finds no container to resize, a viewer may not, and no owner raises the limits of its own tenancy."""
+    await lab.run("developer", "train", tenancy="red", cpu="1")
+    path = f"/v1/containers/train/resize?namespace={lab.namespaces['red']}"
+    before = await lab.world.pod("train", lab.namespaces["red"])
+    assert (await lab.ask("stranger", "PATCH", path, json={"cpu": "2"})).status_code == 404
+    assert (await lab.ask("viewer", "PATCH", path, json={"cpu": "2"})).status_code == 403
+    assert await lab.world.pod("train", lab.namespaces["red"]) == before
+    assert (await lab.ask("developer", "PATCH", path, json={"cpu": "2"})).status_code not in {403, 404}
+    for name in ("owner", "developer", "viewer", "stranger"):
+        answer = await lab.ask(name, "PATCH", "/v1/tenancies/red", json={"quota": {"pods": "99"}})
+        assert answer.status_code in {403, 404}, (name, answer.text)
+
+
 class Answer:
     """What a service answers that may not be ours."""
 

@@ -8,7 +8,7 @@ Source: Kubernetes KEP-1287; pkg/apis/core/validation (ValidatePodResize); kubel
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Final
 
@@ -24,8 +24,12 @@ RESIZED: Final = resizepolicy.RESIZED
 PENDING: Final = "PodResizePending"
 IN_PROGRESS: Final = "PodResizeInProgress"
 INFEASIBLE, DEFERRED, ERROR = "Infeasible", "Deferred", "Error"
+MOST_CPUS: Final = 1e6
+"""More than any machine has: the kernel refuses limits of many more.  Source: kernel/sched/core.c, MAX_BW."""
 Amounts = Mapping[str, core.ResourceRequirements]
 """By container: its requests and limits of CPU and memory."""
+Wanted = Callable[[core.Pod], Amounts]
+"""Returns what a pod is to ask for; called again with a newer pod where others changed it meanwhile."""
 
 
 def items(spec: core.PodSpec) -> tuple[core.Container, ...]:
@@ -82,6 +86,7 @@ def resized(pod: core.Pod, wanted: Amounts) -> core.Pod | None:
         raise errors.Conflict(message, reason="ContainerNotRunning", hint="run it again with other amounts")
     broken = [text for name, one in changed.items() for text in _problems(known[name], one)]
     after = with_amounts(pod, changed)
+    admission.admit(msgspec.structs.replace(after, metadata=_plain(about), spec=_alone(after.spec)))
     if not broken and qos(pod.spec) != qos(after.spec):
         broken.append(
             f"spec: Invalid value: {qos(after.spec)}: Pod QOS Class may not change as a result of resizing"
@@ -91,7 +96,6 @@ def resized(pod: core.Pod, wanted: Amounts) -> core.Pod | None:
         hint = "a container that was started without limits, or with all of them as its requests, keeps that form"
         text = "; ".join(broken)
         raise errors.Invalid(f'Pod "{about.name}" is invalid: {text}', reason="PodInvalid", hint=hint)
-    admission.admit(msgspec.structs.replace(after, metadata=_plain(about), spec=_alone(after.spec)))
     if pod.spec.node_name and (unsaid := [name for name in changed if _is_unsaid(pod, name)]):
         message = f'its node has not said yet what "{unsaid[0]}" of "{about.name}" has'
         raise errors.Conflict(message, reason="ResizeNotReady", hint="try again in a moment")
@@ -203,14 +207,28 @@ def _rest(amounts: Mapping[str, str | int | float]) -> dict[str, str | int | flo
 
 
 def counted(pod: core.Pod) -> core.Pod:
-    """Return a pod as a scheduler counts it: what it has where that is what it keeps, else what it is to have.
+    """Return a pod as a scheduler counts it: by the larger of what it has and what it is to have.
 
     A change that its node can never give is not counted.
+    Source: kubernetes component-helpers/resource (determineContainerReqs).
     """
-    pending = meta.find_condition(pod.status.conditions, PENDING)
-    if pending is None or pending.reason != INFEASIBLE:
+    found = {one.type: one for one in pod.status.conditions if one.type in {PENDING, IN_PROGRESS}}
+    if not found:
         return pod
-    return with_amounts(pod, held(pod))
+    kept = held(pod)
+    if PENDING in found and found[PENDING].reason == INFEASIBLE:
+        return with_amounts(pod, kept)
+    asked = {item.name: item.resources for item in items(pod.spec) if item.name in kept}
+    return with_amounts(pod, {name: _larger(kept[name], one) for name, one in asked.items()})
+
+
+def _larger(one: core.ResourceRequirements, other: core.ResourceRequirements) -> core.ResourceRequirements:
+    """Return resources with the larger request of each resource."""
+    requests = {
+        name: max((each.requests[name] for each in (one, other) if name in each.requests), key=_amount)
+        for name in {**one.requests, **other.requests}
+    }
+    return msgspec.structs.replace(other, requests=requests)
 
 
 @frozen
@@ -277,8 +295,8 @@ def _of(amounts: Mapping[str, str | int | float], name: str) -> Fraction | None:
 
 
 def cpu_limit(found: core.ResourceRequirements) -> float | None:
-    """Return the CPUs that a container may use; None: no limit."""
-    return float(_amount(found.limits["cpu"])) if "cpu" in found.limits else None
+    """Return the CPUs that a container may use, `MOST_CPUS` at most; None: no limit."""
+    return min(float(_amount(found.limits["cpu"])), MOST_CPUS) if "cpu" in found.limits else None
 
 
 def memory_limit(found: core.ResourceRequirements) -> int | None:
@@ -305,9 +323,14 @@ def words(pod: core.Pod) -> str:
     """Return what of a change is not carried out yet: `Deferred: …`; empty: nothing is asked, or all of it is done."""
     for kind in (PENDING, IN_PROGRESS):
         found = meta.find_condition(pod.status.conditions, kind)
-        if found is not None and found.status == "True":
+        if found is not None and found.status == "True" and _is_of(pod, found):
             return f"{found.reason}: {found.message}" if found.reason else "it is being carried out"
     return "its node has not taken it up yet" if pod.spec.node_name and held(pod) else ""
+
+
+def _is_of(pod: core.Pod, condition: meta.Condition) -> bool:
+    """Return whether a condition is about what a pod asks for now, as far as it says so."""
+    return condition.observed_generation in {None, pod.metadata.generation}
 
 
 def told(pod: core.Pod, status: core.PodStatus, decision: Decision, progress: Progress, *, at: str) -> core.PodStatus:
@@ -334,7 +357,14 @@ def told(pod: core.Pod, status: core.PodStatus, decision: Decision, progress: Pr
             old = before.get(kind)
             since = old.last_transition_time if old is not None and old.status == "True" else at
             conditions.append(
-                meta.Condition(type=kind, status="True", reason=reason, message=message, last_transition_time=since)
+                meta.Condition(
+                    type=kind,
+                    status="True",
+                    reason=reason,
+                    message=message,
+                    last_transition_time=since,
+                    observed_generation=pod.metadata.generation,
+                )
             )
     return msgspec.structs.replace(
         status,

@@ -198,6 +198,16 @@ def _within_quotas(seen: Reader, asked: Admitted) -> None:
         quota.check(asked.pod, counted, seen.list(core.Pod, namespace))
 
 
+def check_size(seen: Reader, changed: core.Pod) -> None:
+    """Refuse more CPU or memory for a pod that is there than a quota of its namespace has left. Raises: Denied."""
+    about = changed.metadata
+    there = seen.list(core.Pod, about.namespace)
+    before = next((one for one in there if one.metadata.uid == about.uid), None)
+    if before is not None:
+        others = (one for one in there if one is not before)
+        quota.check_growth(before, changed, seen.list(core.ResourceQuota, about.namespace), others)
+
+
 def check_template(seen: Reader, asked: Admitted) -> None:
     """Refuse a template whose pods would all be refused. Volumes and quotas count when each pod is made."""
     for one in (

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from fairlead import errors
 from fairlead.plan.gpu.allocation import foreignrequest
-from fairlead.plan.pod import quota
 from fairlead.plan.pod.life import restart
 from fairlead.plan.pod.running import ephemeral, resize
 from fairlead.serve.backend.containers import checks, pods
 from fairlead.serve.backend.place import Place
 from fairlead.store import retry
-from fairlead.store.port import Selector, Store
+from fairlead.store.port import AdmittingStore, Selector
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, meta
 
@@ -26,10 +24,9 @@ from fairlead.wire.kubernetes import core, meta
 class LocalPodChanges:
     """A `port.PodChanges` whose kubelet starts what the pod's spec says."""
 
-    store: Store
+    store: AdmittingStore
     resource: str = "nvidia.com/gpu"
     """What refusals name where it asks for GPUs by other means."""
-    _sizes: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def add(self, pod: core.Pod, item: core.EphemeralContainer, place: Place) -> core.Pod:
         """See `port.PodChanges.add`.
@@ -58,32 +55,31 @@ class LocalPodChanges:
         except errors.NotFound as error:
             raise pods.not_found(pod.metadata.name, pod.metadata.namespace) from error
 
-    async def judge_resize(self, pod: core.Pod, wanted: Mapping[str, core.ResourceRequirements]) -> core.Pod:
+    async def judge_resize(self, pod: core.Pod, wanted: resize.Wanted) -> core.Pod:
         """See `port.PodChanges.judge_resize`."""
-        changed = resize.resized(pod, wanted)
+        changed = resize.resized(pod, wanted(pod))
         if changed is None:
             return pod
         here = Selector(namespace=pod.metadata.namespace)
         quotas = (await self.store.list(core.ResourceQuota, here)).items
-        others = (one for one in (await self.store.list(core.Pod, here)).items if one.metadata.uid != pod.metadata.uid)
-        quota.check(changed, quotas, others)
+        checks.check_size(checks.Listed((*quotas, *(await self.store.list(core.Pod, here)).items)), changed)
         return changed
 
-    async def resize(self, pod: core.Pod, wanted: Mapping[str, core.ResourceRequirements]) -> core.Pod:
+    async def resize(self, pod: core.Pod, wanted: resize.Wanted) -> core.Pod:
         """See `port.PodChanges.resize`."""
         about = pod.metadata
-        async with self._sizes:  # one after another, so that no two pass a quota together
-            await self.judge_resize(pod, wanted)
 
-            def with_them(found: core.Pod) -> core.Pod | None:
-                if found.metadata.uid != about.uid:
-                    raise pods.not_found(about.name, about.namespace)
-                return resize.resized(found, wanted)
+        def with_them(found: core.Pod) -> core.Pod | None:
+            if found.metadata.uid != about.uid:
+                raise pods.not_found(about.name, about.namespace)
+            return resize.resized(found, wanted(found))
 
-            try:
-                return await retry.change(self.store, core.Pod, about.name, with_them, namespace=about.namespace)
-            except errors.NotFound as error:
-                raise pods.not_found(about.name, about.namespace) from error
+        try:
+            return await retry.change_checked(
+                self.store, core.Pod, about.name, with_them, checks.check_size, namespace=about.namespace
+            )
+        except errors.NotFound as error:
+            raise pods.not_found(about.name, about.namespace) from error
 
     async def set_conditions(self, pod: core.Pod, conditions: Sequence[meta.Condition]) -> core.Pod:
         """See `port.PodChanges.set_conditions`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import datetime as dt
 import functools
@@ -18,6 +19,7 @@ from fairlead.plan.pod import podstate
 from fairlead.plan.reservation import use
 from fairlead.plan.schedule import waiting as scheduling
 from fairlead.plan.schedule.claim.claims import NO_DRIVER
+from fairlead.plan.schedule.reservation import reservations
 from fairlead.plan.schedule.shard import running
 from fairlead.serve.backend.tenancy import own
 from fairlead.serve.v1.containers import waitview
@@ -63,7 +65,8 @@ async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str,
         with contextlib.suppress(errors.Invalid):  # a quantity that cannot be read is that pod's fault, not the list's
             found[pod.metadata.uid] = waitview.describe(pod, census, now=now, caller=caller)
     known = {uid: one for uid, one in found.items() if one is not None}
-    known |= await _for_windows(services, [pod for pod in pods if pod.metadata.uid in known], now.timestamp())
+    asking = [pod for pod in pods if pod.metadata.uid in known]
+    known |= await _for_windows(services, asking, every.items, now.timestamp())
     claiming = {
         pod.metadata.uid
         for pod in pods
@@ -82,15 +85,27 @@ async def waiting(services: Dependencies, pods: Sequence[core.Pod]) -> dict[str,
     return known
 
 
-async def _for_windows(services: Dependencies, pods: Sequence[core.Pod], now: float) -> dict[str, Waiting]:
-    """Return the waits of pods whose reservation has no open window, by uid: nodes do not show them."""
+async def _for_windows(
+    services: Dependencies, pods: Sequence[core.Pod], every: Sequence[core.Pod], now: float
+) -> dict[str, Waiting]:
+    """Return the waits of pods whose reservation has no open window or no GPUs left, by uid: nodes do not show them."""
     if not any(map(use.named, pods)):
         return {}
     with contextlib.suppress(errors.Denied, errors.NotFound):
         there = (await services.census.list(Reservation)).items
         items = {(one.metadata.namespace, one.metadata.name): one for one in there}
+        gpus_of = functools.partial(reservations.gpus_of, resource=services.info.resource)
+        held = collections.Counter[tuple[str, str]]()
+        for pod in every:
+            if use.named(pod) and pod.spec.node_name and not podstate.is_final(pod):
+                held[pod.metadata.namespace, use.named(pod)] += gpus_of(pod)
+
+        def full(pod: core.Pod) -> str:
+            key = (pod.metadata.namespace, use.named(pod))
+            return use.full(key[1], items[key].spec.gpus, held[key], gpus_of(pod))
+
         said = (
-            (pod.metadata.uid, use.waits(name, items.get((pod.metadata.namespace, name)), now))
+            (pod.metadata.uid, use.waits(name, items.get((pod.metadata.namespace, name)), now) or full(pod))
             for pod in pods
             if (name := use.named(pod))
         )

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from fairlead import errors
+from fairlead.engine.podman import args
 from fairlead.plan.pod import admission
 from fairlead.plan.pod.running import resize
 from fairlead.plan.schedule import reference
@@ -122,6 +123,37 @@ def test_a_scheduler_does_not_count_what_a_node_can_never_give() -> None:
     condition = meta.Condition(type=resize.PENDING, status="True", reason=resize.INFEASIBLE)
     status = msgspec.structs.replace(pod.status, conditions=(condition,))
     assert reference.pod_info(msgspec.structs.replace(pod, status=status)).requests["cpu"] == reference.UNIT
+
+
+def test_a_scheduler_counts_what_is_not_given_back_yet() -> None:
+    pod = _pod({"cpu": "1", "memory": "1Gi"}, has={"cpu": "4", "memory": "1Gi"})
+    condition = meta.Condition(type=resize.IN_PROGRESS, status="True", reason=resize.ERROR)
+    held = msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=(condition,)))
+    assert reference.pod_info(held).requests["cpu"] == 4 * reference.UNIT
+    assert reference.pod_info(held).requests["memory"] == (1 << 30) * reference.UNIT
+
+
+def test_what_was_said_of_an_earlier_change_is_not_said_of_the_next() -> None:
+    pod = _pod({"cpu": "32"}, has={"cpu": "1"})
+    decision = resize.decide(pod, [], _HERE)
+    has = {name: resize.resizable(one) for name, one in resize.held(pod).items()}
+    told = resize.told(pod, pod.status, decision, resize.Progress(has=has), at="2027-01-01T00:00:01Z")
+    after = msgspec.structs.replace(pod, status=told)
+    assert resize.words(after).startswith("Infeasible")
+    newer = msgspec.structs.replace(after, metadata=msgspec.structs.replace(pod.metadata, generation=7))
+    assert resize.words(newer) == "its node has not taken it up yet"
+    back = resize.with_amounts(newer, {"main": _sized({"cpu": "1"})})
+    assert resize.words(back) == ""
+
+
+def test_no_limit_is_beyond_what_a_kernel_takes() -> None:
+    assert resize.cpu_limit(_sized({"cpu": "1e300"})) == resize.MOST_CPUS
+    assert float(args.cpus(1e300)) == resize.MOST_CPUS
+
+
+def test_what_is_below_zero_is_called_so() -> None:
+    with pytest.raises(errors.Invalid, match="must be greater than or equal to 0"):
+        _asked(_pod({"cpu": "1", "memory": "1Gi"}), cpu="-1")
 
 
 def test_a_report_that_is_reported_stays_as_it_is() -> None:

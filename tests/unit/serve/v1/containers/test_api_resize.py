@@ -43,7 +43,9 @@ async def test_limits_change_and_gpus_do_not(still: httpx.AsyncClient, world: Wo
         ({"cpu": "x"}, 422, ""),
         ({"cpu": "2", "container": "other"}, 422, "ContainerUnknown"),
         ({"gpus": 2}, 422, ""),
-        ({"cpu": -1}, 422, "PodInvalid"),
+        ({"cpu": -1}, 422, "ResizeInvalid"),
+        ({"cpu": 0}, 422, "ResizeInvalid"),
+        ({"memory": "0Gi"}, 422, "ResizeInvalid"),
         ({"memory": "1e"}, 422, ""),
         ({"cpu": "2", "container": "\x1b[2J\x00"}, 422, "ContainerUnknown"),
     ],
@@ -68,6 +70,17 @@ async def test_a_quota_counts_the_new_size(still: httpx.AsyncClient, world: Worl
     await world.store.create(core.ResourceQuota(metadata=meta.ObjectMeta(name="q", namespace="default"), spec=spec))
     assert await _resize(still, cpu="2") == (200, "")
     assert await _resize(still, cpu="3") == (403, "Forbidden")
+
+
+async def test_a_namespace_beyond_its_quota_may_shrink(still: httpx.AsyncClient, world: World) -> None:
+    await _made(still, cpu="4", memory="1Gi")
+    answer = await still.post("/v1/containers", json={"image": "demo", "name": "other", "cpu": "4", "memory": "1Gi"})
+    assert answer.status_code == 201
+    spec = core.ResourceQuotaSpec(hard={"limits.cpu": "2", "pods": "1", "requests.storage": "1"})
+    await world.store.create(core.ResourceQuota(metadata=meta.ObjectMeta(name="q", namespace="default"), spec=spec))
+    assert await _resize(still, cpu="3") == (200, "")
+    assert await _resize(still, memory="2Gi") == (200, ""), "of memory it says nothing"
+    assert await _resize(still, cpu="3500m") == (403, "Forbidden")
 
 
 async def test_apply_says_configured_and_a_dry_run_changes_nothing(still: httpx.AsyncClient, world: World) -> None:

@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from fairlead.kernel import socketpeer
 from fairlead.serve import peer
 from fairlead.serve.v1 import dependencies
+from fairlead.wire.kubernetes import core
 from tests.unit.serve.world import World, application, in_process
 
 As = Callable[[int], httpx.AsyncClient]
@@ -145,3 +147,18 @@ async def test_a_container_runs_in_a_reservation_of_its_own_namespace_alone(as_u
     body = {"image": "demo", "reservation": "night", "gpus": 1, "name": "other"}
     would = await as_user(1001).post("/v1/containers?dry_run=true", json=body)
     assert 'its reservation "night" begins ' in would.json()["waiting"]["message"]
+
+
+async def test_a_dry_run_says_that_a_reservation_is_held_whole(as_user: As, world: World) -> None:
+    api = as_user(0)
+    made = await api.post(_PATH, json={"name": "now", "gpus": 1, "from": "now", "duration_seconds": 3600})
+    assert made.status_code == 201, made.text
+    body = {"image": "demo", "reservation": "now", "gpus": 1}
+    would = await api.post("/v1/containers?dry_run=true", json={**body, "name": "b"})
+    assert "there is room" in would.json()["waiting"]["message"]
+    assert (await api.post("/v1/containers", json={**body, "name": "a"})).status_code == 201
+    pod = await world.store.get(core.Pod, "a", "default")
+    placed = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name="one"))
+    await world.store.update(placed)
+    would = await api.post("/v1/containers?dry_run=true", json={**body, "name": "b"})
+    assert would.json()["waiting"]["message"] == 'reservation "now" has 1 GPUs and containers in it hold 1 of them'

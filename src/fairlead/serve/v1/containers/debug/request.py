@@ -11,7 +11,7 @@ import msgspec
 from fairlead import errors
 from fairlead.plan.pod import environment
 from fairlead.plan.pod.running import resize
-from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes import core, quantity
 
 Quantity = str | int | float
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -61,12 +61,15 @@ class ResizeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 def amounts(asked: ResizeRequest, pod: core.Pod) -> dict[str, core.ResourceRequirements]:
     """Return all resources of the container that is resized, by its name.
 
-    Raises: Invalid (`ResizeEmpty`): nothing is asked; (`ContainerUnknown`); a quantity.
+    Raises: Invalid (`ResizeEmpty`): nothing is asked; (`ResizeInvalid`): 0 or less; a quantity.
     """
     given = {"cpu": asked.cpu, "memory": asked.memory}
     limits = {name: text for name, text in given.items() if text is not None}
     if not limits:
         raise errors.Invalid("neither cpu nor memory is given", reason="ResizeEmpty", hint="give one of them")
+    if small := [f"{name} {text}" for name, text in limits.items() if quantity.parse_quantity(text) <= 0]:
+        message = f"{small[0]} is not a limit: it must be above 0"
+        raise errors.Invalid(message, reason="ResizeInvalid", hint="a limit that is there cannot be taken away")
     name = asked.container
     if not name or (name == pod.metadata.name and all(one.name != name for one in resize.items(pod.spec))):
         name = pod.spec.containers[0].name

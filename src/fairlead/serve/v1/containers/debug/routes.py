@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import litestar
 from litestar import params, status_codes
 
@@ -70,7 +72,7 @@ async def resize_container(
     `resize` of the answer says what is not carried out yet, and why. GPUs stay as they are. On one machine alone.
     """
     pod = await find_pod(services.store, name, namespace)
-    wanted = request.amounts(data, pod)
+    wanted = functools.partial(request.amounts, data)
     return view.container_view(await require(services.backend.changes).resize(pod, wanted))
 
 
