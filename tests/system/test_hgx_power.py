@@ -40,16 +40,6 @@ STEPS = (
     ("bind", "vfio.probe-done"),
     ("release", "lease.after-withdraw"),
     ("scrub", "vfio.choose-reset-done"),
-    ("hold", "ledger.after-commit"),
-    ("scrub", "vfio.reset-done"),
-    ("release", "ledger.before-commit"),
-    ("bind", "vfio.verify-done"),
-    ("hold", "vfio.after-let-go"),
-    ("scrub", "vfio.scrubbed-done"),
-    ("release", "ledger.after-commit"),
-    ("scrub", "lease.after-clean"),
-    ("hold", "lease.after-show"),
-    ("release", "vfio.after-take"),
 )
 
 
