@@ -155,7 +155,7 @@ def published(server: api.API) -> set[str]:
         device["name"]
         for one in server.get(claimpods.SLICES)["items"]
         if one["spec"]["driver"] == "gpu.nvidia.com"
-        for device in one["spec"].get("devices", ())
+        for device in one["spec"].get("devices") or ()
         if not device.get("taints")
     }
 
