@@ -102,6 +102,7 @@ _ROUTES = {
     ("get", "/v1/usage/check"),
     ("post", "/v1/tenancies"),
     ("get", "/v1/tenancies/{name}"),
+    ("patch", "/v1/tenancies/{name}"),
     ("delete", "/v1/tenancies/{name}"),
     ("put", "/v1/tenancies/{name}/registry"),
     ("delete", "/v1/tenancies/{name}/registry"),
