@@ -1,9 +1,9 @@
 """Draw the pictures of the pages: `python tools/pictures.py` rewrites the SVGs below `docs/pictures`.
 
-Diagrams are drawn from the tables below; they follow the reader's light or dark scheme. One more is a terminal's
-recording (`--record`): bash runs commands on a terminal of 80 columns beside a service of their own, and rich draws
-what they print. It needs root and podman, as the commands do; nothing in it is written by hand. The console's
-(`--console`) are taken by Chromium of a service with a few containers.
+Diagrams are drawn from the tables below and from `pictures.toml`; they follow the reader's light or dark scheme. One
+more is a terminal's recording (`--record`): bash runs commands on a terminal of 80 columns beside a service of their
+own, and rich draws what they print. It needs root and podman, as the commands do; nothing in it is written by hand. The
+console's (`--console`) are taken by Chromium of a service with a few containers.
 """
 
 # ruff: noqa: S606  a program: it prints, and starts bash
@@ -24,6 +24,7 @@ import sys
 import tempfile
 import termios
 import threading
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -122,17 +123,18 @@ def container_way() -> Iterator[str]:
 
 
 def _stacked(title: str, rows: tuple[tuple[str, str, tuple[str, ...]], ...]) -> Iterator[str]:
-    """Draw rows of boxes, from top to bottom. Args: rows: what each is called, its style, its boxes."""
+    """Draw rows of boxes, from top to bottom. Args: rows: what each is called, its style, its boxes ("!": ours)."""
     row, width, gap, edge = 78, 480, 8, 8
     yield from _head(width, row * len(rows) + 8, title)
-    for index, (name, kind, boxes) in enumerate(rows):
+    for index, (name, row_kind, boxes) in enumerate(rows):
         y = 8 + row * index
         yield f'<text class="small" x="{edge}" y="{y + 12}">{_text(name)}</text>'
         each = (width - 2 * edge - gap * (len(boxes) - 1)) / len(boxes)
         for place, box in enumerate(boxes):
             x = edge + place * (each + gap)
+            kind, text = ("ours" if box.endswith("!") else row_kind), _text(box.removesuffix("!"))
             yield f'<rect class="{kind}" x="{x:.1f}" y="{y + 19}" width="{each:.1f}" height="36" rx="6"/>'
-            yield f'<text x="{x + each / 2:.1f}" y="{y + 42}" text-anchor="middle">{_text(box)}</text>'
+            yield f'<text x="{x + each / 2:.1f}" y="{y + 42}" text-anchor="middle">{text}</text>'
         if index + 1 < len(rows):
             yield f'<path class="line" d="M{width / 2} {y + 55} v12 m-5 -6 l5 6 l5 -6"/>'
     yield "</svg>"
@@ -160,9 +162,14 @@ _STACKS: Final = {
     "claims.svg": ("From what is published to an allocation", _SEARCH),
     "scheduling.svg": ("The live scheduler, from what it follows to what it writes", _PLACING),
 }
+_TOLD: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+_PAGES: Final = {
+    f"{name}.svg": (told["title"], tuple((label, "box", tuple(boxes)) for label, *boxes in told["rows"]))
+    for name, told in _TOLD.items()
+}
 DIAGRAMS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "container-way.svg": container_way,
-    **{name: functools.partial(_stacked, *told) for name, told in _STACKS.items()},
+    **{name: functools.partial(_stacked, *told) for name, told in (_STACKS | _PAGES).items()},
 }
 
 

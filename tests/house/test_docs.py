@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 
 from fairlead import errors, settings
 from fairlead.cli import verbs
-from tools import generate_docs
+from tools import generate_docs, pictures
 
+_SHOWN = re.compile(r"!\[(.+)\]\(\.\./pictures/([\w-]+\.svg)\)")
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 
 
@@ -64,3 +66,16 @@ def test_every_page_is_in_the_navigation(root: Path) -> None:
     pages = {str(path.relative_to(root / "docs")) for path in (root / "docs").rglob("*.md")}
     # The page of each verb is found from the command line's.
     assert {page for page in pages - listed if not page.startswith("reference/cli/")} == set()
+
+
+def test_a_diagram_is_what_its_table_draws(root: Path) -> None:
+    kept = root / "docs" / "pictures"
+    drawn = {name: "\n".join(draw()) + "\n" for name, draw in pictures.DIAGRAMS.items()}
+    assert [name for name in drawn if (kept / name).read_text() != drawn[name]] == [], "python tools/pictures.py"
+
+
+def test_a_design_page_says_in_words_what_its_diagram_is(root: Path) -> None:
+    shown = [found for page in (root / "docs" / "design").glob("*.md") for found in _SHOWN.findall(page.read_text())]
+    titles = {name: f"<title>{html.escape(words)}</title>" for words, name in shown}
+    assert len(titles) > 30
+    assert [name for name in titles if titles[name] not in (root / "docs" / "pictures" / name).read_text()] == []
