@@ -40,6 +40,16 @@ STEPS = (
     ("bind", "vfio.probe-done"),
     ("release", "lease.after-withdraw"),
     ("scrub", "vfio.choose-reset-done"),
+    ("hold", "ledger.after-commit"),
+    ("scrub", "vfio.reset-done"),
+    ("release", "ledger.before-commit"),
+    ("bind", "vfio.verify-done"),
+    ("hold", "vfio.after-let-go"),
+    ("scrub", "vfio.scrubbed-done"),
+    ("release", "ledger.after-commit"),
+    ("scrub", "lease.after-clean"),
+    ("hold", "lease.after-show"),
+    ("release", "vfio.after-take"),
 )
 
 
@@ -65,6 +75,7 @@ class World(test_hgx_agent.World):
         if not self.is_on:
             power_on(self.node)
         self.is_on, self.boots = True, self.boots + 1
+        gone = (*self.pods, *(f"unlucky-{self.boots - 1}-{number}" for number in range(_ASKS)))
         self.pods = (f"a-{self.boots}", f"b-{self.boots}")
         self.node.do("preload", test_hgx_agent.PRELOADED)
         self.boot_id = self.node.output("cat /proc/sys/kernel/random/boot_id").strip()
@@ -75,6 +86,8 @@ class World(test_hgx_agent.World):
             assert row["epoch"] >= before.get(key, row)["epoch"], (self.step, key, "an epoch fell")
             assert row["boot_id"] != self.boot_id, (self.step, row)
         self.node.call("kubelet", "start")
+        for pod in gone:  # its checkpoint outlived the boot in which they ran, and has their GPUs still
+            self.node.call("kubelet", "end", pod)
 
     def start_agent(self, *, dying_at: str = "") -> None:
         self.agent = self.node.spawn_fairlead("agent", "agent", *_AGENT, env={"FAIRLEAD_DEBUG_CRASH_AT": dying_at})

@@ -28,6 +28,8 @@ def kind() -> Iterator[str]:
 
 
 def test_a_device_is_there_by_its_name_beside_a_gpu(service: Home, kind: str) -> None:
+    foretold = service.run("--dry-run", "--device", f"{kind}=full", "--", "true")
+    assert f"asking for {kind}=full" in foretold.out, foretold
     found = service.run("--rm", "--device", f"{kind}=full", "-g", "1", "--", "ls", "-l", "/dev/full")
     assert (found.code, "1,   7" in found.out) == (0, True), found
 

@@ -162,7 +162,8 @@ def with_acceptance(steps: Sequence[TraceStep], pod: core.Pod) -> tuple[TraceSte
         return tuple(steps)
     requests = admission.effective_requests(pod.spec)
     asked = {name: int(count) for name, count in requests.items() if admission.is_extended(name) and count}
-    wanted = ", ".join(f"{count} x {name}" for name, count in asked.items()) or "no devices"
+    named = pod.spec.machine.devices if pod.spec.machine is not None else ()
+    wanted = ", ".join((*(f"{count} x {name}" for name, count in asked.items()), *named)) or "no devices"
     facts = {
         "images": [item.image for item in pod.spec.containers],
         "resources": asked,

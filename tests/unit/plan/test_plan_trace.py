@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -132,6 +133,13 @@ def test_a_pod_that_came_another_way_is_accepted_when_the_server_says_it_was_mad
     assert trace.with_acceptance([_step("scheduler", "Scheduled", 9.0)], _MADE)[0].at == 8.0
     assert accepted.facts["resources"] == {"nvidia.com/gpu": 2}
     assert [step.reason for step in others] == ["Scheduled"]
+
+
+def test_an_acceptance_names_devices_that_were_asked_for_by_name() -> None:
+    named = core.MachineOptions(devices=("lab.example/thing=full",))
+    pod = msgspec.structs.replace(_MADE, spec=msgspec.structs.replace(_MADE.spec, machine=named))
+    (accepted,) = trace.with_acceptance([], pod)
+    assert accepted.message == "accepted, asking for 2 x nvidia.com/gpu, lab.example/thing=full"
 
 
 def test_an_acceptance_that_was_recorded_is_the_only_one() -> None:

@@ -204,7 +204,7 @@ def run(
         plaintext.echo(f"note: {isolation.LIMITS}", err=True)
     if given["dry_run"]:
         for item in shown:
-            _foretell(item)
+            _foretell(item, given["device"])
         return
     code = _followed(client, shown, given, detach=detach, remove=remove)
     if not given["stdin"] and getattr(file, "name", "") != "<stdin>":
@@ -326,11 +326,11 @@ def _devices(client: Client, given: Mapping[str, Any]) -> dict[str, Any]:
     return {"resources": given["part"]} if given["part"] else runflags.devices(given["gpus"], client)
 
 
-def _foretell(judged: ContainerView) -> None:
+def _foretell(judged: ContainerView, named: Sequence[str] = ()) -> None:
     """Print that a dry run was accepted, the devices it asks for, and why the container would wait."""
     devices = [f"{count} x {name}" for name, count in judged.resources.items()]
     claims = [f"the devices of claim {one.claim or one.name}" for one in judged.claims]
-    asked = ", ".join((*devices, *claims)) or "no devices"
+    asked = ", ".join((*devices, *claims, *named)) or "no devices"
     plaintext.echo(f"{judged.name or judged.image} would be accepted, asking for {asked}")
     if judged.waiting is not None:
         plaintext.echo(f"  {judged.waiting.message}")

@@ -353,7 +353,8 @@ def _accepted(pod: core.Pod, *, at: float, duration_s: float) -> TraceStep:
     devices = podstate.asked_devices(pod)
     numbers = [f"{count} x {name}" for name, count in devices.items()]
     claims = [f"the devices of claim {one.resource_claim_name or one.name}" for one in pod.spec.resource_claims]
-    asked = ", ".join((*numbers, *claims)) or "no devices"
+    named = pod.spec.machine.devices if pod.spec.machine is not None else ()
+    asked = ", ".join((*numbers, *claims, *named)) or "no devices"
     facts = {
         "images": [item.image for item in pod.spec.containers],
         "resources": devices,
