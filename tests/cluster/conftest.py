@@ -24,9 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=build.versions(),
         help=f"minor version of the cluster ring, repeatable (default: {build.DEFAULT_VERSION})",
     )
-    parser.addoption(
-        "--claims", type=int, default=60, help="claims that come and go over kills; 500 take a quarter of an hour"
-    )
+    parser.addoption("--claims", type=int, default=60, help="claims that come and go over kills: about ten a minute")
 
 
 def pytest_configure(config: pytest.Config) -> None:

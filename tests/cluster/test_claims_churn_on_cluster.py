@@ -99,7 +99,7 @@ def _update(agent: node.Agent) -> None:
     first, registered = agent.process, agent.log().count("dra driver registered")
     agent.start()
     time.sleep(3)  # both are there, and the first serves
-    assert first.end(signal.SIGTERM, timeout_s=20), agent.log()[-4000:]
+    assert first.end(signal.SIGTERM, timeout_s=45), agent.log()[-4000:]  # 15 s for the second to serve, and its calls
     claimpods.until_registered(agent, registered + 1)
 
 
