@@ -188,9 +188,6 @@ def test_pods_share_a_gpu_by_mps_as_the_image_runs_its_daemon(
         node.until_allocatable(server, cluster.node, 8)
 
 
-_RESOURCE = "/apis/resource.k8s.io/v1"
-
-
 def _is_held(lease: api.Object) -> bool:
     return bool(lease.get("status", {}).get("state") in {"Held", "Releasing"})
 
@@ -222,7 +219,7 @@ def test_the_scheduler_allocates_claims_with_its_own_role(
     release: Release, by_claims: None, cluster: home.Cluster, server: api.API, space: pods.Space
 ) -> None:
     devices = {"requests": [claimpods.request("two", count=2)]}
-    path = f"{_RESOURCE}/namespaces/{space.namespace}"
+    path = f"{claimpods.RESOURCE}/namespaces/{space.namespace}"
     server.create(
         f"{path}/resourceclaimtemplates", {"metadata": {"name": "two"}, "spec": {"spec": {"devices": devices}}}
     )

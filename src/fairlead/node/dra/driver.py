@@ -62,8 +62,8 @@ class Preparer(Protocol):
         ...
 
 
-async def nobody() -> Path | None:
-    """Return that no other agent takes over."""
+async def no_successor() -> Path | None:
+    """Return None: no other agent takes over."""
     return None
 
 
@@ -77,7 +77,7 @@ class Driver:
         *,
         meter: telemetry.Meter = telemetry.UNMETERED,
         clock: Callable[[], float] = time.time,
-        successor: Callable[[], Awaitable[Path | None]] = nobody,
+        successor: Callable[[], Awaitable[Path | None]] = no_successor,
     ) -> None:
         """Take who prepares, and how the devices are.
 

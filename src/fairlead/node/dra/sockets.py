@@ -34,9 +34,16 @@ HANDOVER_S: Final = 15.0
 _REGISTER_S: Final = 1.0
 """A kubelet has dialled a registration within this time of its appearance."""
 _LOOK_S: Final = 0.05
+_SERVICES: Final = "dra-*.sock"
+"""The service sockets of all instances, as a pattern."""
 _ROOTS: Final = 0o600
 _STOP_S: Final = 5.0
 """How long calls that run have to end before their server does."""
+
+
+def _registration(driver: str, instance: str) -> str:
+    """Return the name of an instance's registration socket."""
+    return f"{driver}-{instance}-reg.sock"
 
 
 class _Counted:
@@ -72,7 +79,7 @@ class Sockets:
         self.folder = root / registration.PLUGINS / driver
         self.registry = root / registration.FOLDER
         self.service = self.folder / f"dra-{name}.sock"
-        self.registration = self.registry / f"{driver}-{name}-reg.sock"
+        self.registration = self.registry / _registration(driver, name)
         self.problem: latest.Latest[str | None] = latest.Latest(None)
         """Why the kubelet did not take the driver; empty: it did; None: it has not asked yet."""
         self._driver = driver
@@ -109,14 +116,15 @@ class Sockets:
             await asyncio.shield(self._leave(calls))
 
     async def successor(self) -> Path | None:
-        """Wait until another instance serves and has shown itself to the kubelet, and return its socket; None: none
-        does within `HANDOVER_S`.
+        """Return the socket of another instance, once it serves and its registration is there; None: none is.
+
+        It is waited for, `HANDOVER_S` at most.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HANDOVER_S):
                 while True:
-                    for path in self.folder.glob("dra-*.sock"):
-                        shown = self.registry / f"{self._driver}-{path.stem.removeprefix('dra-')}-reg.sock"
+                    for path in self.folder.glob(_SERVICES):
+                        shown = self.registry / _registration(self._driver, path.stem.removeprefix("dra-"))
                         if path != self.service and shown.is_socket() and await plugin.answers(path):
                             return path
                     await asyncio.sleep(_LOOK_S)
@@ -175,10 +183,10 @@ class Sockets:
 
     async def _sweep(self) -> None:
         """Remove sockets of our driver that nobody serves any more, the registrations first."""
-        ours = ("dra-*.sock", standby.NAMES)
         stale = [
-            *self.registry.glob(f"{self._driver}-*-reg.sock"),
-            *(path for names in ours for path in self.folder.glob(names)),
+            *self.registry.glob(_registration(self._driver, "*")),
+            *self.folder.glob(_SERVICES),
+            *self.folder.glob(standby.NAMES),
         ]
         for path in stale:
             if path in {self.service, self.registration} or not path.is_socket():
