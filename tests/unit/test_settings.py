@@ -82,6 +82,8 @@ def test_flag_wins_over_environment_over_file_over_default(tmp_path: Path) -> No
         ("engine.pull", "YES", True),
         ("log.level", "debug", "debug"),
         ("node.name", "", ""),
+        # GPU-hours are no time: no bound of a century.
+        ("reserve.gpu_hours", "1000000", 1e6),
     ],
 )
 def test_text_becomes_the_rows_type(key: str, text: str, value: object) -> None:

@@ -14,8 +14,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from fairlead.model.container import asked
 from fairlead.model.container.step import TraceStep
-from fairlead.plan.pod import admission
+from fairlead.plan.pod import podstate
 from fairlead.wire.kubernetes import core, meta
 
 
@@ -151,6 +152,20 @@ def _taken_at(step: TraceStep, causes: Sequence[float]) -> float:
     return max((cause for cause in causes if step.at <= cause < step.at + 1), default=step.at)
 
 
+def accepted(pod: core.Pod, *, at: float, duration_s: float | None = None) -> TraceStep:
+    """Return the API server's step: which devices the pod asks for. Args: at: Unix time; duration_s: where known."""
+    resources = podstate.asked_devices(pod)
+    claims = (one.resource_claim_name or one.name for one in pod.spec.resource_claims)
+    devices = pod.spec.machine.devices if pod.spec.machine is not None else ()
+    message = f"accepted, asking for {asked.in_words(resources, claims, devices)}"
+    facts = {
+        "images": [item.image for item in pod.spec.containers],
+        "resources": resources,
+        "scheduler": pod.spec.scheduler_name,
+    }
+    return TraceStep(layer="api", reason="Accepted", message=message, at=at, duration_s=duration_s, facts=facts)
+
+
 def with_acceptance(steps: Sequence[TraceStep], pod: core.Pod) -> tuple[TraceStep, ...]:
     """Return the steps with that of the API server that accepted the pod, where no recorder wrote one.
 
@@ -160,18 +175,8 @@ def with_acceptance(steps: Sequence[TraceStep], pod: core.Pod) -> tuple[TraceSte
     created = meta.timestamp(pod.metadata.creation_timestamp)
     if created is None or any(step.layer == "api" and step.reason == "Accepted" for step in steps):
         return tuple(steps)
-    requests = admission.effective_requests(pod.spec)
-    asked = {name: int(count) for name, count in requests.items() if admission.is_extended(name) and count}
-    named = pod.spec.machine.devices if pod.spec.machine is not None else ()
-    wanted = ", ".join((*(f"{count} x {name}" for name, count in asked.items()), *named)) or "no devices"
-    facts = {
-        "images": [item.image for item in pod.spec.containers],
-        "resources": asked,
-        "scheduler": pod.spec.scheduler_name,
-    }
     at = min((created + 1, *(step.at for step in steps if step.at >= created)))
-    step = TraceStep(layer="api", reason="Accepted", message=f"accepted, asking for {wanted}", at=at, facts=facts)
-    return (step, *steps)
+    return (accepted(pod, at=at), *steps)
 
 
 def with_statuses(steps: Sequence[TraceStep], pod: core.Pod) -> tuple[TraceStep, ...]:

@@ -11,7 +11,8 @@ class ReserveSettings:
     """Reservations of GPUs on one machine."""
 
     gpu_hours: float = row(
-        500, unit="h", text="GPU-hours that a tenant may have reserved at a time, in windows that are not over; 0: none"
+        500,
+        text="GPU-hours that a tenant may have reserved at a time, in windows that are not over; 0: none",
     )
     ahead_days: int = row(30, unit="days", text="how far ahead a tenant may reserve, and how long one may repeat")
     most: int = row(50, text="reservations that a tenant may have at a time")

@@ -142,6 +142,13 @@ def test_an_acceptance_names_devices_that_were_asked_for_by_name() -> None:
     assert accepted.message == "accepted, asking for 2 x nvidia.com/gpu, lab.example/thing=full"
 
 
+def test_an_acceptance_names_claims_that_were_asked_for() -> None:
+    claims = (core.PodResourceClaim(name="pair", resource_claim_name="two"), core.PodResourceClaim(name="made"))
+    pod = msgspec.structs.replace(_MADE, spec=core.PodSpec(resource_claims=claims))
+    (accepted,) = trace.with_acceptance([], pod)
+    assert accepted.message == "accepted, asking for the devices of claim two, the devices of claim made"
+
+
 def test_an_acceptance_that_was_recorded_is_the_only_one() -> None:
     recorded = [_step("api", "Accepted", 7.2)]
     assert trace.with_acceptance(recorded, _MADE) == tuple(recorded)

@@ -26,7 +26,7 @@ from fairlead.cli.core import invocation, options, output, plaintext, progress, 
 from fairlead.cli.core.client import Client
 from fairlead.cli.core.terminal import replay, streams
 from fairlead.client import calls
-from fairlead.model.container import isolation
+from fairlead.model.container import asked, isolation
 from fairlead.serve.admission.request import ContainerRequest
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.view import ContainerList, ContainerView
@@ -328,10 +328,9 @@ def _devices(client: Client, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _foretell(judged: ContainerView, named: Sequence[str] = ()) -> None:
     """Print that a dry run was accepted, the devices it asks for, and why the container would wait."""
-    devices = [f"{count} x {name}" for name, count in judged.resources.items()]
-    claims = [f"the devices of claim {one.claim or one.name}" for one in judged.claims]
-    asked = ", ".join((*devices, *claims, *named)) or "no devices"
-    plaintext.echo(f"{judged.name or judged.image} would be accepted, asking for {asked}")
+    claims = (one.claim or one.name for one in judged.claims)
+    wanted = asked.in_words(judged.resources, claims, named)
+    plaintext.echo(f"{judged.name or judged.image} would be accepted, asking for {wanted}")
     if judged.waiting is not None:
         plaintext.echo(f"  {judged.waiting.message}")
 

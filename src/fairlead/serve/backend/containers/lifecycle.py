@@ -18,7 +18,7 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.model.container import isolation
-from fairlead.model.container.step import TraceStep
+from fairlead.plan import trace
 from fairlead.plan.pod import admission, machine, podstate, tenantrule
 from fairlead.plan.sandbox import choice
 from fairlead.plan.tenancy import baseline, secret
@@ -82,7 +82,7 @@ class LocalLifecycle:
         except errors.Conflict as error:
             raise _taken(asked.pod, error) from error
         telemetry.crash_point("submission.after-store")
-        step = _accepted(created, at=accepted_at, duration_s=time.monotonic() - started)
+        step = trace.accepted(created, at=accepted_at, duration_s=time.monotonic() - started)
         await tracerecorder.record(self.store, tracerecorder.reference(created), step)
         telemetry.crash_point("submission.after-record")
         return created
@@ -347,18 +347,3 @@ def _taken(pod: core.Pod, error: errors.Conflict) -> errors.Conflict:
     message = f'container "{pod.metadata.name}" already exists in namespace "{pod.metadata.namespace}"'
     hint = f"choose another name, or remove it: `fairlead rm {pod.metadata.name}`"
     return errors.Conflict(message, reason=error.reason, hint=hint)
-
-
-def _accepted(pod: core.Pod, *, at: float, duration_s: float) -> TraceStep:
-    devices = podstate.asked_devices(pod)
-    numbers = [f"{count} x {name}" for name, count in devices.items()]
-    claims = [f"the devices of claim {one.resource_claim_name or one.name}" for one in pod.spec.resource_claims]
-    named = pod.spec.machine.devices if pod.spec.machine is not None else ()
-    asked = ", ".join((*numbers, *claims, *named)) or "no devices"
-    facts = {
-        "images": [item.image for item in pod.spec.containers],
-        "resources": devices,
-        "scheduler": pod.spec.scheduler_name,
-    }
-    message = f"accepted, asking for {asked}"
-    return TraceStep(layer="api", reason="Accepted", message=message, at=at, duration_s=duration_s, facts=facts)
