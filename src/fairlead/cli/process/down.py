@@ -16,7 +16,7 @@ from fairlead.kernel import heldlock
 
 _POLL_S = 0.05
 _HOLD = "hold-workloads"
-"""File of the run folder that keeps Deployments and Jobs from making pods anew (`cli.process.workloads`)."""
+"""File of the run folder that keeps Deployments and Jobs from making pods anew (`cli.process.local.workloads`)."""
 
 
 @click.command()

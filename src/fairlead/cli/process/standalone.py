@@ -24,8 +24,9 @@ import msgspec
 
 from fairlead import __version__, command, errors, settings, telemetry
 from fairlead.backoff import Backoff
-from fairlead.cli.process import gpumetrics, history, idling, owner, reserving, tenancies, workloads
+from fairlead.cli.process import gpumetrics, owner
 from fairlead.cli.process.listen import ledgers, machinepage
+from fairlead.cli.process.local import history, idling, reserving, tenancies, workloads
 from fairlead.control import manager
 from fairlead.control.claim import checkedclaims, devicetaint, resourceclaim
 from fairlead.control.node import podgc, startphase

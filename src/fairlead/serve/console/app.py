@@ -17,29 +17,34 @@ from fairlead import errors, telemetry
 from fairlead.serve.api import failure
 from fairlead.serve.console import client, guard, render, static, visit
 from fairlead.serve.console.pages import (
-    accounts,
     audit,
-    budgets,
     claims,
     containers,
     events,
-    keys,
     login,
     machine,
     metrics,
     opening,
     overview,
     queue,
-    reservations,
     run,
     search,
     secrets,
-    tenancies,
     usage,
     volumes,
+)
+from fairlead.serve.console.pages.team import (
+    accounts,
+    budgets,
+    keys,
+    notices,
+    queues,
+    quotas,
+    reservations,
+    sshkeys,
+    tenancies,
     webhooks,
 )
-from fairlead.serve.console.pages.team import notices, queues, quotas, sshkeys
 from fairlead.wire.fairlead import problem
 
 ROUTES: Final[Sequence[types.ControllerRouterHandler]] = (

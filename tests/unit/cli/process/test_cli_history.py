@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fairlead import errors, settings
-from fairlead.cli.process import history
+from fairlead.cli.process.local import history
 from fairlead.serve.backend import port
 from fairlead.serve.history.file import FILE
 

@@ -1,0 +1,1 @@
+"""Composes what the service of one machine has beside its agent: each module one part."""
