@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from fairlead import errors, telemetry
@@ -90,69 +90,79 @@ class Outcome:
         return resize.told(pod, status, self.decision, self.progress, at=meta.now())
 
 
+@dataclass(slots=True, kw_only=True)
+class _Known:
+    """What is remembered of one pod beside its status. Losing it costs a look at the cgroups and a repeated step."""
+
+    is_accepted: bool = False
+    """Its spec counts, although its status says something else."""
+    is_deferred: bool = False
+    """It is looked at again when another pod changes."""
+    said: tuple[str, str] = ("", "")
+    """Reason and words of the last step, each kept once."""
+    watched: dict[str, tuple[ContainerState, Limits]] = field(default_factory=dict)
+    """By engine name: containers whose limits were written, and what was."""
+    seen: set[str] = field(default_factory=set)
+    """Engine names of running containers that were looked at."""
+
+
 class Resizing:
     """The sizes of one node's pods."""
 
     def __init__(self, allocatable: Mapping[str, str], record: Record, find: Find = cgrouplimits.of_container) -> None:
         """Take what the node has, live, what keeps a trace, and what finds cgroups."""
         self._allocatable, self._record, self._find = allocatable, record, find
-        self._accepted = set[str]()
-        """Uids of pods whose spec counts, although their status says something else."""
-        self.deferred = set[str]()
-        """Uids of pods that are looked at again when another one changes."""
-        self._said: dict[str, tuple[str, str]] = {}
-        """By uid: reason and words of the last step, each kept once."""
-        self._watched: dict[str, dict[str, tuple[ContainerState, Limits]]] = {}
-        """By uid and engine name: containers whose limits were written, and what was."""
-        self._seen: dict[str, set[str]] = {}
-        """By uid: engine names of running containers that were looked at."""
+        self._pods: dict[str, _Known] = {}
+        """By uid."""
+
+    @property
+    def deferred(self) -> set[str]:
+        """Return the uids of pods that are looked at again when another one changes."""
+        return {uid for uid, known in self._pods.items() if known.is_deferred}
 
     def forget(self, uid: str) -> None:
         """Keep nothing of a pod that is gone."""
-        self._accepted.discard(uid)
-        self.deferred.discard(uid)
-        for kept in (self._said, self._watched, self._seen):
-            kept.pop(uid, None)
+        self._pods.pop(uid, None)
 
     def _counted(self, pod: core.Pod) -> core.Pod:
         """Return another pod with the amounts that count."""
-        return pod if pod.metadata.uid in self._accepted else resize.with_amounts(pod, resize.held(pod))
+        known = self._pods.get(pod.metadata.uid)
+        return pod if known is not None and known.is_accepted else resize.with_amounts(pod, resize.held(pod))
 
     async def carry_out(
         self, pod: core.Pod, states: Iterable[ContainerState], others: Iterable[core.Pod], *, grace_s: float
     ) -> Outcome:
         """Bring a pod's containers to the amounts that it asks for, as far as the node has them."""
-        uid = pod.metadata.uid
+        known = self._pods.setdefault(pod.metadata.uid, _Known())
         is_ending = (
             pod.metadata.deletion_timestamp is not None
             or pod.status.stop_request is not None
             or pod.status.phase in core.ENDED_PHASES
         )
-        self.deferred.discard(uid)
+        known.is_deferred = False
         kept = resize.held(pod)
         running = {
             one.labels.get(names.CONTAINER_NAME, ""): one for one in states if one.phase is ContainerPhase.RUNNING
         }
         if is_ending or not kept:
-            self._accepted.discard(uid)
+            known.is_accepted = False
             if not is_ending:
-                await self._look_once(pod, running)
+                await self._look_once(known, pod, running)
             as_it_is = resize.with_amounts(pod, kept)  # one that ends keeps what it has
             return Outcome(pod=as_it_is, decision=resize.Decision(pod=as_it_is), progress=resize.Progress(has={}))
-        around = [self._counted(one) for one in others if one.metadata.uid != uid]
+        around = [self._counted(one) for one in others if one.metadata.uid != pod.metadata.uid]
         decision = resize.decide(pod, around, self._allocatable)
         if decision.reason:
-            self._accepted.discard(uid)
-            if decision.reason == resize.DEFERRED:
-                self.deferred.add(uid)
-            await self._say(pod, f"Resize{decision.reason}", decision.message, is_warning=True)
+            known.is_accepted, known.is_deferred = False, decision.reason == resize.DEFERRED
+            await self._say(known, pod, f"Resize{decision.reason}", decision.message, is_warning=True)
             has = {name: resize.resizable(found) for name, found in kept.items()}
             return Outcome(pod=decision.pod, decision=decision, progress=resize.Progress(has=has))
-        self._accepted.add(uid)
-        return await self._actuate(pod, kept, running, decision, grace_s=grace_s)
+        known.is_accepted = True
+        return await self._actuate(known, pod, kept, running, decision, grace_s=grace_s)
 
     async def _actuate(
         self,
+        known: _Known,
         pod: core.Pod,
         kept: resize.Amounts,
         running: Mapping[str, ContainerState],
@@ -180,13 +190,13 @@ class Resizing:
             except errors.FairleadError as failed:
                 error = f"{item.name}: {failed.message}"
                 continue
-            self._watched.setdefault(pod.metadata.uid, {})[state.name] = (state, _limits(wanted))
+            known.watched[state.name] = (state, _limits(wanted))
             done.append(f"{item.name}: {_words(before, wanted)}")
             del has[item.name]
         if error:
-            await self._say(pod, "ResizeError", error, is_warning=True)
+            await self._say(known, pod, "ResizeError", error, is_warning=True)
         elif done:
-            await self._say(pod, "ResizeCompleted", "; ".join(done), is_warning=False)
+            await self._say(known, pod, "ResizeCompleted", "; ".join(done), is_warning=False)
         progress = resize.Progress(has=has, is_under_way=bool(error or kills), error=error)
         return Outcome(
             pod=pod, decision=decision, progress=progress, kills=tuple(kills), again_s=AGAIN_S if error else None
@@ -202,17 +212,16 @@ class Resizing:
             raise errors.Conflict(message, reason="MemoryInUse", hint="it is tried again")
         folders.write(wanted)
 
-    async def _look_once(self, pod: core.Pod, running: Mapping[str, ContainerState]) -> None:
+    async def _look_once(self, known: _Known, pod: core.Pod, running: Mapping[str, ContainerState]) -> None:
         """Hold a container that is seen for the first time to what its pod says: it may have been resized before."""
-        known = self._seen.setdefault(pod.metadata.uid, set())
         for item in resize.items(pod.spec):
             state = running.get(item.name)
-            if state is None or state.name in known:
+            if state is None or state.name in known.seen:
                 continue
-            known.add(state.name)
+            known.seen.add(state.name)
             wanted = _limits(resize.resizable(item.resources))
             if wanted != Limits() and await self._hold(state, wanted):
-                self._watched.setdefault(pod.metadata.uid, {})[state.name] = (state, wanted)
+                known.watched[state.name] = (state, wanted)
 
     async def _hold(self, state: ContainerState, wanted: Limits) -> bool:
         """Write a container's limits where others are in force; returns whether it did."""
@@ -236,14 +245,14 @@ class Resizing:
 
         A resize beside it may be written over once: the next look has its limits.
         """
-        for found in tuple(self._watched.values()):
-            for state, wanted in tuple(found.values()):
+        for known in tuple(self._pods.values()):
+            for state, wanted in tuple(known.watched.values()):
                 await self._hold(state, wanted)
 
-    async def _say(self, pod: core.Pod, reason: str, message: str, *, is_warning: bool) -> None:
-        if self._said.get(pod.metadata.uid) == (reason, message):
+    async def _say(self, known: _Known, pod: core.Pod, reason: str, message: str, *, is_warning: bool) -> None:
+        if known.said == (reason, message):
             return
-        self._said[pod.metadata.uid] = (reason, message)
+        known.said = (reason, message)
         await self._record(pod, "kubelet", reason, message, facts={}, is_warning=is_warning)
 
 
