@@ -169,6 +169,8 @@ class ClaimNode:
     """How claims share whole GPUs; None: they do not, and each GPU can be divided."""
     passed: tuple[PassthroughGPU, ...] = ()
     """GPUs that are bound to VFIO."""
+    listed: list[Holding] = field(default_factory=list)
+    """What the kubelet's list of devices has."""
     resets: list[str] = field(default_factory=list)
     """Keys of those that were reset, in order."""
     openers: list[openfiles.Opener] = field(default_factory=list)
@@ -344,7 +346,7 @@ class ClaimNode:
         self.resets.append(str(gpu.key))
 
     async def _list_holdings(self) -> tuple[Holding, ...]:
-        return ()
+        return tuple(self.listed)
 
     def _set_daemons(self, wanted: Mapping[GPUUUID, mps.Daemon]) -> None:
         self.daemons = dict(wanted)

@@ -13,9 +13,13 @@ import pytest
 import pytest_asyncio
 
 from fairlead import errors
+from fairlead.model.device import Device
+from fairlead.model.driver import PassthroughGPU
 from fairlead.node.dra.preparer import ClaimRef
 from fairlead.plan.dra.passthrough import Backend
+from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.lease.row import State
+from fairlead.plan.vfio import slot, slotoffer
 from tests.unit.node.dra.claimnode import ClaimNode, claim, config, passed, result
 
 ONE, TWO = passed(1), passed(2)
@@ -107,6 +111,37 @@ async def test_two_claims_never_have_one_gpu(node: ClaimNode) -> None:
     refused = [one for one in done if isinstance(one, errors.FairleadError)]
     assert [one.reason for one in refused] == ["DevicePreparedTwice"] * 2
     assert sum(node.spec(one) is not None for one in made) == 1
+
+
+def _slot(gpu: PassthroughGPU) -> tuple[str, Device]:
+    (ad,), _ = slotoffer.plan_resources(slot.Naming().slots([gpu]), {}, ())
+    return ad.resource, ad.devices[0]
+
+
+async def test_of_both_doors_one_gives_a_gpu_whatever_comes_first(node: ClaimNode) -> None:
+    """Allocate and Prepare for one GPU at once: the ledger gives it to one, and the other is told."""
+    resource, device = _slot(ONE)
+    winners = set[str]()
+    for turn in range(12):
+        made = claim(f"vm-{turn}", result(FIRST))
+        calls = [node.prepare(made), node.gate.hold(resource, [device])]
+        done = await asyncio.gather(*(calls if turn % 2 else calls[::-1]), return_exceptions=True)
+        (refused,) = [one for one in done if isinstance(one, BaseException)]
+        assert isinstance(refused, errors.FairleadError)
+        (held,) = node.passed_row(ONE).claims
+        winners.add("claim" if held.holder else "slot")
+        assert (node.spec(made) is not None) is bool(held.holder)
+        assert node.passed_row(TWO).state is State.FREE
+        await node.unprepare(made)
+        if not held.holder:  # the kubelet lists the pod that asked, which ends
+            node.listed.append(Holding(namespace="team", pod="a", container="c", resource=resource, ids=(device.id,)))
+            async with asyncio.timeout(20):
+                while not node.passed_row(ONE).claims[0].is_seen:
+                    node.gate.poke()
+                    await asyncio.sleep(0.005)
+            node.listed.clear()
+        await node.until_passed(ONE, State.FREE)
+    assert winners == {"claim", "slot"}
 
 
 @pytest.mark.parametrize(
