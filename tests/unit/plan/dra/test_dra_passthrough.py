@@ -23,6 +23,7 @@ from fairlead.wire.kubernetes.meta import ObjectMeta
 from fairlead.wire.kubernetes.resource.resourceslice import ResourcePool, ResourceSlice, ResourceSliceSpec
 from fairlead.wire.nvidia.claimconfig import VFIOConfig
 from tests.unit.node.dra.claimnode import passed
+from tests.unit.plan.claim import claimworld
 from tests.unit.plan.dra import draworld
 
 PARTITIONS = ((0, (1, 2, 3, 4, 5, 6, 7, 8)), (1, (1, 3)), (2, (2, 4)), (3, (1,)), (4, (2,)))
@@ -162,3 +163,43 @@ def test_a_gpu_in_quarantine_is_tainted_by_its_state() -> None:
     against = taints.Against(unverified={passed(1).key: "Quarantined"})
     ((_, (taint,)),) = taints.plan_taints(plan_offer(snapshot(passed(1))).devices, against).items()
     assert (taint.key, taint.value) == ("fairlead.dev/gpu-unverified", "Quarantined")
+
+
+def _allocated(request: dict[str, Any], *, tainted: frozenset[str] = frozenset(), **devices: Any) -> Any:
+    """Have our own allocator choose among four modules and a GPU that has a driver; returns names, or the refusal."""
+    gpus = tuple(passed(module) for module in (1, 2, 3, 4))
+    mixed = dataclasses.replace(
+        draworld.snapshot_of(draworld.h100()), drivers=snapshot(*gpus, partitions=BOARD).drivers
+    )
+    published = [msgspec.to_builtins(one.device) for one in plan_offer(mixed).devices]
+    for one in published:
+        if one["name"] in tainted:
+            one["taints"] = [{"key": "gpu.nvidia.com/gpu-lost", "effect": "NoSchedule"}]
+    classes = {one.metadata.name: one for one in deviceclass.classes("nvidia.com/gpu")}
+    slices = [claimworld.published(published, driver=offered.DRIVER)]
+    wanted = claimworld.claim(claimworld.request(deviceClassName="vfio.gpu.nvidia.com", **request), **devices)
+    return claimworld.run(wanted, slices, classes=classes)
+
+
+BOARD = ((0, (1, 2, 3, 4)), (1, (1, 3)), (2, (2, 4)))
+
+
+def test_a_claim_of_the_class_gets_a_machines_gpu_and_no_other() -> None:
+    assert claimworld.names(_allocated({})) == ["gpu-vfio-1"]
+    assert len(claimworld.names(_allocated({"count": 4}))) == 4
+    assert claimworld.refused(_allocated({"count": 5}))
+
+
+def test_a_constraint_on_partitions_gets_gpus_that_nvlink_joins() -> None:
+    joined = [{"matchAttribute": "gpu.nvidia.com/partition2"}]
+    assert claimworld.names(_allocated({"count": 2}, constraints=joined)) == ["gpu-vfio-1", "gpu-vfio-3"]
+    assert claimworld.names(_allocated({"count": 2}, constraints=joined, tainted=frozenset({"gpu-vfio-3"}))) == [
+        "gpu-vfio-2",
+        "gpu-vfio-4",
+    ]
+    assert claimworld.refused(_allocated({"count": 3}, constraints=joined))
+
+
+def test_a_gpu_that_is_lost_is_allocated_to_nobody() -> None:
+    found = claimworld.refused(_allocated({"count": 4}, tainted=frozenset({"gpu-vfio-2"})))
+    assert "gpu-lost" in str(found)
