@@ -9,28 +9,43 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
+import msgspec
 import pytest
+import yaml
 
 from fairlead import settings
 from fairlead.model.driver import PassthroughGPU
 from fairlead.node.dra import serving
 from fairlead.node.lease import gate
 from fairlead.node.vfio import gpus, nodes
+from fairlead.plan.claim import default
+from fairlead.plan.claim.refusal import Allocation
+from fairlead.plan.dra import deviceclass
 from fairlead.settings import groups
 from fairlead.wire.kubelet import deviceplugin as wire
 from fairlead.wire.kubelet import drahealth, draplugin
 from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.resource import dialect
 from fairlead.wire.kubernetes.resource.device import Device
+from fairlead.wire.kubernetes.resource.resourceclaim import (
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+)
 from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
 from tests.contract.test_agent_contract import PATIENCE_S
 from tests.contract.test_claim_driver import ClaimHome
 from tests.fabricstub import library
+from tests.fabricstub.lattice import H100
 from tests.unit.node.dra.claimnode import NodeHold
+from tests.unit.plan.claim import claimworld
 from tests.unit.silicon.vfio import pcitree
 
 ADDRESSES = sorted(pcitree.HGX_MODULES)
@@ -55,13 +70,16 @@ class PassedHome(ClaimHome):
         monkeypatch.setattr(nodes, "take_hold", lambda gpu: NodeHold(root / "held" / gpu.address))
         monkeypatch.setattr(gpus.PassthroughGPUs, "reset", reset)
 
+    def choose_fabric(self, stub: Path) -> None:
+        """Have partitions switched by the Manager at `fm.sock`. Args: stub: the library that speaks to it."""
+        self.choose(fabric="on")
+        manager = str(self.settings.silicon.root / "fm.sock")
+        fabric = groups.FabricSettings(manager=manager, library=str(stub), timeout_s=2)
+        self.settings = dataclasses.replace(self.settings, fabric=fabric)
+
     def machine(self, address: str) -> NodeHold:
         """Open a GPU's node as a virtual machine does. Raises: Conflict: somebody has it."""
-        return NodeHold(self.root_of_holds / address)
-
-    @property
-    def root_of_holds(self) -> Path:
-        return self.settings.silicon.root / "held"
+        return NodeHold(self.settings.silicon.root / "held" / address)
 
     def edits(self, claim: draplugin.Claim) -> list[str]:
         """Return the paths of the nodes in a claim's CDI file."""
@@ -187,15 +205,48 @@ async def test_a_gpu_changes_its_door_when_nobody_has_it(home: PassedHome, monke
         assert not report.supply.value.doors.claimed
 
 
+def page_template() -> Any:
+    """Return the template that docs/how-to/pass-gpus-through.md prints."""
+    page = Path(__file__).parents[2] / "docs/how-to/pass-gpus-through.md"
+    (text,) = re.findall(r'^```yaml title="vfio-claim.yaml"\n(.*?)^```', page.read_text(), re.MULTILINE | re.DOTALL)
+    return dialect.read(yaml.safe_load(text)).item
+
+
+async def test_the_pages_claim_gets_what_the_page_says(
+    home: PassedHome, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Our allocator gives it two devices of what is published, and the driver their nodes."""
+    home.choose_fabric(library.compile_library(tmp_path_factory.mktemp("nvfm")))
+    with library.running(f"unix:{home.settings.silicon.root}/fm.sock") as manager:
+        async with home.kubelet(), home.agent(), home.driver() as stub:
+            await home.until_untainted()
+            await home.until_published(lambda found: "partition2" in found[MODULES[1]].attributes)
+            made = default.claim(ResourceClaim(metadata=meta.ObjectMeta(name="pair"), spec=page_template().spec.spec))
+            classes = {one.metadata.name: one for one in deviceclass.classes("nvidia.com/gpu")}
+            found = claimworld.run(made, (await home.store.list(ResourceSlice)).items, classes=classes)
+            assert len(claimworld.names(found)) == 2
+            assert isinstance(found, Allocation)
+            users = (ResourceClaimConsumerReference(resource="pods", name="vm", uid="uid-of-vm"),)
+            status = ResourceClaimStatus(allocation=found.results[0], reserved_for=users)
+            about = meta.ObjectMeta(name="pair", namespace="team", uid="uid-of-pair")
+            ref = home.claims.write(msgspec.structs.replace(made, metadata=about, status=status))
+            one = draplugin.Claim(namespace=ref.namespace, name=ref.name, uid=ref.uid)
+            assert (await stub.prepare([one], timeout_s=40))[one.uid].error == ""
+            nodes = set(home.edits(one))
+            assert "/dev/iommu" in nodes
+            assert [re.sub("[0-9]+$", "N", node) for node in sorted(nodes - {"/dev/iommu"})] == [
+                "/dev/vfio/devices/vfioN"
+            ] * 2
+            (active,) = manager.active
+            assert len(H100.partitions[active]) == 2
+            await stub.unprepare([one], timeout_s=20)
+
+
 async def test_several_gpus_of_a_board_have_their_partition_before_their_machine(
     home: PassedHome, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    stub_library = library.compile_library(tmp_path_factory.mktemp("nvfm"))
-    root = home.settings.silicon.root
-    with library.running(f"unix:{root}/fm.sock") as manager:
-        home.choose(fabric="on")
-        fabric = groups.FabricSettings(manager=str(root / "fm.sock"), library=str(stub_library), timeout_s=2)
-        home.settings = dataclasses.replace(home.settings, fabric=fabric)
+    home.choose_fabric(library.compile_library(tmp_path_factory.mktemp("nvfm")))
+    with library.running(f"unix:{home.settings.silicon.root}/fm.sock") as manager:
         async with home.kubelet(), home.agent(), home.driver() as stub:
             found = await home.until_untainted()
             found = await home.until_published(lambda found: "partition2" in found[MODULES[1]].attributes)
