@@ -213,7 +213,9 @@ class Preparer:
                 telemetry.log.warning("claim's file not renewed", claim=known.words, error=errors.sentence(error))
                 return
             self._shown[known.uid] = nodes
-            telemetry.log.info("claim's gpus have other nodes", claim=known.words, found=nodes is not None)
+            telemetry.log.info(
+                "claim's gpus have other nodes", claim=known.words, state="shown" if nodes else "not bound"
+            )
 
     async def reap(self) -> tuple[str, ...]:
         """Unprepare claims that no longer exist, or were made anew; returns them by name.
