@@ -259,7 +259,7 @@ class Hardware:
 
 def _assert_usable(device: PreparedDevice, gpu: PassthroughGPU | None) -> None:
     """Refuse a GPU that no machine could use: off the bus, in a group that is not viable. Raises: DeviceFault."""
-    problem = gpu.problem if gpu is not None else f"GPU {device.gpu} is bound to VFIO no more"
+    problem = gpu.problem if gpu is not None else f"GPU {device.gpu} is not bound to VFIO any more"
     if problem:
         message = f"{device.device} cannot be passed through now: {problem}"
         hint = "`fairlead vfio check` on the node looks at it; the kubelet tries again"

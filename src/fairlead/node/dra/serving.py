@@ -116,6 +116,7 @@ class Claims:
         served = driver.Driver(self._preparer, self._health, meter=meter, successor=self._sockets.successor)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._read_partitions(), name="dra: inventory")
+            tasks.create_task(self._renew(), name="dra: nodes")
             tasks.create_task(self._around.supply.follow(lambda _: self._offer()), name="dra: supply")
             tasks.create_task(self._sockets.run(served, served), name="dra: sockets")
             tasks.create_task(self._publish(meter), name="dra: slices")
@@ -138,6 +139,10 @@ class Claims:
                 except errors.FairleadError as error:
                     telemetry.log.warning("mig not read for claims", reason=error.reason, error=error.message)
             self._offer()
+
+    async def _renew(self) -> None:
+        """Have claims' files follow GPUs that are bound anew, for ever: apart, since it waits for claims' locks."""
+        async for _ in self._around.watch.snapshots.changes():
             await self._preparer.renew()
 
     def _choice(self, snapshot: Snapshot, claimed: frozenset[GPUUUID]) -> offered.Choice:

@@ -353,6 +353,10 @@ def _passed(
         message = f"claim {words} asks for adminAccess to {offered.name}, a GPU that is passed through"
         hint = "such a GPU has one user at a time, and whoever opens it takes it: leave adminAccess out"
         raise errors.Invalid(message, reason="AdminAccessUnsupported", hint=hint)
+    if result.share_id:
+        message = f"claim {words} has a share of {offered.name}, a GPU that is passed through"
+        hint = "such a GPU has one user at a time, and no scheduler allocates it so; delete the claim"
+        raise errors.Invalid(message, reason="SharingUnsupported", hint=hint)
     backend = passthrough.choose_backend(wanted, offered.backends, f"{offered.name} ({offered.address})")
     if wanted.backend_policy == claimconfig.PREFER_IOMMUFD and backend is not Backend.IOMMUFD:
         said.unmet.append(
@@ -363,7 +367,6 @@ def _passed(
         reference=result.request,
         pool=result.pool,
         device=result.device,
-        share_id=result.share_id or "",
         kind=offered.kind,
         gpu=str(offered.gpu),
         backend=backend,

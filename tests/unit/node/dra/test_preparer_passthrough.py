@@ -213,6 +213,7 @@ async def test_what_prefers_iommufd_gets_the_group_where_there_is_none_and_that_
             "vfio.gpu.nvidia.com",
         ),
         (claim("x", result(FIRST), configs=[policy("Legacy")]), "ClaimConfigInvalid", "backendPolicy"),
+        (claim("x", result(FIRST, share_id="5f1a9a0e-0d35-4a40-9a3c-6f3a3f2d0001")), "SharingUnsupported", "one user"),
         (claim("x", result(FIRST, admin_access=True)), "AdminAccessUnsupported", "one user at a time"),
         (claim("x", result(FIRST, request="a"), result(FIRST, request="b")), "ClaimOverlaps", "twice"),
         (claim("x", result("gpu-vfio-7")), "DeviceUnknown", "is not on this node"),
