@@ -10,6 +10,7 @@ import pytest
 from fairlead import settings, telemetry
 from fairlead.plan.claim import expression
 from fairlead.plan.claim.validate import door
+from fairlead.plan.dra import deviceclass
 from fairlead.plan.metrics import dcgm
 from fairlead.silicon.sim import profile
 from fairlead.store.kubernetes import rights
@@ -38,6 +39,7 @@ _SWITCHES: list[tuple[dict[str, Any], set[str]]] = [
 ]
 
 
+_CLASSES: Final = {f"DeviceClass/{one.metadata.name}" for one in deviceclass.CLASSES}
 _CLAIM_CONFIGS: Final = {f"ValidatingAdmissionPolicy{end}/fairlead-claim-configs" for end in ("", "Binding")}
 
 
@@ -71,11 +73,11 @@ def test_each_part_can_be_left_out(values: dict[str, Any], gone: set[str]) -> No
         ),
         ({"runtimeClass": {"create": True}}, {"RuntimeClass/fairlead"}),
         ({"priorityClasses": {"batch": {"value": -10}}}, {"PriorityClass/batch"}),
-        ({"dra": {"enabled": True}}, {"DeviceClass/gpu.nvidia.com", "DeviceClass/mig.nvidia.com", *_CLAIM_CONFIGS}),
+        ({"dra": {"enabled": True}}, {*_CLASSES, *_CLAIM_CONFIGS}),
         ({"dra": {"enabled": True, "deviceClasses": {"create": False}}}, _CLAIM_CONFIGS),
         (
             {"dra": {"enabled": True}, "admission": {"claimConfigs": {"enabled": False}}},
-            {"DeviceClass/gpu.nvidia.com", "DeviceClass/mig.nvidia.com"},
+            _CLASSES,
         ),
     ],
 )
@@ -117,12 +119,15 @@ def test_a_value_for_the_agent_is_a_setting_that_the_agent_takes(
 def test_classes_of_devices_are_classes_to_an_api_server(resource: str) -> None:
     found = render({"dra": {"enabled": True, "extendedResourceName": resource}})
     read = [dialect.read(item) for item in found if item["kind"] == "DeviceClass"]
-    assert [one.ignored for one in read] == [(), ()]
+    assert [one.ignored for one in read] == [()] * len(deviceclass.CLASSES)
     classes = {one.item.metadata.name: one.item for one in read if isinstance(one.item, DeviceClass)}
     for item in classes.values():
         door.admit_class(item, expression.rules())
     assert classes["gpu.nvidia.com"].spec.extended_resource_name == (resource or None)
     assert classes["mig.nvidia.com"].spec.extended_resource_name is None
+    assert {one.metadata.name: one.spec.selectors for one in deviceclass.CLASSES} == {
+        name: item.spec.selectors for name, item in classes.items()
+    }
 
 
 _REPORTS = {

@@ -740,6 +740,12 @@ class PassthroughView(Record, frozen=True, kw_only=True):
     """Device nodes that a machine needs."""
     message: str = ""
     """What keeps it from being used; empty: nothing."""
+    device: str = ""
+    """Its name among claims' devices; empty: it has none."""
+    holders: tuple[Holder, ...] = ()
+    """Who has it, by a slot or by a claim."""
+    lease: str = ""
+    """State in the node's ledger; empty: there is none."""
 
 
 class ProcessTable(Record, frozen=True, kw_only=True):

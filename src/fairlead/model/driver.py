@@ -124,6 +124,18 @@ class PassthroughGPU:
     """`vfio-pci`, or a variant of it."""
     problem: str = ""
     """Why it cannot be handed out, and what mends it; empty: it can."""
+    is_lost: bool = False
+    """Whether it is off the bus, or reads as ones."""
+    number: int | None = None
+    """By which claims' devices are named (`gpu-vfio-3`), kept for as long as the node lives; None: it has none."""
+    vendor_id: int = 0
+    """PCI vendor, 0x10de; 0: not known."""
+    device_id: int = 0
+    """PCI device, 0x2330; 0: not known."""
+    pcie_root: str = ""
+    """Its PCIe root complex, `pci0000:15`; empty: sysfs does not show it."""
+    addressable_bytes: int = 0
+    """Size of its 64-bit memory regions together, as the next power of two; 0: sysfs does not say."""
 
 
 @frozen
@@ -146,6 +158,8 @@ class DriverFiles:
     """GPUs that can lend some."""
     partitions: tuple[tuple[int, ...], ...] = ()
     """Module numbers of each set of several GPUs between which NVLink can be switched on, as the fabric offers them."""
+    partition_ids: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """Id and module numbers of every NVLink partition, those of one GPU too."""
     vfio_nodes: tuple[DeviceNode, ...] = ()
     """What every user of a vGPU needs beside its own nodes; empty where none is lent."""
     passthrough: tuple[PassthroughGPU, ...] = ()

@@ -163,6 +163,10 @@ class Function:
     """`vfioN`, also where its node is not there."""
     numa_node: int | None = None
     """One that has processors; None: sysfs names none, or one of memory alone."""
+    pcie_root: str = ""
+    """The root complex that it hangs off, `pci0000:15`; empty: sysfs does not show it."""
+    addressable_bytes: int = 0
+    """Size of its 64-bit memory regions together, as the next power of two; 0: sysfs does not say."""
     link: PCILink = PCILink()
     reset_methods: tuple[str, ...] | None = None
     """What the kernel may use, best first (`flr`, `bus`); empty: nothing resets it; None: this kernel does not say."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairlead import errors
 from fairlead.node.inventory import latest, monitor
-from fairlead.node.vfio import answers, binder, busevents, executor, gpus, modules, nodes, thirdgate
+from fairlead.node.vfio import answers, binder, busevents, executor, gpus, modules, nodes, numbers, thirdgate
 from fairlead.plan.vfio import slot
 from fairlead.settings import NodeSettings, Settings
 
@@ -93,12 +93,13 @@ def compose(settings: Settings, watch: monitor.InventoryMonitor, *, boot_id: str
         bus=bus,
     )
     found.asks_modules = settings.lease.ledger == ON
+    found.numbers = numbers.GPUNumbers(state / "agent") if settings.lease.ledger == ON else None
     watch.beside = found.scan
     if chosen.fabric != ON:
         _refuse_left(settings, boot_id)
     fabric = _keep_partitions(settings, boot_id, gate, watch) if chosen.fabric == ON else None
     if fabric is not None:
-        found.partitions = lambda: fabric.sets
+        found.partitions, found.partition_ids = lambda: fabric.sets, lambda: fabric.ids
     binding = binder.Binder(carrying, chosen.vfio, watch.ask_scan)
     bus.added = binding.poke
     return VFIOPart(

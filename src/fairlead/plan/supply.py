@@ -125,7 +125,13 @@ def plan(
           as their pods live.   resource: name of NVIDIA's whole GPUs.
           naming: of the GPUs that are passed through; None: none is given away.
     """
-    doors = door.plan_doors(snapshot.known.values(), config.claims, facts.doors, before.doors.claimed)
+    doors = door.plan_doors(
+        snapshot.known.values(),
+        config.claims,
+        facts.doors,
+        before.doors.claimed,
+        snapshot.passthrough if naming is not None else (),
+    )
     whole = _without(_plan_whole(snapshot, config, resource), doors.claimed)
     offered = amounts.plan_shared(whole, config, snapshot.known)
     daemons: Mapping[GPUUUID, mps.Daemon] = {}
@@ -134,7 +140,8 @@ def plan(
         daemons = mps.plan_daemons(offered)
     offered = _with_vgpus(offered, snapshot, resource)
     found = naming.slots(snapshot.passthrough, snapshot.partitions) if naming is not None else ()
-    passed, unnamed = slotoffer.plan_resources(found, snapshot.verdicts, {ad.resource for ad in offered})
+    by_plugin = [one for one in found if not doors.claimed & {gpu.key for gpu in one.gpus}]
+    passed, unnamed = slotoffer.plan_resources(by_plugin, snapshot.verdicts, {ad.resource for ad in offered})
     offered = (*offered, *passed)
     table = {**deviceids.make_table(snapshot.known.values()), **slotoffer.words(found)}
     clashes = _find_clashes(offered, table, facts.holders, before.clashes)

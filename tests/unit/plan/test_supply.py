@@ -8,7 +8,8 @@ import pytest
 
 from fairlead import settings
 from fairlead.model import replica
-from fairlead.model.gpu import Inventory
+from fairlead.model.driver import DeviceNode, DriverFiles, PassthroughGPU
+from fairlead.model.gpu import Inventory, Vendor
 from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.plan import supply
 from fairlead.plan.cdi import conflict
@@ -16,6 +17,7 @@ from fairlead.plan.gpu import clash, nodeconfig
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.sharing import mps
+from fairlead.plan.vfio import slot
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.nvidia import pluginreader
 from fairlead.wire.proto import deviceplugin_pb2 as pb
@@ -151,3 +153,54 @@ def test_the_size_is_reckoned_at_no_less_than_it_is(*, is_healthy: bool) -> None
     line = pb.Device(ID=name, health=health, topology=pb.TopologyInfo(nodes=[pb.NUMANode(ID=7)]))
     sent = pb.ListAndWatchResponse(devices=[line]).ByteSize()
     assert len(name) + supply._LINE - 8 <= sent <= len(name) + supply._LINE
+
+
+def passing(*modules: int, partitions: tuple[tuple[int, ...], ...] = ()) -> Snapshot:
+    """Return a machine with a GPU by driver, and others that are passed through."""
+    passed = tuple(
+        PassthroughGPU(
+            key=GPUUUID(f"pcie-{one}"),
+            vendor=Vendor.NVIDIA,
+            address=f"0000:8{one}:00.0",
+            model="GH100 [H100]",
+            module=one,
+            group_nodes=(DeviceNode(path=f"/dev/vfio/{one}", host_path="/x", major=240, minor=one, mode=0o600),),
+        )
+        for one in modules
+    )
+    files = DriverFiles(vendor=Vendor.NVIDIA, version=None, passthrough=passed, partitions=partitions)
+    return dataclasses.replace(snapshot(1), drivers=(files,))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "left"),
+    [
+        ("slots", {"nvidia.com/h100-x1": ["x1-2", "x1-3"], "nvidia.com/h100-x2": ["x2-2.3"]}),
+        ("kata", {"nvidia.com/pgpu": ["x1-2", "x1-3"]}),
+        ("kubevirt", {"nvidia.com/GH100_H100": ["0000:82:00.0", "0000:83:00.0"]}),
+    ],
+)
+def test_no_resource_has_a_gpu_that_claims_get(scheme: str, left: dict[str, list[str]]) -> None:
+    """Nor a slot of several with it: one GPU has one door, under every name that device plugins have for it."""
+    config = node_config("fairlead: {claims: {devices: ['0000:81:00.0', '0000:84:00.0']}}")
+    seen = passing(1, 2, 3, 4, partitions=((1, 2), (2, 3), (1, 2, 3, 4)))
+    found = supply.plan(seen, config, WELL, resource=RESOURCE, naming=slot.Naming(scheme=slot.Scheme(scheme)))
+    assert found.doors.claimed == {"pcie-1", "pcie-4"}
+    offered = {ad.resource: [str(one.id) for one in ad.devices] for ad in found.resources if ad.resource != RESOURCE}
+    assert offered == left
+
+
+def test_ids_by_number_stay_where_claims_get_the_first_gpu() -> None:
+    config = node_config("fairlead: {claims: {devices: ['0000:81:00.0']}}")
+    naming = slot.Naming(scheme=slot.Scheme.INDEX)
+    before = supply.plan(passing(1, 2, 3), config, WELL, resource="example.com/gpu", naming=naming)
+    assert [[str(one.id) for one in ad.devices] for ad in before.resources if ad.resource == RESOURCE] == [["1", "2"]]
+
+
+def test_where_claims_get_every_gpu_no_resource_has_one() -> None:
+    chosen = settings.override(settings.Settings(), {"node.door": "claims"})
+    found = supply.plan(
+        passing(1, 2), nodeconfig.plan_config(chosen, None), WELL, resource=RESOURCE, naming=slot.Naming()
+    )
+    assert found.resources == ()
+    assert found.doors.claimed == {"GPU-0", "pcie-1", "pcie-2"}

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors, files, telemetry
+from fairlead.model.driver import DeviceNode
 from fairlead.model.gpu import Vendor
 from fairlead.node.cdi import specfile
 from fairlead.node.inventory import latest, monitor
@@ -77,6 +78,12 @@ class ClaimFiles:
         Raises: DeviceFault: a device's nodes are missing.   Unavailable: a folder refuses.
         """
         await asyncio.to_thread(self._write, preparation, attributes)
+
+    def passed_nodes(self, preparation: Preparation) -> tuple[DeviceNode, ...] | None:
+        """Return the nodes of a claim's GPUs that are passed through, as its file would name them now; None: it cannot,
+        since one is not bound, or off the bus.
+        """
+        return claimspec.list_passed(preparation, self._shown()[0])
 
     async def remove(self, uid: str, preparation: Preparation | None) -> None:
         """Remove a claim's files; nothing where there are none. Raises: Unavailable: a folder refuses."""

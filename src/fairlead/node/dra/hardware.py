@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from fairlead import errors, telemetry
+from fairlead.model.driver import PassthroughGPU
 from fairlead.model.gpu import GPU, MIGDevice
 from fairlead.model.ids import GPUUUID
 from fairlead.model.mig import GPUInstance, Partition, Slot
@@ -22,6 +23,7 @@ from fairlead.plan.dra.preparation import Preparation, PreparedDevice
 from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.mig.change import Act, Change, Step
 from fairlead.plan.sharing import mps
+from fairlead.plan.vfio import slotoffer
 from fairlead.silicon.port import Partitioner, TimeSlices
 
 SCAN_S: Final = 15.0
@@ -68,8 +70,11 @@ class Hardware:
     async def check(self, wanted: Preparation) -> Mapping[str, Partition]:
         """Refuse a claim whose places are taken, before anything is noted of it; returns what was read, by GPU.
 
-        Raises: Conflict (`PlaceTaken`).
+        Raises: Conflict (`PlaceTaken`).   DeviceFault (`PassthroughUnusable`): a GPU that cannot be passed through now.
         """
+        passed = {str(gpu.key): gpu for gpu in self._parts.snapshots.value.passthrough}
+        for device in (one for one in wanted.devices if one.kind is Kind.VFIO):
+            _assert_usable(device, passed.get(device.gpu))
         parts = [one for one in wanted.devices if one.kind is Kind.PARTITION and not one.is_admin]
         if not parts:
             return {}
@@ -250,6 +255,15 @@ class Hardware:
         except TimeoutError as error:
             message = f"{what} is not in the inventory after {SCAN_S:g} s"
             raise errors.Unavailable(message, reason="InventorySlow", hint="`fairlead doctor` looks at it") from error
+
+
+def _assert_usable(device: PreparedDevice, gpu: PassthroughGPU | None) -> None:
+    """Refuse a GPU that no machine could use: off the bus, in a group that is not viable. Raises: DeviceFault."""
+    problem = gpu.problem if gpu is not None else f"GPU {device.gpu} is not bound to VFIO any more"
+    if problem:
+        message = f"{device.device} cannot be passed through now: {problem}"
+        hint = "`fairlead vfio check` on the node looks at it; the kubelet tries again"
+        raise errors.DeviceFault(message, reason=slotoffer.UNUSABLE, hint=hint)
 
 
 def find_instance(snapshot: Snapshot, gpu: str, slot: Slot) -> MIGDevice | None:

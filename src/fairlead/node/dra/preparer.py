@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from fairlead import errors, telemetry
+from fairlead.model.driver import DeviceNode
 from fairlead.model.mig import Partition
 from fairlead.node.dra import claimfile, hardware, journal
 from fairlead.plan.dra import metadata
@@ -70,6 +71,10 @@ class Possession(journal.Notes, Protocol):
         """Note a claim that another driver prepared, with its devices; all or nothing."""
         ...
 
+    async def link_claim(self, uid: str) -> None:
+        """Wait until NVLink is switched on between a claim's GPUs that are passed through."""
+        ...
+
     async def note_claim(self, uid: str, note: str) -> None:
         """Replace the note of a claim."""
         ...
@@ -118,6 +123,8 @@ class Preparer:
         self._gpus: _Locks = weakref.WeakValueDictionary()
         self._steps: dict[str, Step] = {}
         """By UID: how far a claim is that is being prepared."""
+        self._shown: dict[str, tuple[DeviceNode, ...] | None] = {}
+        """By UID: the nodes of GPUs that are passed through, as the claim's file has them; None: it was removed."""
 
     async def start(self) -> None:
         """Take up what an earlier process left: keep the daemons, sweep files. Raises: Unavailable: no ledger."""
@@ -173,6 +180,42 @@ class Preparer:
                 await self._possession.release_claim(ref.uid)
             self._around.told(ref, None)
             telemetry.log.info("claim unprepared", claim=known.words)
+
+    async def renew(self) -> None:
+        """Have the files of prepared claims name the nodes of GPUs that are passed through as they are now.
+
+        A GPU that is bound anew, or in another boot, has another number below /dev/vfio, and its old one may be another
+        GPU's. While it is not bound there is no file, so no container starts with what was its node.
+        """
+        boot_id = self._around.node().boot_id
+        for one in self._journal.all():
+            if one.stage is not Stage.DONE or all(device.backend is None for device in one.devices):
+                continue
+            now, before = self._files.passed_nodes(one), self._shown.get(one.uid, ())
+            if now == before:
+                continue
+            if one.boot_id == boot_id:
+                await self._show_again(one)
+            elif now is not None:
+                await self._restore(one, boot_id)
+
+    async def _show_again(self, known: Preparation) -> None:
+        async with _locked(self._claims, [known.uid]):
+            if self._journal.find(known.uid) != known:
+                return
+            nodes = self._files.passed_nodes(known)
+            try:
+                if nodes is None:
+                    await self._files.remove(known.uid, None)
+                else:
+                    await self._files.write(known, self._attributes(known))
+            except errors.FairleadError as error:
+                telemetry.log.warning("claim's file not renewed", claim=known.words, error=errors.sentence(error))
+                return
+            self._shown[known.uid] = nodes
+            telemetry.log.info(
+                "claim's gpus have other nodes", claim=known.words, state="shown" if nodes else "not bound"
+            )
 
     async def reap(self) -> tuple[str, ...]:
         """Unprepare claims that no longer exist, or were made anew; returns them by name.
@@ -288,6 +331,8 @@ class Preparer:
         telemetry.crash_point("dra.after-hardware")
         done = plans.done(wanted, made)
         self._tell(done, Step.HARDWARE)
+        await self._possession.link_claim(done.uid)
+        self._shown[done.uid] = self._files.passed_nodes(done)
         await self._files.write(done, self._attributes(done))
         telemetry.crash_point("dra.after-file")
         self._tell(done, Step.FILE)
@@ -310,6 +355,7 @@ class Preparer:
             telemetry.log.warning("claim not taken back", claim=wanted.words, reason=error.reason, error=error.message)
 
     async def _take_back(self, known: Preparation) -> None:
+        self._shown.pop(known.uid, None)
         await self._files.remove(known.uid, known)
         telemetry.crash_point("dra.after-file-removed")
         await self._hardware.undo(known)

@@ -19,11 +19,11 @@ from fairlead.node.cdi import specfile
 from fairlead.node.dra import adopter, claimfile, claimstatus, driver, hardware, journal, preparer, publisher, sockets
 from fairlead.node.dra.around import Around
 from fairlead.node.inventory import latest, monitor
-from fairlead.plan.dra import offered, preparation, share, taints
+from fairlead.plan.dra import offered, passthrough, preparation, share, taints
 from fairlead.plan.dra.devicestatus import Progress
 from fairlead.plan.dra.offered import DRIVER, OfferedDevice
 from fairlead.plan.dra.preparation import Node
-from fairlead.plan.gpu import door
+from fairlead.plan.gpu import door, health
 from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.lease.row import State
 from fairlead.settings import Settings
@@ -116,6 +116,7 @@ class Claims:
         served = driver.Driver(self._preparer, self._health, meter=meter, successor=self._sockets.successor)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._read_partitions(), name="dra: inventory")
+            tasks.create_task(self._renew(), name="dra: nodes")
             tasks.create_task(self._around.supply.follow(lambda _: self._offer()), name="dra: supply")
             tasks.create_task(self._sockets.run(served, served), name="dra: sockets")
             tasks.create_task(self._publish(meter), name="dra: slices")
@@ -139,6 +140,11 @@ class Claims:
                     telemetry.log.warning("mig not read for claims", reason=error.reason, error=error.message)
             self._offer()
 
+    async def _renew(self) -> None:
+        """Have claims' files follow GPUs that are bound anew, for ever: apart, since it waits for claims' locks."""
+        async for _ in self._around.watch.snapshots.changes():
+            await self._preparer.renew()
+
     def _choice(self, snapshot: Snapshot, claimed: frozenset[GPUUUID]) -> offered.Choice:
         is_served = self._settings.node.claim_shares_by == "mps" and self._around.daemons is not None
         enforced_by = share.Enforcement.MPS if is_served else share.Enforcement.NOTHING
@@ -154,7 +160,8 @@ class Claims:
         """Offer the GPUs that claims get, as they are now."""
         snapshot, claimed = self._around.watch.snapshots.value, self._around.supply.value.doors.claimed
         choice = self._choice(snapshot, claimed)
-        facts = (monitor.without_readings(snapshot.inventory), snapshot.known.keys(), self._partitions, choice)
+        passed = (snapshot.passthrough, snapshot.partition_ids)
+        facts = (monitor.without_readings(snapshot.inventory), snapshot.known.keys(), passed, self._partitions, choice)
         if facts != self._offered_of:
             plan = offered.plan_offer(snapshot, self._partitions, choice)
             for text in plan.unpublished if plan.unpublished != self._unpublished else ():
@@ -178,7 +185,7 @@ class Claims:
         """Keep claims off devices of GPUs that are ill, or in other hands, or not clean since the last ones."""
         snapshot, rows = self._around.watch.snapshots.value, self._around.gate.rows.value
         against = taints.Against(
-            verdicts=snapshot.verdicts,
+            verdicts=_verdicts(snapshot),
             device_verdicts=snapshot.device_verdicts,
             standing=taints.find_standing(snapshot.known.values()),
             unverified={GPUUUID(key): row.state.value for key, row in rows.items() if row.state not in _SETTLED},
@@ -193,7 +200,7 @@ class Claims:
     def _tell_health(self, snapshot: Snapshot, found: tuple[OfferedDevice, ...]) -> None:
         """Tell kubelets how the devices are; one that was made for a claim by its own verdict, too."""
         against = taints.Against(
-            verdicts=snapshot.verdicts,
+            verdicts=_verdicts(snapshot),
             device_verdicts=snapshot.device_verdicts,
             standing=taints.find_standing(snapshot.known.values()),
         )
@@ -261,3 +268,9 @@ class Claims:
             if one.driver == DRIVER and one.pool == self._around.node
         }
         return frozenset(device.gpu for name, device in self._offered.value.items() if name in named)
+
+
+def _verdicts(snapshot: Snapshot) -> Mapping[GPUUUID, health.Verdict]:
+    """Return what is held against each GPU, those that are passed through too."""
+    passed = {gpu.key: found for gpu in snapshot.passthrough if (found := passthrough.verdict(gpu)) is not None}
+    return {**snapshot.verdicts, **passed} if passed else snapshot.verdicts

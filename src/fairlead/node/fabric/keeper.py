@@ -90,6 +90,11 @@ class PartitionKeeper:
         return tuple(one.modules for one in self.lattice.partitions if len(one.gpus) > 1)
 
     @property
+    def ids(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """Return id and module numbers of each partition, in the Manager's order."""
+        return tuple((one.id, tuple(one.modules)) for one in self.lattice.partitions)
+
+    @property
     def active(self) -> frozenset[int]:
         """Return the ids of the partitions that are active, as far as is known."""
         return self._memory.active
@@ -131,6 +136,27 @@ class PartitionKeeper:
         if self.problem:
             hint = "`fairlead fabric status` asks the Manager; see its log"
             raise errors.Unavailable(f"no slot of several GPUs: {self.problem}", reason=UNKNOWN, hint=hint)
+
+    def assert_partition(self, keys: Iterable[str]) -> None:
+        """Refuse to give a claim several GPUs of this node's fabric that are no partition of it. Args: keys: its GPUs.
+
+        Raises: Invalid (`FabricSetNotOffered`).   Unavailable (`FabricUnknown`): it is not known what is active.
+        """
+        modules = sorted(module for key in keys if (module := self._module(key)) is not None)
+        if len(modules) < 2:
+            return
+        self.assert_known()
+        if self.lattice.find_exact(modules) is None:
+            same = [one for one in self.sets if len(one) == len(modules)]
+            offered = ", ".join("-".join(map(str, one)) for one in same) or "none"
+            message = (
+                f"the claim has the modules {', '.join(map(str, modules))}, and NVLink has no partition of just these "
+                f"(of {len(modules)} GPUs: {offered})"
+            )
+            hint = (
+                f"constrain its requests by matchAttribute gpu.nvidia.com/partition{len(modules)}, or claim GPUs apart"
+            )
+            raise errors.Invalid(message, reason="FabricSetNotOffered", hint=hint)
 
     def prefer(self, available: Iterable[DeviceID], needed: Collection[DeviceID], count: int) -> tuple[DeviceID, ...]:
         """Return the slots to give away: those that leave the most of the larger partitions whole.
@@ -345,12 +371,14 @@ class PartitionKeeper:
         return next((gpu.module for gpu in self._gpus() if str(gpu.key) == key), None)
 
     def _modules_of(self, claim: Claim) -> tuple[int, ...]:
-        """Return the modules of every GPU that the ledger gave by the same device."""
-        same = (
-            row.key
-            for row in self.rows().values()
-            if any((one.device, one.resource) == (claim.device, claim.resource) for one in row.claims)
-        )
+        """Return the modules of every GPU that the ledger gave by the same device, or to the same ResourceClaim."""
+
+        def is_same(one: Claim) -> bool:
+            if claim.holder or one.holder:
+                return one.holder == claim.holder
+            return (one.device, one.resource) == (claim.device, claim.resource)
+
+        same = (row.key for row in self.rows().values() if any(map(is_same, row.claims)))
         modules = [module for key in same if (module := self._module(key)) is not None]
         return tuple(sorted(modules))
 

@@ -66,6 +66,8 @@ CLEANED_S: Final = 10.0
 A kubelet gives a GPU on as soon as its pod has ended, before it has heard that the GPU is being cleaned, and fails the
 next pod for good where it is refused. It admits no other pod while it waits, so not longer.
 """
+LINKED_S: Final = 8.0
+"""How long Prepare waits for a claim's NVLink partition: with the rest it stays below the kubelet's 45 s."""
 SLOW_S: Final = 5.0
 NAMED_S: Final = 1.0
 """By this time after an Allocate's answer the kubelet's list names its pod."""
@@ -187,9 +189,11 @@ class Gate:
         """Give devices to a ResourceClaim and note how it is prepared, in one transaction; idempotent.
 
         A device that the claim has already, from a try that did not end, is its own.
-        Raises: as `hold`; then neither is done.
+        Raises: as `hold`, and Invalid (`FabricSetNotOffered`): NVLink joins no such set of GPUs; then neither is done.
         """
         keys = [ask.key for ask in asks]
+        if self._fabric is not None:
+            self._fabric.assert_partition(keys)
 
         def decide(rows: Mapping[str, Row]) -> tuple[Change, ...]:
             facts = Facts(at=self._clock(), boot_id=self._boot_id)
@@ -213,6 +217,27 @@ class Gate:
                 await self._until_let_go(keys, listed, limit, asked=frozenset())
                 async with self._settling:
                     await self._act(decide, {uid: note})
+
+    async def link_claim(self, uid: str) -> None:
+        """Wait until NVLink is switched on between the GPUs of a ResourceClaim that are passed through.
+
+        Raises: Unavailable (`FabricNotSwitched`): it was not within `LINKED_S`.
+        """
+        if self._fabric is None:
+            return
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + LINKED_S
+        while True:
+            rows = [row for row in self.rows.value.values() if any(one.holder == uid for one in row.claims)]
+            if all(map(self._is_ready, rows)):
+                return
+            if clock() > deadline:
+                why = self._fabric.problem or "; ".join(self._fabric.waiting.values()) or "the Fabric Manager is slow"
+                message = f"NVLink is not switched on between the claim's GPUs after {LINKED_S:g} s: {why}"
+                hint = "`fairlead fabric status` asks the Manager; the kubelet tries again"
+                raise errors.Unavailable(message, reason="FabricNotSwitched", hint=hint)
+            self._fabric.poke()
+            await asyncio.sleep(_LET_GO_GAP_S)
 
     async def adopt_claim(self, uid: str, note: str, asks: Sequence[change.Ask]) -> None:
         """Note a ResourceClaim that another driver prepared, and that its devices are its own; nothing is waited for.

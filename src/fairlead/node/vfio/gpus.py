@@ -20,7 +20,7 @@ from fairlead.model.driver import DeviceNode, DriverFiles, PassthroughGPU
 from fairlead.model.gpu import Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.model.vfio import Function, ModuleReading, ModuleUnknown, Snapshot
-from fairlead.node.vfio import busevents, modules, thirdgate
+from fairlead.node.vfio import busevents, modules, numbers, thirdgate
 from fairlead.plan.vfio import unit, verdict
 from fairlead.silicon.vfio import discovery, registers
 
@@ -57,6 +57,10 @@ class PassthroughGPUs:
         """Returns the module numbers of each NVLink partition of several GPUs."""
         self.asks_modules = True
         """Whether boards are asked which module they are: that takes their nodes, as agents with a ledger may."""
+        self.partition_ids: Callable[[], tuple[tuple[int, tuple[int, ...]], ...]] = tuple
+        """Returns id and module numbers of each NVLink partition."""
+        self.numbers: numbers.GPUNumbers | None = None
+        """What numbers GPUs for claims; None: none can have one here."""
         self._root, self._memory, self._take_hold, self._held = root, memory, take_hold, held
         self._reset, self._bus = reset, bus
         self._known: dict[GPUUUID, PassthroughGPU] = {}
@@ -75,6 +79,7 @@ class PassthroughGPUs:
                 version=None,
                 passthrough=found,
                 partitions=self.partitions() if vendor is Vendor.NVIDIA else (),
+                partition_ids=self.partition_ids() if vendor is Vendor.NVIDIA else (),
             )
             for vendor in Vendor
             if (found := tuple(gpu for gpu in self._known.values() if gpu.vendor is vendor))
@@ -94,8 +99,21 @@ class PassthroughGPUs:
         for key, before in self._known.items():
             if key not in found and before.address not in there:
                 problem = f"{before.address} is not on the bus any more"
-                found[key] = dataclasses.replace(before, problem=problem, group_nodes=(), iommufd_nodes=())
-        return found
+                gone = dataclasses.replace(before, problem=problem, group_nodes=(), iommufd_nodes=(), is_lost=True)
+                found[key] = gone
+        return self._numbered(found)
+
+    def _numbered(self, found: dict[GPUUUID, PassthroughGPU]) -> dict[GPUUUID, PassthroughGPU]:
+        """Return NVIDIA's GPUs with their numbers; without, where they cannot be kept."""
+        keys = [str(key) for key, one in found.items() if one.vendor is Vendor.NVIDIA]
+        if self.numbers is None or not keys:
+            return found
+        try:
+            given = self.numbers.assign(keys)
+        except errors.FairleadError as error:
+            telemetry.log.warning("gpus without number", reason=error.reason, error=errors.sentence(error))
+            return found
+        return {key: dataclasses.replace(one, number=given.get(str(key))) for key, one in found.items()}
 
     def _describe(self, snapshot: Snapshot, gpu: Function, held: frozenset[str]) -> PassthroughGPU:
         judged, host = verdict.judge(snapshot, gpu), snapshot.host
@@ -112,7 +130,12 @@ class PassthroughGPUs:
             iommufd_nodes=_pair(host.iommufd_node, gpu.device_node),
             numa_node=gpu.numa_node,
             driver=gpu.driver,
-            problem="" if first is None else first.sentence,
+            problem=first.sentence if first is not None else _shared_group(snapshot, gpu),
+            is_lost=not gpu.answers,
+            vendor_id=gpu.vendor,
+            device_id=gpu.device,
+            pcie_root=gpu.pcie_root,
+            addressable_bytes=gpu.addressable_bytes,
         )
         return self._with_module(one, gpu, held)
 
@@ -193,11 +216,23 @@ class PassthroughGPUs:
             raise errors.DeviceFault(message, reason=CC_CHANGED, hint=hint)
 
 
+def _shared_group(snapshot: Snapshot, gpu: Function) -> str:
+    """Return why a GPU cannot be handed out by itself: VFIO hands out groups, and its group has another GPU."""
+    beside = {one.address for one in gpu.members} - {gpu.address}
+    others = [one.address for one in snapshot.gpus if one.address in beside and one.is_bound_to_vfio]
+    if not others:
+        return ""
+    return (
+        f"{gpu.address} is in IOMMU group {gpu.group} with {', '.join(others)}: who opens the group has all of them; "
+        f"use slots that the chipset isolates (ACS), or release the others (fairlead vfio release {others[0]})"
+    )
+
+
 def _as_silent(before: PassthroughGPU, snapshot: Snapshot, gpu: Function) -> PassthroughGPU:
     """Return a GPU that stopped answering as it was known: its serial, and so its key, cannot be read any more."""
     first = verdict.judge(snapshot, gpu).first
     problem = f"{gpu.address} does not answer on the bus" if first is None else first.sentence
-    return dataclasses.replace(before, driver=gpu.driver, problem=problem)
+    return dataclasses.replace(before, driver=gpu.driver, problem=problem, is_lost=True)
 
 
 def _pair(shared: DeviceNode | None, own: DeviceNode | None) -> tuple[DeviceNode, ...]:

@@ -77,7 +77,7 @@ def _of_board(gpu: GPU, driver: Driver | None) -> dict[str, DeviceAttribute]:
         "brand": _BRANDS.get(gpu.brand or "", ""),
         "architecture": architecture(major_minor),
         "addressingMode": gpu.addressing_mode or "",
-        wire.PCI_BUS_ID: gpu.pci_bus_id if _PCI.fullmatch(gpu.pci_bus_id) else "",
+        wire.PCI_BUS_ID: pci_bus_id(gpu.pci_bus_id),
         wire.PCIE_ROOT: gpu.pcie_root,
     }
     versions = {
@@ -91,6 +91,11 @@ def _of_board(gpu: GPU, driver: Driver | None) -> dict[str, DeviceAttribute]:
         **{name: DeviceAttribute(version=value) for name, value in versions.items() if value},
         **{name: DeviceAttribute(int_=value) for name, value in numbers.items() if value is not None and value >= 0},
     }
+
+
+def pci_bus_id(address: str) -> str:
+    """Return a PCI address as the standard attribute has it; empty: its domain has more than four digits."""
+    return address if _PCI.fullmatch(address) else ""
 
 
 def architecture(compute_capability: str) -> str:

@@ -1,21 +1,22 @@
 """Makes the CDI spec of one prepared ResourceClaim: its devices, under names that no other claim has. Pure.
 
 Kind and names are those of NVIDIA's driver. A device brings what a container needs of it: its nodes and, where the
-claim shares it by MPS, the way to the control daemon. The driver's user space is common to all of them.
+claim shares it by MPS, the way to the control daemon. The driver's user space is common to all of them, unless each is
+passed through: then there is nothing of a driver, and the variable that keeps NVIDIA's runtime from adding some.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from fairlead import errors
-from fairlead.model.driver import DriverFiles
+from fairlead.model.driver import DeviceNode, DriverFiles, PassthroughGPU
 from fairlead.model.gpu import Inventory, Vendor
-from fairlead.plan.cdi import generate
-from fairlead.plan.dra import metadata
+from fairlead.plan.cdi import driverprofile, generate
+from fairlead.plan.dra import metadata, passthrough
 from fairlead.plan.dra.preparation import CDI_KIND, Preparation, PreparedDevice
 from fairlead.plan.sharing import mps
 from fairlead_cdi import emit
@@ -33,6 +34,9 @@ class Shown:
     """By UUID of a GPU, or of a MIG device."""
     common: cdi.ContainerEdits
     """The driver's user space."""
+    passed: Mapping[str, PassthroughGPU] = field(default_factory=dict)
+    """GPUs that are passed through, by their keys in the ledger."""
+    profile: driverprofile.Profile = driverprofile.TENANT
     problems: tuple[str, ...] = ()
 
 
@@ -47,7 +51,21 @@ def show(inventory: Inventory, drivers: Sequence[DriverFiles], recipe: generate.
     made = generate.generate(inventory, drivers, recipe=plain, vendors=[Vendor.NVIDIA])
     found = {device.name: device.edits for spec in made.specs for device in spec.devices}
     common = made.specs[0].edits if made.specs else cdi.ContainerEdits()
-    return Shown(devices=found, common=common, problems=made.problems)
+    passed = {str(gpu.key): gpu for driver in drivers for gpu in driver.passthrough}
+    return Shown(devices=found, common=common, passed=passed, profile=recipe.profile, problems=made.problems)
+
+
+def list_passed(preparation: Preparation, shown: Shown) -> tuple[DeviceNode, ...] | None:
+    """Return the nodes of a claim's GPUs that are passed through, as they are now; None: some are not there."""
+    found = [_passed(one, shown) for one in preparation.devices if one.backend is not None]
+    return tuple(node for nodes in found for node in nodes) if all(found) else None
+
+
+def _passed(one: PreparedDevice, shown: Shown) -> tuple[DeviceNode, ...]:
+    gpu = shown.passed.get(one.gpu)
+    if gpu is None or one.backend is None:
+        return ()
+    return passthrough.list_nodes(gpu, one.backend, has_api_device=one.has_api_device)
 
 
 def file_name(uid: str) -> str:
@@ -67,7 +85,8 @@ def build(
              mps_folders: of each GPU: the folder of its control daemon's pipes, and what is /dev/shm for its clients.
     Raises:  DeviceFault (`CDISpecIncomplete`): a device's nodes are not there.
     """
-    if missing := [name for one in preparation.devices if (name := _name(one)) not in shown.devices]:
+    edits = [_edits(one, shown) for one in preparation.devices]
+    if missing := [_name(one) for one, found in zip(preparation.devices, edits, strict=True) if found is None]:
         why = "; ".join(shown.problems) or f"no device is called {missing[0]}"
         message = f"claim {preparation.words} cannot be shown to containers: {why}"
         hint = "`fairlead doctor` looks at the device's nodes"
@@ -75,9 +94,10 @@ def build(
     devices = tuple(
         cdi.Device(
             name=preparation.cdi_name(one).partition("=")[2],
-            edits=_with_daemon(shown.devices[_name(one)], one, mps_folders),
+            edits=_with_daemon(found, one, mps_folders),
         )
-        for one in preparation.devices
+        for one, found in zip(preparation.devices, edits, strict=True)
+        if found is not None
     )
     described = tuple(
         cdi.Device(
@@ -86,8 +106,18 @@ def build(
         )
         for request, (host, inside) in files.items()
     )
-    spec = cdi.Spec(cdi_version="", kind=CDI_KIND, devices=(*devices, *described), edits=shown.common)
+    is_passed = all(one.backend is not None for one in preparation.devices)
+    common = cdi.ContainerEdits(env=(generate.VOID,)) if is_passed else shown.common
+    spec = cdi.Spec(cdi_version="", kind=CDI_KIND, devices=(*devices, *described), edits=common)
     return emit.normal_form(spec)
+
+
+def _edits(one: PreparedDevice, shown: Shown) -> cdi.ContainerEdits | None:
+    """Return what brings a device; None: its nodes are not there."""
+    if one.backend is None:
+        return shown.devices.get(_name(one))
+    nodes = _passed(one, shown)
+    return driverprofile.show_nodes(nodes, shown.profile) if nodes else None
 
 
 def _name(device: PreparedDevice) -> str:

@@ -2,7 +2,7 @@
 
 The chart brings them to a cluster (`chart/templates/deviceclasses.yaml`); on one machine the service makes those that
 are missing when it starts.
-Source: NVIDIA dra-driver-nvidia-gpu, deployments/helm, templates/deviceclass-gpu.yaml and -mig.yaml.
+Source: NVIDIA dra-driver-nvidia-gpu, deployments/helm, templates/deviceclass-gpu.yaml, -mig.yaml and -vfio.yaml.
 """
 
 from __future__ import annotations
@@ -31,5 +31,9 @@ def _class(name: str, kind: str) -> DeviceClass:
     return DeviceClass(metadata=ObjectMeta(name=name), spec=DeviceClassSpec(selectors=(selector,)))
 
 
-CLASSES: Final[tuple[DeviceClass, ...]] = (_class("gpu.nvidia.com", "gpu"), _class("mig.nvidia.com", "mig"))
+CLASSES: Final[tuple[DeviceClass, ...]] = (
+    _class("gpu.nvidia.com", "gpu"),
+    _class("mig.nvidia.com", "mig"),
+    _class("vfio.gpu.nvidia.com", "vfio"),
+)
 """Without extended resources, as releases before this one made them on one machine."""

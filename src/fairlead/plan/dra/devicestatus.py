@@ -194,6 +194,7 @@ def _data(device: PreparedDevice | None, progress: Progress) -> dict[str, Any]:
     told: dict[str, Any] = {"step": progress.step.value}
     if device is not None:
         more = {"gpu": device.gpu, "migDevice": device.instance, "shareEnforcedBy": enforced_by(device)}
+        more |= {"opensBy": device.backend.value} if device.backend is not None else {}
         told |= {name: text for name, text in more.items() if text}
     return told
 

@@ -1,9 +1,10 @@
 """Plans the devices that a node's DRA driver offers to claims, as they are published. Pure.
 
 A GPU is offered whole; as the MIG devices that stand on it; or as all partitions that it can be divided into, which are
-made when a claim is prepared, with counters that keep them apart. Each is described as NVIDIA's driver describes it, so
-that claims written for that driver find it. GPUs come in the order of their index and small devices before large ones,
-since a scheduler takes the first that fits.
+made when a claim is prepared, with counters that keep them apart. One that has no driver here and is passed through to
+virtual machines is a device of its own kind. Each is described as NVIDIA's driver describes it, so that claims written
+for that driver find it. GPUs come in the order of their index and small devices before large ones, since a scheduler
+takes the first that fits.
 
 What is not offered is said by `plan_offer` in `Offer.unpublished`, a sentence each.
 Source: kubernetes-sigs/dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin (deviceinfo.go, mig.go, partitions.go).
@@ -20,10 +21,12 @@ from dataclasses import field
 from typing import Final
 
 from fairlead.frozen import frozen
+from fairlead.model.driver import PassthroughGPU
 from fairlead.model.gpu import GPU, Driver, GPUHealth, MIGDevice, Vendor
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.model.mig import MIGProfile, Partition
-from fairlead.plan.dra import attribute, partition
+from fairlead.plan.dra import attribute, partition, passthrough
+from fairlead.plan.dra.passthrough import Backend
 from fairlead.plan.dra.share import Enforcement, Shares, shared
 from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.wire.kubernetes.resource.device import CounterSet, Device
@@ -49,6 +52,8 @@ class Kind(enum.Enum):
     """A MIG device that exists, and stays when its claim ends."""
     PARTITION = "partition"
     """A MIG device that is made when a claim is prepared, and removed when it ends."""
+    VFIO = "vfio"
+    """A whole GPU that is bound to VFIO: its user is a virtual machine, or drives it by itself."""
 
 
 @frozen
@@ -66,10 +71,13 @@ class OfferedDevice:
     """One device of the node's pool."""
 
     name: str
-    """`gpu-<minor>`, `gpu-<minor>-mig-<profile without dot>-<GPU instance profile id>-<first memory slice>`."""
+    """`gpu-<minor>`, `gpu-<minor>-mig-<profile without dot>-<GPU instance profile id>-<first memory slice>`;
+    `gpu-vfio-<number>` of a GPU that is passed through."""
     kind: Kind
     gpu: GPUUUID
-    minor: int
+    """UUID of the GPU; of one that is passed through who it is: either is its key in the ledger."""
+    minor: int | None = None
+    """None: it has no driver here."""
     instance: MIGUUID | None = None
     """Of a MIG device that exists."""
     profile: str = ""
@@ -82,6 +90,10 @@ class OfferedDevice:
     """How claims share it, where something holds them to their share; None: nothing does, or it is for one claim."""
     memory_bytes: int = 0
     """Of a GPU as a whole."""
+    backends: frozenset[Backend] = frozenset()
+    """Of a GPU that is passed through: the ways by which it can be opened now."""
+    address: str = ""
+    """Of such a GPU: its PCI address now."""
     device: Device = Device()
     """As it is published, without taints."""
 
@@ -162,7 +174,33 @@ def plan_offer(snapshot: Snapshot, partitions: Iterable[Partition] = (), choice:
                 notes.append(f"GPU {gpu.index}: {found}")
             else:
                 devices.append(found)
+    for passed in sorted(snapshot.passthrough, key=lambda one: (one.number or 0, one.address)):
+        if choice.gpus is not None and passed.key not in choice.gpus:
+            continue
+        offered = _offer_passed(passed, snapshot.partition_ids)
+        if isinstance(offered, str):
+            notes.append(offered)
+        else:
+            devices.append(offered)
     return _once(devices, notes)
+
+
+@functools.lru_cache(maxsize=64)
+def _offer_passed(gpu: PassthroughGPU, partitions: tuple[tuple[int, tuple[int, ...]], ...]) -> OfferedDevice | str:
+    """Return what a GPU that is passed through offers, or why it does not. Bound: every GPU of the largest machine."""
+    if gpu.vendor is not Vendor.NVIDIA:
+        return f"GPU {gpu.address} ({gpu.model}): its claims are served by the DRA driver {_OTHERS[gpu.vendor]}"
+    if gpu.number is None:
+        return f"GPU {gpu.address} is not published: the number in its name could not be kept in the state folder"
+    device = passthrough.describe(gpu, partitions)
+    return OfferedDevice(
+        name=device.name,
+        kind=Kind.VFIO,
+        gpu=gpu.key,
+        backends=passthrough.backends(gpu),
+        address=gpu.address,
+        device=device,
+    )
 
 
 def _once(devices: Iterable[OfferedDevice], notes: Iterable[str]) -> Offer:

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fairlead import errors
 from fairlead.model.gpu import GPU
 from fairlead.model.ids import MIGUUID
-from fairlead.plan.dra import share
+from fairlead.plan.dra import passthrough, share
 from fairlead.plan.dra.offered import Kind, OfferedDevice
+from fairlead.plan.dra.passthrough import Backend
 from fairlead.plan.lease import change, row
 from fairlead.wire.kubernetes import names
 from fairlead.wire.kubernetes.resource.resourceclaim import (
@@ -36,7 +37,10 @@ from fairlead.wire.nvidia.claimconfig import GPUConfig, MIGConfig, MPSSharing, T
 
 CDI_KIND: Final = "k8s.gpu.nvidia.com/claim"
 """As NVIDIA's driver names its claims' devices: exporters find them by it."""
-VERSION: Final = 1
+VERSION: Final = 2
+"""Newest form of a note that this version reads."""
+_SINCE: Final[Mapping[Kind, int]] = {Kind.VFIO: 2}
+"""Which form a note has that names such a device, where that is not the first: older versions leave it alone."""
 TWICE: Final = "DevicePreparedTwice"
 DIFFERS: Final = "SharingDiffers"
 _CLASS: Final = "FromClass"
@@ -94,6 +98,10 @@ class PreparedDevice:
     is_admin: bool = False
     """Whether it is only looked at: whoever has it keeps it."""
     share: Share = Share()
+    backend: Backend | None = None
+    """Of a GPU that is passed through: by which nodes its user opens it."""
+    has_api_device: bool = True
+    """Whether its containers get the node that all users of that way share."""
 
     @property
     def ledger_name(self) -> str:
@@ -116,7 +124,7 @@ class Preparation:
     pods: tuple[PodName, ...] = ()
     pod_claim: str = ""
     """The pod's own name for it, where a template made it; empty: it was made by itself."""
-    version: int = VERSION
+    version: int = 1
 
     def cdi_name(self, device: PreparedDevice) -> str:
         """Return the qualified name of a device in the claim's CDI file."""
@@ -145,7 +153,7 @@ class Plan:
 
     preparation: Preparation
     remarks: tuple[str, ...] = ()
-    """Configuration that applies to no device of the claim."""
+    """Configuration that applies to no device of the claim, or is only preferred and not met."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +163,16 @@ class _Entry:
     path: str
     requests: frozenset[str]
     config: claimconfig.Config
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What is found out about the configuration while devices are planned."""
+
+    used: set[str] = field(default_factory=set)
+    """Paths of the entries that apply to a device."""
+    unmet: list[str] = field(default_factory=list)
+    """What it prefers and does not get, a sentence each."""
 
 
 def plan(claim: ResourceClaim, uid: str, node: Node, *, at: float) -> Plan:
@@ -168,8 +186,8 @@ def plan(claim: ResourceClaim, uid: str, node: Node, *, at: float) -> Plan:
     words = f"{claim.metadata.namespace}/{claim.metadata.name}"
     results = _results(claim, uid, node, words)
     entries = tuple(_entries(claim, node.driver, words))
-    used: set[str] = set()
-    devices = tuple(_device(one, node, entries, used, words) for one in results)
+    said = _Said()
+    devices = tuple(_device(one, node, entries, said, words) for one in results)
     _assert_distinct(devices, words)
     preparation = Preparation(
         uid=uid,
@@ -180,9 +198,15 @@ def plan(claim: ResourceClaim, uid: str, node: Node, *, at: float) -> Plan:
         at=at,
         pod_claim=_pod_claim(claim),
         pods=tuple(PodName(name=one.name, uid=one.uid) for one in claim.status.reserved_for if one.resource == "pods"),
+        version=max((_SINCE.get(one.kind, 1) for one in devices), default=1),
     )
-    remarks = tuple(
-        f"{one.path} of claim {words} applies to none of its devices" for one in entries if one.path not in used
+    remarks = (
+        *(
+            f"{one.path} of claim {words} applies to none of its devices"
+            for one in entries
+            if one.path not in said.used
+        ),
+        *said.unmet,
     )
     return Plan(preparation=preparation, remarks=remarks)
 
@@ -197,7 +221,7 @@ def asks(preparation: Preparation, driver: str) -> tuple[change.Ask, ...]:
         found = row.Claim(
             device=one.ledger_name,
             resource=driver,
-            is_shared=bool(one.share_id) or one.kind is not Kind.GPU,
+            is_shared=bool(one.share_id) or one.kind in {Kind.MIG, Kind.PARTITION},
             namespace=preparation.namespace,
             pod=pod.name,
             uid=pod.uid,
@@ -290,7 +314,7 @@ def _device(
     result: DeviceRequestAllocationResult,
     node: Node,
     entries: Sequence[_Entry],
-    used: set[str],
+    said: _Said,
     words: str,
 ) -> PreparedDevice:
     offered = node.devices.get(result.device)
@@ -298,8 +322,10 @@ def _device(
         message = f"device {result.device} of claim {words} is not on this node"
         hint = "it was when the claim was allocated: `fairlead dra slices` lists what is here now"
         raise errors.NotFound(message, reason="DeviceUnknown", hint=hint)
-    config = _config_for(result.request, offered, entries, used, words)
-    shared = _share(config, offered, words) if config is not None else Share()
+    config = _config_for(result.request, offered, entries, said.used, words)
+    if offered.kind is Kind.VFIO:
+        return _passed(result, offered, config if isinstance(config, VFIOConfig) else VFIOConfig(), said, words)
+    shared = _share(config, offered, words) if config is not None and not isinstance(config, VFIOConfig) else Share()
     if offered.shares is not None and not result.admin_access:
         shared = _held_to(shared, result, offered, words)
     start = offered.placement.start if offered.placement is not None else None
@@ -316,6 +342,35 @@ def _device(
         instance=str(offered.instance or ""),
         is_admin=bool(result.admin_access),
         share=shared,
+    )
+
+
+def _passed(
+    result: DeviceRequestAllocationResult, offered: OfferedDevice, wanted: VFIOConfig, said: _Said, words: str
+) -> PreparedDevice:
+    """Return a GPU that is passed through. Raises: Invalid, DeviceFault: why nobody could open it as the claim says."""
+    if result.admin_access:
+        message = f"claim {words} asks for adminAccess to {offered.name}, a GPU that is passed through"
+        hint = "such a GPU has one user at a time, and whoever opens it takes it: leave adminAccess out"
+        raise errors.Invalid(message, reason="AdminAccessUnsupported", hint=hint)
+    if result.share_id:
+        message = f"claim {words} has a share of {offered.name}, a GPU that is passed through"
+        hint = "such a GPU has one user at a time, and no scheduler allocates it so; delete the claim"
+        raise errors.Invalid(message, reason="SharingUnsupported", hint=hint)
+    backend = passthrough.choose_backend(wanted, offered.backends, f"{offered.name} ({offered.address})")
+    if wanted.backend_policy == claimconfig.PREFER_IOMMUFD and backend is not Backend.IOMMUFD:
+        said.unmet.append(
+            f"claim {words} prefers iommufd, and this node's kernel has none for {offered.name}: it gets the group"
+        )
+    return PreparedDevice(
+        request=result.request.partition("/")[0],
+        reference=result.request,
+        pool=result.pool,
+        device=result.device,
+        kind=offered.kind,
+        gpu=str(offered.gpu),
+        backend=backend,
+        has_api_device=wanted.has_api_device is not False,
     )
 
 
@@ -344,8 +399,8 @@ def _path(number: int, one: DeviceAllocationConfiguration) -> str:
 
 def _config_for(
     request: str, offered: OfferedDevice, entries: Sequence[_Entry], used: set[str], words: str
-) -> GPUConfig | MIGConfig | None:
-    wanted = MIGConfig if offered.kind is not Kind.GPU else GPUConfig
+) -> claimconfig.Config | None:
+    wanted = _CONFIGS[offered.kind]
     spellings = {request, request.partition("/")[0]}
     for one in reversed(entries):
         if one.requests and not spellings & one.requests:
@@ -354,16 +409,26 @@ def _config_for(
             used.add(one.path)
             return one.config
         if one.requests:
-            kind = "VfioDeviceConfig" if isinstance(one.config, VFIOConfig) else _KIND_NAMES[type(one.config)]
+            kind = _KIND_NAMES[type(one.config)]
             message = f"{one.path} of claim {words} is a {kind}, and request {request} has {offered.name}"
-            hint = f"{_KIND_NAMES[wanted]} is for this device" + (
-                "; passthrough to virtual machines is not there yet" if kind.startswith("Vfio") else ""
-            )
+            hint = f"{_KIND_NAMES[wanted]} is for this device"
+            if isinstance(one.config, VFIOConfig):
+                hint += "; class vfio.gpu.nvidia.com has GPUs for virtual machines"
             raise errors.Invalid(message, reason="ClaimConfigInvalid", hint=hint)
     return None
 
 
-_KIND_NAMES: Final[Mapping[type, str]] = {GPUConfig: "GpuConfig", MIGConfig: "MigDeviceConfig"}
+_CONFIGS: Final[Mapping[Kind, type[claimconfig.Config]]] = {
+    Kind.GPU: GPUConfig,
+    Kind.MIG: MIGConfig,
+    Kind.PARTITION: MIGConfig,
+    Kind.VFIO: VFIOConfig,
+}
+_KIND_NAMES: Final[Mapping[type, str]] = {
+    GPUConfig: "GpuConfig",
+    MIGConfig: "MigDeviceConfig",
+    VFIOConfig: "VfioDeviceConfig",
+}
 
 
 def _share(config: GPUConfig | MIGConfig, offered: OfferedDevice, words: str) -> Share:
@@ -415,7 +480,7 @@ def _assert_distinct(devices: Collection[PreparedDevice], words: str) -> None:
         if one.is_admin:
             continue
         for other in seen.get(one.gpu, ()):
-            is_whole = any(two.kind is Kind.GPU and not two.share_id for two in (one, other))
+            is_whole = any(two.kind in {Kind.GPU, Kind.VFIO} and not two.share_id for two in (one, other))
             if is_whole or one.ledger_name == other.ledger_name:
                 message = f"claim {words} has GPU {one.gpu} twice: as {other.ledger_name} and as {one.ledger_name}"
                 hint = "no scheduler allocates it so; delete the claim"

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from fairlead.model.driver import PassthroughGPU
 from fairlead.model.gpu import GPU, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.wire.nvidia.pluginconfig import DeviceChoice
@@ -41,33 +42,43 @@ class Doors:
     """GPUs that claims are to get, once a container gives them back."""
 
 
-def plan_doors(gpus: Iterable[GPU], wanted: DeviceChoice | str, facts: Facts, before: Collection[GPUUUID]) -> Doors:
+def plan_doors(
+    gpus: Iterable[GPU],
+    wanted: DeviceChoice | str,
+    facts: Facts,
+    before: Collection[GPUUUID],
+    passed: Iterable[PassthroughGPU] = (),
+) -> Doors:
     """Return by which door each GPU is given away.
 
     Args: wanted: a door for all of them, or those that claims get.   before: those that claims had until now.
+          passed: GPUs that are passed through; a count goes on with them behind the others.
     """
-    ours = [gpu for gpu in gpus if gpu.vendor is Vendor.NVIDIA]
-    chosen = frozenset(gpu.uuid for position, gpu in enumerate(ours) if _is_wanted(gpu, position, wanted))
+    ours = [
+        *((gpu.uuid, {str(gpu.index), str(gpu.uuid)}) for gpu in gpus if gpu.vendor is Vendor.NVIDIA),
+        *((gpu.key, {gpu.address, str(gpu.key)}) for gpu in passed if gpu.vendor is Vendor.NVIDIA),
+    ]
+    chosen = frozenset(key for position, (key, names) in enumerate(ours) if _is_wanted(names, position, wanted))
     claimed = frozenset(
-        gpu.uuid for gpu in ours if _is_claimed(gpu, is_wanted=gpu.uuid in chosen, facts=facts, was=gpu.uuid in before)
+        key for key, _ in ours if _is_claimed(key, is_wanted=key in chosen, facts=facts, was=key in before)
     )
     return Doors(claimed=claimed, leaving=claimed - chosen, awaited=chosen - claimed)
 
 
-def _is_claimed(gpu: GPU, *, is_wanted: bool, facts: Facts, was: bool) -> bool:
-    held = facts.held.get(gpu.uuid)
+def _is_claimed(gpu: GPUUUID, *, is_wanted: bool, facts: Facts, was: bool) -> bool:
+    held = facts.held.get(gpu)
     if held is not None:
         return held == CLAIMS
     if was and not is_wanted:  # a claim may be allocated, and its pod on the way
-        return facts.allocated is None or gpu.uuid in facts.allocated
+        return facts.allocated is None or gpu in facts.allocated
     return is_wanted
 
 
-def _is_wanted(gpu: GPU, position: int, wanted: DeviceChoice | str) -> bool:
+def _is_wanted(names: Collection[str], position: int, wanted: DeviceChoice | str) -> bool:
     if isinstance(wanted, str):
         return wanted == CLAIMS
     if wanted.is_all:
         return True
     if wanted.count is not None:
         return position < wanted.count
-    return bool({str(gpu.index), str(gpu.uuid)} & set(wanted.names))
+    return bool(set(names) & set(wanted.names))

@@ -37,6 +37,11 @@ class Snapshot:
         """Return the module numbers of each NVLink partition of several GPUs."""
         return tuple(one for driver in self.drivers for one in driver.partitions)
 
+    @property
+    def partition_ids(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """Return id and module numbers of every NVLink partition."""
+        return tuple(one for driver in self.drivers for one in driver.partition_ids)
+
 
 def list_nodes(drivers: Iterable[DriverFiles]) -> list[DeviceNode]:
     """Return every device node that an answer to Allocate may name."""

@@ -108,7 +108,9 @@ def _clean(finding: check.Finding, take: Callable[..., bool], *, is_instant: boo
 
 def _of_held(row: Row, seen: Seen, at: float, take: Callable[..., bool]) -> None:
     named = {claim.device: claim for claim in seen.claims}
-    fresh = tuple(named[claim.device] for claim in row.claims if claim.device in named and not claim.is_seen)
+    found = ((claim, named[claim.device]) for claim in row.claims if claim.device in named)
+    # A ResourceClaim that is reserved for no pod but a PodGroup names none, however often it is looked at.
+    fresh = tuple(seen_now for claim, seen_now in found if seen_now.is_seen and not claim.is_seen)
     if fresh:
         take(Event.SEEN, claims=fresh)
     gone = tuple(
@@ -116,7 +118,7 @@ def _of_held(row: Row, seen: Seen, at: float, take: Callable[..., bool]) -> None
         for claim in row.claims
         if claim.device not in named
         and (claim.device in seen.asked or claim.device not in seen.living)
-        and (claim.device in seen.asked or claim.is_seen or at - claim.at > ORPHAN_S)
+        and (claim.device in seen.asked or claim.is_seen or claim.holder or at - claim.at > ORPHAN_S)
     )
     if not seen.claims and len(gone) == len(row.claims):
         take(Event.RELEASED, is_orphan=True)

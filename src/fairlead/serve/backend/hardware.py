@@ -134,6 +134,9 @@ class PassthroughView(msgspec.Struct, frozen=True, kw_only=True):
     numa_node: Annotated[int | None, msgspec.Meta(description="one with processors; null: none is named")] = None
     nodes: Annotated[tuple[str, ...], msgspec.Meta(description="device nodes that a machine needs")] = ()
     message: Annotated[str, msgspec.Meta(description="what keeps it from being used; empty: nothing")] = ""
+    device: Annotated[str, msgspec.Meta(description="its name among claims' devices; empty: it has none")] = ""
+    holders: Annotated[tuple[Holder, ...], msgspec.Meta(description="who has it, by a slot or by a claim")] = ()
+    lease: Annotated[str, msgspec.Meta(description="state in the node's ledger; empty: there is none")] = ""
 
 
 class GPUListing(msgspec.Struct, frozen=True, kw_only=True):

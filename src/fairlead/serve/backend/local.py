@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -171,6 +171,16 @@ def _image_view(image: Image) -> hardware.ImageView:
     return hardware.ImageView(id=image.id, names=image.names, size_bytes=image.size_bytes, created_at=created_at)
 
 
+def _holders(inventory: Inventory, every: Iterable[hardware.Holder]) -> dict[str, list[hardware.Holder]]:
+    """Return holders by GPU: a device is the GPU itself, a MIG device on it, or a replica `ID::N` of either."""
+    gpus = gpus_by_device(inventory.gpus)
+    result: dict[str, list[hardware.Holder]] = {}
+    for holder in every:
+        if (uuid := gpus.get(replica.origin(holder.device))) is not None:
+            result.setdefault(uuid, []).append(holder)
+    return result
+
+
 async def _samples(sampler: Sampler) -> dict[str, Sample]:
     """Read the counters of whole GPUs that answer soon, by UUID; the others keep what the latest scan read."""
     return {one.gpu: one for one in await sampler.sample(within_s=_SAMPLE_S) if one.mig is None}
@@ -198,7 +208,8 @@ class LocalHardware:
     async def list_gpus(self) -> hardware.GPUListing:
         """See `port.Hardware.list_gpus`."""
         found = self.readings.scan()
-        holders = await self._holders(found)
+        granted, claimed = await self._granted(), await self._claimed()
+        holders = _holders(found, (*granted, *claimed))
         verdicts = await self._verdicts()
         samples = {} if self.readings.sampler is None else await _samples(self.readings.sampler)
         return hardware.GPUListing(
@@ -207,10 +218,15 @@ class LocalHardware:
             drivers=found.drivers,
             is_simulated=found.is_simulated,
             vgpus=vgpus.list_vgpus(
-                self.readings.drivers(), found.gpus, self.readings.advertised(), await self._granted(), node=self.node
+                self.readings.drivers(), found.gpus, self.readings.advertised(), granted, node=self.node
             ),
             lenders=vgpus.list_lenders(self.readings.drivers()),
-            passthrough=passthrough.list_passthrough(self.readings.drivers(), node=self.node),
+            passthrough=passthrough.list_passthrough(
+                self.readings.drivers(),
+                node=self.node,
+                holders=passthrough.holders_by_gpu(self.readings.advertised(), granted, claimed),
+                states=self.readings.leases(),
+            ),
         )
 
     def _shown(
@@ -235,15 +251,6 @@ class LocalHardware:
     async def _verdicts(self) -> dict[str, GPUDevice]:
         mine = Selector(fields={"spec.nodeName": self.node})
         return {one.spec.uuid: one for one in (await self.store.list(GPUDevice, mine)).items}
-
-    async def _holders(self, inventory: Inventory) -> dict[str, list[hardware.Holder]]:
-        """Return holders by GPU: a device is the GPU itself, a MIG device on it, or a replica `ID::N` of either."""
-        gpus = gpus_by_device(inventory.gpus)
-        result: dict[str, list[hardware.Holder]] = {}
-        for holder in (*await self._granted(), *await self._claimed()):
-            if (uuid := gpus.get(replica.origin(holder.device))) is not None:
-                result.setdefault(uuid, []).append(holder)
-        return result
 
     async def _claimed(self) -> tuple[hardware.Holder, ...]:
         """Return every device of this machine's own driver that a claim of a pod has, as the claim's status says it."""

@@ -45,6 +45,11 @@ _SPEED: Final = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,3})?) GT/s.*", re.DOTALL)
 _DRM_NAME: Final = re.compile(r"(?:card|renderD)[0-9]{1,4}")
 _MINOR: Final = re.compile(r"^Device Minor:\s*([0-9]{1,4})\s*$", re.MULTILINE)
 _VFIO_NAME: Final = re.compile(r"vfio[0-9]{1,9}")
+_ROOT_COMPLEX: Final = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}", re.ASCII)
+_BARS: Final = 6
+_BAR_TYPE, _BAR_64_BIT = 0x6, 0x4
+_LARGEST: Final = 1 << 50
+"""Bytes of regions that are believed: a petabyte."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -169,6 +174,8 @@ class _Scan:
             device_node=self._node(f"vfio/devices/{cdev}") if cdev else None,
             device_name=cdev,
             numa_node=self._numa_node(at),
+            pcie_root=_root_complex(place),
+            addressable_bytes=_addressable_bytes(f"{at}/resource"),
             link=_link(at),
             reset_methods=self._reset_methods(at, methods),
             has_flr=space.has_flr,
@@ -300,6 +307,27 @@ def _shared(one: Function) -> Function:
 def _with_names(root: Path, functions: Sequence[Function]) -> list[Function]:
     names: Mapping[tuple[int, int], str] = pciids.find_names(root, ((one.vendor, one.device) for one in functions))
     return [dataclasses.replace(one, model=names.get((one.vendor, one.device), "")) for one in functions]
+
+
+def _root_complex(place: tree.Place) -> str:
+    above = place.path.partition("/")[0]
+    return above if _ROOT_COMPLEX.fullmatch(above) else ""
+
+
+def _addressable_bytes(path: str) -> int:
+    """Return the size of a function's 64-bit memory regions, as the next power of two; 0: no file says it.
+
+    A line of `resource` is start, end and flags of a region; the first six are the base address registers.
+    Source: kernel Documentation/PCI/sysfs-pci.rst; PCI Local Bus Specification 3.0, 6.2.5.1; NVIDIA go-nvlib, nvpci,
+    GetTotalAddressableMemory.
+    """
+    total = 0
+    for line in attribute.find_text(path).splitlines()[:_BARS]:
+        words = [attribute.parse_number(word) for word in line.split()]
+        match words:
+            case [int(start), int(end), int(flags)] if end > start >= 0 and flags & _BAR_TYPE == _BAR_64_BIT:
+                total += end - start + 1
+    return 1 << (total - 1).bit_length() if 0 < total <= _LARGEST else 0
 
 
 def _link(at: str) -> PCILink:

@@ -21,6 +21,9 @@ from fairlead.wire.kubernetes import quantity
 API_VERSION: Final = "resource.nvidia.com/v1beta1"
 TIME_SLICING: Final = "TimeSlicing"
 MPS: Final = "MPS"
+LEGACY_ONLY: Final = "LegacyOnly"
+PREFER_IOMMUFD: Final = "PreferIommuFD"
+BACKEND_POLICIES: Final = (LEGACY_ONLY, PREFER_IOMMUFD)
 _MOST_LIMITS: Final = 64
 """More GPUs than a machine has."""
 _LARGEST_MEMORY: Final = 1 << 44
@@ -84,8 +87,9 @@ class VFIOConfig:
     """`VfioDeviceConfig`: of GPUs for virtual machines."""
 
     backend_policy: str = ""
-    """`LegacyOnly` or `PreferIommuFD`; empty: not given."""
+    """One of `BACKEND_POLICIES`; empty: not given."""
     has_api_device: bool | None = None
+    """Whether containers get what all users of the way share, `/dev/vfio/vfio` or `/dev/iommu`; None: not given."""
 
 
 Config = GPUConfig | MIGConfig | VFIOConfig
@@ -128,7 +132,7 @@ class _Reader:
 
     def vfio(self, value: Mapping[str, Any]) -> VFIOConfig:
         iommu = self._map(value.get("iommu"), "iommu", ("backendPolicy", "enableAPIDevice"))
-        policy = self._choice(iommu.get("backendPolicy"), "iommu.backendPolicy", ("LegacyOnly", "PreferIommuFD"))
+        policy = self._choice(iommu.get("backendPolicy"), "iommu.backendPolicy", BACKEND_POLICIES)
         return VFIOConfig(
             backend_policy=policy or "",
             has_api_device=self._bool(iommu.get("enableAPIDevice"), "iommu.enableAPIDevice"),

@@ -264,7 +264,7 @@ class DeviceChoice:
 
     count: int | None = None
     names: tuple[str, ...] = ()
-    """Index `0`, MIG index `0:1`, UUID of a GPU or MIG device."""
+    """Index `0`, MIG index `0:1`, UUID of a GPU or MIG device; for claims the PCI address of one that is passed on."""
 
     @property
     def is_all(self) -> bool:

@@ -29,6 +29,7 @@ _DOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a
 _INDEX: Final = re.compile(r"[0-9]{1,4}(?::[0-9]{1,4})?")
 _XID: Final = re.compile(r"[1-9][0-9]{0,3}")
 _UUID: Final = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]{1,120}")
+_ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]")
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 """Source: Go strconv.ParseBool, which NVIDIA's flags are read with."""
@@ -167,7 +168,9 @@ class _Reader:
         return Own(
             different_gpus=self._bool(sharing.get("differentGPUs"), f"{path}.differentGPUs") or False,
             mps_amounts=None if amounts is None else self._devices(found.get("devices"), f"{place}.devices"),
-            claims=None if claims is None else self._devices(claimed.get("devices"), f"{claims_at}.devices"),
+            claims=None
+            if claims is None
+            else self._devices(claimed.get("devices"), f"{claims_at}.devices", with_addresses=True),
             xids=dict(self._xids(health.get("xids"), f"{pluginconfig.OURS}.health.xids")),
         )
 
@@ -273,7 +276,7 @@ class _Reader:
             elif name is not None and rename is not None and devices is not None:
                 yield Replicas(name=name, rename=rename, devices=devices, replicas=count)
 
-    def _devices(self, value: Any, path: str) -> DeviceChoice | None:
+    def _devices(self, value: Any, path: str, *, with_addresses: bool = False) -> DeviceChoice | None:
         if value is None or value == "all":
             return DeviceChoice()
         if isinstance(value, int) and not isinstance(value, bool):
@@ -284,8 +287,11 @@ class _Reader:
         if isinstance(value, list) and value:
             names = tuple(str(one) if type(one) in {str, int} else "" for one in value)
             for one, name in zip(value, names, strict=True):
+                if with_addresses and _ADDRESS.fullmatch(name):
+                    continue
                 if not (_INDEX.fullmatch(name) or _UUID.fullmatch(name)):
-                    self._wrong(path, one, "an index (0, for MIG devices 0:1) or a UUID (GPU-…, MIG-…)")
+                    more = ", or the PCI address of a GPU that is passed through, in quotes" if with_addresses else ""
+                    self._wrong(path, one, f"an index (0, for MIG devices 0:1) or a UUID (GPU-…, MIG-…){more}")
                     return None
             return DeviceChoice(names=names)
         self._wrong(path, value, '"all", a count, or a list of indices and UUIDs')

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import fcntl
 import functools
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +17,8 @@ import msgspec
 
 from fairlead import errors
 from fairlead.kernel import openfiles
+from fairlead.model.driver import DeviceNode, DriverFiles, PassthroughGPU
+from fairlead.model.gpu import Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.model.mig import Partition
 from fairlead.node.cdi import specfile, specfiles
@@ -21,13 +26,15 @@ from fairlead.node.dra import adopter, claimfile, hardware, journal, preparer
 from fairlead.node.dra.preparer import ClaimRef
 from fairlead.node.inventory import latest, monitor
 from fairlead.node.lease import gate as gates
-from fairlead.node.lease import gpuholders
+from fairlead.node.lease import gpuholders, passthroughreset
+from fairlead.node.vfio import thirdgate
 from fairlead.plan.dra import offered, preparation, share
 from fairlead.plan.dra.devicestatus import Progress
 from fairlead.plan.dra.preparation import Node
 from fairlead.plan.gpu.attribution import Holding
-from fairlead.plan.lease.row import Row
+from fairlead.plan.lease.row import Row, State
 from fairlead.plan.sharing import mps
+from fairlead.plan.vfio import slot
 from fairlead.settings import NodeSettings
 from fairlead.silicon.sim import silicon as simulation
 from fairlead.store.embedded.memory import MemoryStore
@@ -48,6 +55,7 @@ from fairlead_cdi import parse
 from fairlead_cdi import spec as cdi
 
 DRIVER, POOL = "gpu.nvidia.com", "here"
+_IOMMU = DeviceNode(path="/dev/iommu", host_path="/dev/iommu", major=10, minor=9, mode=0o600)
 
 
 def config(kind: str, requests: Sequence[str] = (), *, source: str = "FromClaim", **more: Any) -> Any:
@@ -73,6 +81,49 @@ def claim(
         metadata=ObjectMeta(namespace="team", name=name, uid=uid or f"uid-of-{name}"),
         status=ResourceClaimStatus(allocation=AllocationResult(devices=devices), reserved_for=users),
     )
+
+
+def passed(number: int, **changes: Any) -> PassthroughGPU:
+    """Return a GPU that is bound to VFIO, with both ways to open it."""
+    own = PassthroughGPU(
+        key=GPUUUID(f"pcie-{number}"),
+        vendor=Vendor.NVIDIA,
+        address=f"0000:8{number}:00.0",
+        model="GH100 [H100 SXM5 80GB]",
+        module=number,
+        number=number,
+        vendor_id=0x10DE,
+        device_id=0x2330,
+        pcie_root="pci0000:80",
+        numa_node=1,
+        addressable_bytes=256 << 30,
+        driver="vfio-pci",
+        group=str(40 + number),
+        group_nodes=(vfio_node("vfio", 0), vfio_node(str(40 + number), number)),
+        iommufd_nodes=(_IOMMU, vfio_node(f"devices/vfio{number}", 100 + number)),
+    )
+    return dataclasses.replace(own, **changes)
+
+
+def vfio_node(name: str, minor: int) -> DeviceNode:
+    return DeviceNode(path=f"/dev/vfio/{name}", host_path=f"/dev/vfio/{name}", major=240, minor=minor, mode=0o600)
+
+
+class NodeHold:
+    """A node that takes one opener, taken: a process that dies lets go of it, as the kernel has it."""
+
+    def __init__(self, path: Path) -> None:
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self.close()
+            raise errors.Conflict(f"{path.name} is in use", reason="VFIONodeInUse") from error
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._handle = -1
 
 
 class ClaimStore(MemoryStore):
@@ -116,6 +167,12 @@ class ClaimNode:
     patience_s: float = 0.0
     shares: share.Shares | None = None
     """How claims share whole GPUs; None: they do not, and each GPU can be divided."""
+    passed: tuple[PassthroughGPU, ...] = ()
+    """GPUs that are bound to VFIO."""
+    listed: list[Holding] = field(default_factory=list)
+    """What the kubelet's list of devices has."""
+    resets: list[str] = field(default_factory=list)
+    """Keys of those that were reset, in order."""
     openers: list[openfiles.Opener] = field(default_factory=list)
     pods: list[core.Pod] = field(default_factory=list)
     said: list[tuple[str, str, str]] = field(default_factory=list)
@@ -130,16 +187,26 @@ class ClaimNode:
         self.partitioner = self.silicon.partitioner()
         self.watch = monitor.InventoryMonitor(self.silicon, rescan_s=60)
         self.daemon_states: latest.Latest[Mapping[GPUUUID, mps.DaemonState]] = latest.Latest({})
+        self.watch.beside = self._scan_passed
+        self.third = thirdgate.ThirdGate(self.take)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[preparer.Preparer]:
         """Run what of the agent prepares claims."""
         seen = gpuholders.GPUHolders(
-            self._list_holdings, known=None, find_openers=lambda *_: tuple(self.openers), patience_s=0
+            self._list_holdings,
+            known=None,
+            find_openers=lambda *_: tuple(self.openers),
+            patience_s=0,
+            passed=gpuholders.Passed(gate=self.third, naming=slot.Naming()),
         )
         recipe = specfile.allocation_recipe_of(NodeSettings())
         specs = specfiles.SpecFiles(self.folder / "cdi", recipe=recipe, stamping="none")
         self.gate = gates.Gate(self.folder / "lease", seen, specs, boot_id=self.boot)
+        cleaning = passthroughreset.PassthroughReset(
+            self.third.find, self._reset, node="n", boot_id=self.boot, limit_s=5
+        )
+        self.gate.reset_by(cleaning)
         self.journal = journal.Journal(self.gate, self.folder / "lease")
         place = claimfile.Place(
             folder=self.folder / "cdi",
@@ -240,14 +307,46 @@ class ClaimNode:
         if self.shares is not None:
             choice = offered.Choice(shares=dict.fromkeys(every, self.shares))
         # As the driver does: what the hardware and the choice are the same for is planned once.
-        facts = (monitor.without_readings(snapshot.inventory), snapshot.known.keys(), self.partitions, choice)
+        hardware_now = (monitor.without_readings(snapshot.inventory), snapshot.passthrough)
+        facts = (hardware_now, snapshot.known.keys(), self.partitions, choice)
         if self._offered is None or self._offered[0] != facts:
             found = offered.plan_devices(snapshot, self.partitions, choice)
             self._offered = (facts, {one.name: one for one in found})
         return self._offered[1]
 
+    def take(self, gpu: PassthroughGPU) -> NodeHold:
+        """Open the node of a GPU that is passed through, as its user. Raises: Conflict: somebody has it."""
+        folder = self.folder / "vfio"
+        folder.mkdir(exist_ok=True)
+        return NodeHold(folder / str(gpu.key))
+
+    def passed_row(self, gpu: PassthroughGPU) -> Row:
+        return self.gate.rows.value.get(str(gpu.key)) or Row(key=str(gpu.key))
+
+    async def until_passed(self, gpu: PassthroughGPU, state: State) -> None:
+        async with asyncio.timeout(20):
+            while self.passed_row(gpu).state is not state:
+                self.gate.poke()
+                await asyncio.sleep(0.005)
+
+    async def change_passed(self, *gpus: PassthroughGPU) -> None:
+        """Have the bus show other GPUs that are bound to VFIO, and the agent see that."""
+        self.passed = gpus
+        seen = self.watch.snapshots.version
+        self.watch.ask_scan(is_urgent=True)
+        async with asyncio.timeout(20):
+            while self.watch.snapshots.value.passthrough != gpus:
+                seen = await self.watch.snapshots.wait(seen)
+
+    async def _scan_passed(self) -> tuple[DriverFiles, ...]:
+        return (DriverFiles(vendor=Vendor.NVIDIA, version=None, passthrough=self.passed),) if self.passed else ()
+
+    async def _reset(self, gpu: PassthroughGPU) -> None:
+        assert str(gpu.key) in self.third.held, "nobody else may have it meanwhile"
+        self.resets.append(str(gpu.key))
+
     async def _list_holdings(self) -> tuple[Holding, ...]:
-        return ()
+        return tuple(self.listed)
 
     def _set_daemons(self, wanted: Mapping[GPUUUID, mps.Daemon]) -> None:
         self.daemons = dict(wanted)

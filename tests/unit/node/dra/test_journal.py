@@ -12,9 +12,11 @@ import pytest
 from fairlead import errors
 from fairlead.node.dra import journal
 from fairlead.plan.dra.offered import Kind
+from fairlead.plan.dra.passthrough import Backend
 from fairlead.plan.dra.preparation import VERSION, Preparation, Stage
 
-RECORDED = (Path(__file__).parents[3] / "data" / "claim" / "note" / "v1.json").read_text()
+NOTES = Path(__file__).parents[3] / "data" / "claim" / "note"
+RECORDED, PASSED = ((NOTES / name).read_text() for name in ("v1.json", "v2.json"))
 UID = "uid-of-mixed"
 
 
@@ -36,10 +38,23 @@ def changed(**more: Any) -> str:
 def test_a_recorded_note_is_read_and_written_the_same(tmp_path: Path) -> None:
     one = found(tmp_path, RECORDED)
     assert one is not None
-    assert (one.stage, one.version, one.words) == (Stage.DONE, VERSION, "team/mixed")
+    assert (one.stage, one.version, one.words) == (Stage.DONE, 1, "team/mixed")
     assert [device.kind for device in one.devices] == [Kind.GPU, Kind.PARTITION, Kind.GPU]
     # An earlier release of this version reads what is written: fields are added, and none is renamed.
-    assert json.loads(RECORDED).items() <= json.loads(journal.emit(one)).items()
+    before, after = json.loads(RECORDED), json.loads(journal.emit(one))
+    for old, new in zip(before.pop("devices"), after.pop("devices"), strict=True):
+        assert old.items() <= new.items()
+    assert before.items() <= after.items()
+
+
+def test_a_recorded_note_of_a_gpu_for_a_machine_is_of_a_form_that_older_versions_leave_alone(tmp_path: Path) -> None:
+    one = found(tmp_path, PASSED)
+    assert one is not None
+    assert (one.stage, one.version, VERSION) == (Stage.DONE, 2, 2)
+    assert [(device.kind, device.backend, device.has_api_device) for device in one.devices] == [
+        (Kind.VFIO, Backend.IOMMUFD, False)
+    ]
+    assert json.loads(PASSED) == json.loads(journal.emit(one))
 
 
 @pytest.mark.parametrize("field", ["pod_claim", "pods", "at", "version", "stage"])

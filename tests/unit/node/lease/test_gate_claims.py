@@ -45,6 +45,19 @@ async def test_a_claim_has_its_gpu_from_prepare_to_unprepare_whatever_the_kubele
         assert gate.notes == {}
 
 
+async def test_a_claim_of_a_group_of_pods_names_none_and_comes_back_all_the_same(node: Node) -> None:
+    """A claim may be reserved for a PodGroup alone: it was noted anew with each look, and kept for two minutes."""
+    nameless = Claim(device="gpu-0", resource=DRIVER, namespace="team", holder="c1")
+    async with node.agent() as gate:
+        await gate.hold_for_claim("c1", "note", [change.Ask(key=UUIDS[0], claims=(nameless,))])
+        epoch = gate.rows.value[UUIDS[0]].epoch
+        for _ in range(3):
+            await gate._round()
+        assert (node.state(0), gate.rows.value[UUIDS[0]].epoch) == (State.HELD, epoch)
+        await gate.release_claim("c1")
+        await node.until(0, State.FREE)
+
+
 async def test_what_one_door_gave_the_other_refuses(node: Node) -> None:
     async with node.agent() as gate:
         await gate.hold_for_claim("c1", "note", [ask(0, "c1")])

@@ -12,7 +12,7 @@ import pytest
 from fairlead import errors
 from fairlead.kernel import uevent
 from fairlead.model.driver import PassthroughGPU
-from fairlead.node.vfio import busevents, gpus, modules
+from fairlead.node.vfio import busevents, gpus, modules, numbers
 from tests.unit.silicon.vfio import pcitree
 
 _MODULES = {5, 7, 6, 8, 1, 3, 2, 4}
@@ -55,9 +55,11 @@ class World:
 
     def agent(self) -> gpus.PassthroughGPUs:
         memory = modules.ModuleMemory(self.state)
-        return gpus.PassthroughGPUs(
+        made = gpus.PassthroughGPUs(
             self.tree.root, memory, self.nodes.take, self.reset, held=lambda: self.ours, bus=self.bus
         )
+        made.numbers = numbers.GPUNumbers(self.state)
+        return made
 
     async def reset(self, address: str) -> None:
         self.resets.append(address)
@@ -209,3 +211,66 @@ async def test_a_mode_of_confidential_computing_that_a_tenant_changed_keeps_the_
         assert (caught.value.reason, "--set-cc-mode=off" in str(caught.value.hint)) == (gpus.CC_CHANGED, True)
     _in_mode(world, one.address, 0)
     await world.gpus.reset(one)
+
+
+async def test_numbers_follow_the_bus_at_first_and_stay_with_their_gpus(world: World) -> None:
+    addresses = sorted(pcitree.HGX_MODULES)
+    world.tree.bind(addresses[0], "")
+    first = {gpu.address: gpu.number for gpu in await world.scan()}
+    assert first == {address: number for number, address in enumerate(addresses[1:])}
+    world.tree.bind(addresses[0], "vfio-pci")  # before the others on the bus, and bound after them
+    both = {gpu.address: gpu.number for gpu in await world.scan()}
+    assert both == {**first, addresses[0]: 7}
+    world.gpus = world.agent()
+    assert {gpu.address: gpu.number for gpu in await world.scan()} == both
+
+
+async def test_a_gpu_without_a_number_that_is_kept_has_none(world: World) -> None:
+    (world.state / numbers.FILE).mkdir(parents=True)  # nothing can be written in its place
+    found = await world.scan()
+    assert {gpu.number for gpu in found} == {None}
+    assert {gpu.problem for gpu in found} == {""}
+
+
+@pytest.mark.parametrize("data", ["{", '{"numbers": {"a": 1, "b": 1}}', '{"numbers": {"a": -1}}', "\xff"])
+async def test_damaged_numbers_are_set_aside_and_given_anew(world: World, data: str) -> None:
+    world.state.mkdir()
+    (world.state / numbers.FILE).write_bytes(data.encode("latin-1"))
+    assert sorted(gpu.number or 0 for gpu in await world.scan()) == list(range(8))
+    assert (world.state / f"{numbers.FILE}.damaged-1").read_bytes() == data.encode("latin-1")
+
+
+async def test_two_gpus_of_one_group_are_kept_back_since_who_has_one_has_both(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    one, two, *_ = sorted(pcitree.HGX_MODULES)
+    (world.tree.folder(two) / "iommu_group").unlink()
+    world.tree.join(two, int(one.split(":")[1], 16))
+    problems = {gpu.address: gpu.problem for gpu in await world.scan()}
+    assert f"with {two}: who opens the group has all of them" in problems[one]
+    assert f"with {one}: who opens the group has all of them" in problems[two]
+    assert {why for address, why in problems.items() if address not in {one, two}} == {""}
+
+
+async def test_what_sysfs_says_of_a_board_is_what_claims_read_of_it(world: World) -> None:
+    address = next(iter(pcitree.HGX_MODULES))
+    lines = (
+        "0xd0000000 0xd0ffffff 0x140204",
+        "0x0 0x0 0x0",
+        "0x4000000000 0x5fffffffff 0x14220c",
+        "0xe000 0xe07f 0x40101",
+    )
+    (world.tree.folder(address) / "resource").write_text("\n".join(lines))
+    by_address = {gpu.address: gpu for gpu in await world.scan()}
+    one = by_address[address]
+    assert (one.vendor_id, one.device_id, one.pcie_root) == (0x10DE, 0x2330, "pci0000:0e")
+    assert one.addressable_bytes == 256 << 30  # 128 GiB and 16 MiB, as the next power of two
+    assert by_address[next(reversed(pcitree.HGX_MODULES))].addressable_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "lines", ["", "0x1", "nonsense here now", "0x0 0xffffffffffffffff 0x4", "0x5 0x1 0x4", "\0" * 9]
+)
+async def test_regions_that_nobody_believes_are_no_memory(world: World, lines: str) -> None:
+    for address in pcitree.HGX_MODULES:
+        (world.tree.folder(address) / "resource").write_text(lines)
+    assert {gpu.addressable_bytes for gpu in await world.scan()} == {0}

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.model.driver import PassthroughGPU
 from fairlead.model.gpu import GPU, Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.plan.gpu import door
@@ -62,6 +63,33 @@ def test_a_gpu_leaves_the_claims_once_the_api_server_has_it_allocated_to_none() 
     assert plan("plugin", before={0, 1}) == ({0, 1}, {0, 1}, set())  # it has not said yet
     assert plan("plugin", before={0, 1}, allocated={1}) == ({1}, {1}, set())
     assert plan("plugin", before={0, 1}, allocated=()) == (set(), set(), set())
+
+
+def _passed(number: int, vendor: Vendor = Vendor.NVIDIA) -> PassthroughGPU:
+    return PassthroughGPU(key=GPUUUID(f"pcie-{number}"), vendor=vendor, address=f"0000:8{number}:00.0")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "claimed"),
+    [
+        ("plugin", set()),
+        ("claims", {*(one.uuid for one in GPUS), "pcie-0", "pcie-1"}),
+        (DeviceChoice(count=5), {*(one.uuid for one in GPUS), "pcie-0"}),
+        (DeviceChoice(names=("0000:81:00.0", "0")), {"GPU-0", "pcie-1"}),
+        (DeviceChoice(names=("pcie-0",)), {"pcie-0"}),
+    ],
+)
+def test_gpus_that_are_passed_through_have_a_door_too(wanted: DeviceChoice | str, claimed: set[str]) -> None:
+    passed = (_passed(0), _passed(1), _passed(2, Vendor.AMD))
+    assert door.plan_doors(GPUS, wanted, door.Facts(), (), passed).claimed == claimed
+
+
+def test_a_gpu_that_a_machine_has_keeps_its_door() -> None:
+    facts = door.Facts(held={_passed(0).key: "plugin", _passed(1).key: "claims"})
+    doors = door.plan_doors((), "claims", facts, (), (_passed(0), _passed(1)))
+    assert (set(doors.claimed), set(doors.awaited)) == ({_passed(1).key}, {_passed(0).key})
+    doors = door.plan_doors((), "plugin", facts, {_passed(1).key}, (_passed(0), _passed(1)))
+    assert (set(doors.claimed), set(doors.leaving)) == ({_passed(1).key}, {_passed(1).key})
 
 
 def test_only_nvidias_gpus_have_a_choice() -> None:

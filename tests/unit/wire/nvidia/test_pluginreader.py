@@ -129,6 +129,12 @@ def test_mps_refuses_requests_above_one_unless_told_otherwise() -> None:
             "sharing.timeSlicing.resources[0].devices",
             '"all", a count, or a list',
         ),
+        ("fairlead: {claims: {devices: ['0000:81:00']}}", "fairlead.claims.devices", "in quotes"),
+        (
+            "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, devices: ['0000:81:00.0']}]}}",
+            "sharing.timeSlicing.resources[0].devices",
+            "an index",
+        ),
         (
             "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, devices: ['../x']}]}}",
             "sharing.timeSlicing.resources[0].devices",
