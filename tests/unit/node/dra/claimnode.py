@@ -123,6 +123,8 @@ class ClaimNode:
     """How far claims are, by name; None: unprepared."""
     store: ClaimStore = field(default_factory=ClaimStore)
     daemons: dict[GPUUUID, mps.Daemon] = field(default_factory=dict)
+    restoring: asyncio.Task[None] | None = None
+    """Sets up again what an earlier run left half there."""
     _offered: tuple[object, dict[str, offered.OfferedDevice]] | None = None
 
     def __post_init__(self) -> None:
@@ -132,8 +134,8 @@ class ClaimNode:
         self.daemon_states: latest.Latest[Mapping[GPUUUID, mps.DaemonState]] = latest.Latest({})
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[preparer.Preparer]:
-        """Run what of the agent prepares claims."""
+    async def running(self, *, restores: bool = True) -> AsyncIterator[preparer.Preparer]:
+        """Run what of the agent prepares claims. Args: restores: beside what the test does; else a test has it done."""
         seen = gpuholders.GPUHolders(
             self._list_holdings, known=None, find_openers=lambda *_: tuple(self.openers), patience_s=0
         )
@@ -168,6 +170,9 @@ class ClaimNode:
                     await self.watch.snapshots.wait(self.watch.snapshots.version)
             self.partitions = await self.partitioner.list_partitions()
             await self.preparer.start()
+            if restores:
+                self.restoring = tasks.create_task(self.preparer.restore())
+                running.append(self.restoring)
             yield self.preparer
             for one in running:
                 one.cancel()
