@@ -26,6 +26,7 @@ from fairlead.plan.dra import offered, preparation, share
 from fairlead.plan.dra.devicestatus import Progress
 from fairlead.plan.dra.preparation import Node
 from fairlead.plan.gpu.attribution import Holding
+from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.lease.row import Row
 from fairlead.plan.sharing import mps
 from fairlead.settings import NodeSettings
@@ -126,6 +127,7 @@ class ClaimNode:
     restoring: asyncio.Task[None] | None = None
     """Sets up again what an earlier run left half there."""
     _offered: tuple[object, dict[str, offered.OfferedDevice]] | None = None
+    _hardware_of: tuple[Snapshot, object] | None = None
 
     def __post_init__(self) -> None:
         self.silicon = simulation.SimulatedSilicon(self.folder / "sim", self.profile)
@@ -239,13 +241,15 @@ class ClaimNode:
         """Return what the node offers: each GPU, and every MIG device that it can be divided into."""
         snapshot = self.watch.snapshots.value
         gpus = snapshot.inventory.gpus
+        if self._hardware_of is None or self._hardware_of[0] is not snapshot:  # the driver compares once a snapshot
+            self._hardware_of = snapshot, monitor.without_readings(snapshot.inventory)
         made = preparation.find_made(self.journal.all(), gpus)
         every = frozenset(gpu.uuid for gpu in gpus)
         choice = offered.Choice(partitioned=every, made=made)
         if self.shares is not None:
             choice = offered.Choice(shares=dict.fromkeys(every, self.shares))
         # As the driver does: what the hardware and the choice are the same for is planned once.
-        facts = (monitor.without_readings(snapshot.inventory), snapshot.known.keys(), self.partitions, choice)
+        facts = (self._hardware_of[1], snapshot.known.keys(), self.partitions, choice)
         if self._offered is None or self._offered[0] != facts:
             found = offered.plan_devices(snapshot, self.partitions, choice)
             self._offered = (facts, {one.name: one for one in found})
