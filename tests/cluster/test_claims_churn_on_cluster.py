@@ -5,6 +5,7 @@ What `tests/contract/test_claims_churn.py` does beside the embedded kubelet. kub
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -45,6 +46,8 @@ _AGAIN_S = 120.0
 def agent(cluster: home.Cluster, server: api.API) -> Iterator[node.Agent]:
     with claimpods.driver(cluster, server) as one:
         claimpods.template(server, "one", claimpods.request("gpus"))
+        profile = "device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"
+        claimpods.template(server, "small", claimpods.request("mig", "mig.nvidia.com", cel=profile))
         yield one
     server.delete(claimpods.TEMPLATES)
     server.delete(claimpods.CLAIMS)
@@ -195,22 +198,24 @@ class Churn:
     kills: Counter[str] = field(default_factory=Counter)
     holders: dict[int, str] = field(default_factory=dict)
     """By minor number of a GPU: the pod whose container has it whole, from its look to its deletion."""
+    parts: Counter[int] = field(default_factory=Counter)
+    """By minor number of a GPU: how many pods have a MIG device of it, likewise."""
     guard: threading.Lock = field(default_factory=threading.Lock)
     is_over: threading.Event = field(default_factory=threading.Event)
 
     def live(self, number: int) -> None:
         """Have one pod from its making to its end."""
         chance, name = random.Random(self.seed * 10_000 + number), f"c{number}"
+        kind = "small" if number % 5 == 0 and claimpods.has_partitions(self.cluster) else "one"
         with self.cluster.api() as server:
             space = pods.Space(server, pods.DEFAULT)
-            claim, source = [{"name": "gpus"}], {"resourceClaimTemplateName": "one"}
+            claim, source = [{"name": "gpus"}], {"resourceClaimTemplateName": kind}
             _patiently(lambda: claimpods.start(space, name, claim, source=source), done=errors.Conflict)
             pod = _patiently(lambda: space.until(name, _is_settled, what="runs", timeout_s=_AGAIN_S))
             if pod is not None and pod["status"]["phase"] == "Running":
                 seen = _patiently(lambda: self._look(space, name)) or frozenset()
-                self._take(name, seen)
-                time.sleep(chance.uniform(0, 0.5))
-                self._give(seen)
+                with self._having(name, kind, seen):
+                    time.sleep(chance.uniform(0, 0.5))
             grace_s = 0 if chance.random() < 0.2 else 1
             _patiently(lambda: server.delete(f"{space.path}/{name}", grace_s=grace_s), done=errors.NotFound)
             _patiently(lambda: space.until_gone(name))
@@ -223,16 +228,24 @@ class Churn:
             raise errors.Unavailable(message, reason="NoLog", hint="read it again")
         return pods.parse_sight(lines).nodes
 
-    def _take(self, name: str, seen: frozenset[int]) -> None:
+    @contextlib.contextmanager
+    def _having(self, name: str, kind: str, seen: frozenset[int]) -> Iterator[None]:
+        """Hold it against what others see meanwhile: a GPU is one pod's, or its MIG devices' pods'."""
         assert len(seen) == 1, f"{name} has {seen}"
+        (gpu,) = seen
         with self.guard:
-            taken = {gpu: self.holders.setdefault(gpu, name) for gpu in seen}
-        assert set(taken.values()) == {name}, f"{name} has GPUs of others: {taken}"
-
-    def _give(self, seen: frozenset[int]) -> None:
-        with self.guard:
-            for gpu in seen:
-                del self.holders[gpu]
+            assert gpu not in self.holders, f"{name} has GPU {gpu} of {self.holders[gpu]}"
+            if kind == "one":
+                assert not self.parts[gpu], f"{name} has GPU {gpu}, of which {self.parts[gpu]} have MIG devices"
+                self.holders[gpu] = name
+            else:
+                self.parts[gpu] += 1
+        try:
+            yield
+        finally:
+            with self.guard:
+                if self.holders.pop(gpu, None) is None:
+                    self.parts[gpu] -= 1
 
     def break_things(self) -> None:
         """Kill, restart or update one part after another until the last pod has gone."""
@@ -291,6 +304,7 @@ def test_claims_come_and_go_while_driver_kubelet_and_api_server_are_killed(
             churn.is_over.set()
         breaking.result()
     assert churn.holders == {}
+    assert not +churn.parts
     assert sum(churn.kills.values()) >= count // 30, churn.kills
     _assert_nothing_is_left(cluster, server, space)
     print(f"{count} claims: {dict(churn.kills)}")  # noqa: T201 - said with -s: a figure of the run

@@ -42,6 +42,7 @@ from fairlead.node.deviceplugin import pluginset, podresources
 from fairlead.node.dra.around import Around
 from fairlead.node.engines import charlinks
 from fairlead.node.inventory import foldermonitor, healthmemory, latest, monitor
+from fairlead.node.lease import gpuholders
 from fairlead.node.metrics import exporter
 from fairlead.node.publish import nodeevents
 from fairlead.plan import supply as supplies
@@ -116,7 +117,7 @@ class _Agent:
     ) -> None:
         self._meter, self._tasks, self._ready = meter, tasks, ready
         self._guards = {name: part.Guard(name, meter=meter) for name in _GUARDED}
-        self.settings, self.node = settings, node_name(settings)
+        self.settings, self.node, self._around = settings, node_name(settings), around
         self.events = nodeevents.NodeEvents(self.node, store)
         boot_id = running.read_running(settings.silicon.root).boot_id
         xids = exporter.XIDCounts()
@@ -391,6 +392,16 @@ class _Agent:
             tasks.create_task(follow(self.holdings.latest.changes()), name="holders: list")
             tasks.create_task(follow(self.holdings.is_absent.changes()), name="holders: kubelet")
 
+    async def simulate_load(self, meter: telemetry.Meter) -> None:
+        """Give simulated GPUs the load of those who hold them, for ever."""
+        dead = None
+        if (
+            self.of_store is not None and self._around.is_kubelet_foreign
+        ):  # our kubelet's containers are in no pod's cgroup
+            find_openers = gpuholders.openers_below(self.settings.silicon.root)
+            dead = simulatedload.DeadPods(self.of_store.pods, find_openers)
+        await simulatedload.run(self.workloads, self.holdings, self.watch.snapshots, meter, dead)
+
     def _pod_changed(self, pod: core.Pod, is_gone: bool) -> None:
         is_over = is_gone or pod.status.phase in core.ENDED_PHASES
         if is_over and clash.concerns(self.supply.value.clashes, pod):
@@ -523,7 +534,7 @@ PARTS: Final[tuple[part.Part[_Agent], ...]] = (
     ),
     part.Part(
         name="simulated load",
-        run=lambda agent, meter: simulatedload.run(agent.workloads, agent.holdings, agent.watch.snapshots, meter),
+        run=lambda agent, meter: agent.simulate_load(meter),
         is_wanted=lambda agent: agent.workloads is not None,
     ),
     part.Part(name="events", run=lambda agent, meter: agent.events.run(meter)),

@@ -2,7 +2,8 @@
 
 Each pod is assumed, and the next is judged on top. Where one fits nowhere all are taken back, and the next domain is
 tried (`plan.schedule.group.domain`). A sub-group that asks for a domain of its own is placed in one inside its group's,
-on top of the sub-groups before it. Nothing is bound here.
+on top of the sub-groups before it. The best node for the first of those that share a claim may not take the others:
+then their nodes are looked for together (`plan.schedule.preempt.plan`, which has nobody end). Nothing is bound here.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.constraint import Reservation
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.gang import Gang
+from fairlead.plan.schedule.preempt import plan, rule
 from fairlead.plan.schedule.queue import Group
 from fairlead.plan.schedule.reference import Domain, PodInfo
 from fairlead.plan.schedule.summary import Reason, Summary
-from fairlead.plan.schedule.trial import Trial
+from fairlead.plan.schedule.trial import Trial, WhatIf
 from fairlead.wire.kubernetes import core
 
 Diagnosis = tuple[Summary, frozenset[str]]
@@ -118,6 +120,26 @@ class GangPlacer:
         return Placed(found=tuple(found), reserved=every)
 
     async def _place_each(self, batch: _Batch, pods: Sequence[core.Pod], trial: Trial) -> Placed:
+        placed = await self._place_at(batch, pods, trial, {})
+        if placed.refusal is None or not (at := self._find_together(batch, pods)):
+            return placed
+        together = await self._place_at(batch, pods, trial, at)
+        return together if together.refusal is None else placed
+
+    def _find_together(self, batch: _Batch, pods: Sequence[core.Pod]) -> Mapping[str, str]:
+        """Return nodes by pod's uid where any of the pods share what they ask for; none: none takes them so."""
+        needs = [domain.within(one.need, batch.where) for one in self._loop.group(pods, batch.gang.key)]
+        if not plan.has_common(needs):
+            return {}
+        nodes = {name: dataclasses.replace(one, is_imagined=False) for name, one in self._cache.empty().items()}
+        there = rule.standing(self._cache, {pod.metadata.uid for pod in pods})
+        found = plan.find(needs, WhatIf(nodes, there), plan.NOBODY)
+        return (
+            {pod.metadata.uid: node for pod, node in zip(pods, found.nodes, strict=True)} if found is not None else {}
+        )
+
+    async def _place_at(self, batch: _Batch, pods: Sequence[core.Pod], trial: Trial, at: Mapping[str, str]) -> Placed:
+        """Place pods one after another, each on the best node. Args: at: nodes by pod's uid; none: any."""
         before = trial.checkpoint()
         # Forgetting an assumption queued the pod again without its group of equal needs: groups are looked up anew.
         groups, found, every = self._loop.group(pods, batch.gang.key), list[tuple[core.Pod, Summary]](), Reserved()
@@ -126,7 +148,10 @@ class GangPlacer:
             group = known
             if every and self._cache.is_constrained(pod):
                 (group,) = self._loop.group((pod,), batch.gang.key)  # without what the others took
-            summary, blockers = await self._loop.judge(domain.within(group.need, batch.where))
+            need = domain.within(group.need, batch.where)
+            if (only := at.get(pod.metadata.uid)) is not None:
+                need = domain.on_node(need, only)
+            summary, blockers = await self._loop.judge(need)
             if summary.node is None:
                 preface = _preface(batch.gang, len(found), len(pods))
                 refusal = (dataclasses.replace(summary, preface=preface), blockers)

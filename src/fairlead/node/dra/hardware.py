@@ -31,6 +31,8 @@ SCAN_S: Final = 15.0
 DAEMON_S: Final = 20.0
 """How long an MPS control daemon is waited for: with the rest it stays below the kubelet's 45 s."""
 
+_NONE_STANDS: Final[Mapping[str, str]] = {}
+
 T = TypeVar("T")
 SetDaemons = Callable[[Mapping[GPUUUID, mps.Daemon]], None]
 """Has the control daemons that claims need kept from now on."""
@@ -85,17 +87,25 @@ class Hardware:
             self._assert_free(standing[device.gpu], _slot(device))
         return standing
 
-    async def make(self, wanted: Preparation, read: Mapping[str, Partition] | None = None) -> Mapping[str, str]:
-        """Set up the GPUs of a claim; returns the UUIDs of the MIG devices made, by device.
+    async def make(
+        self,
+        wanted: Preparation,
+        read: Mapping[str, Partition] | None = None,
+        *,
+        standing: Mapping[str, str] = _NONE_STANDS,
+    ) -> Mapping[str, str]:
+        """Set up the GPUs of a claim; returns the UUIDs of its MIG devices, by device.
 
-        Args:   read: MIG of its GPUs, as `check` has just read it.
+        Args:   read: MIG of its GPUs, as `check` has just read it.   standing: MIG devices that it has already.
         Raises: FairleadError: some of it may be done; `undo` takes it back.
         """
         made, fresh = dict[str, str](), dict(read or {})
         for device in wanted.devices:
             if device.is_admin:
                 continue
-            if device.kind is Kind.PARTITION:
+            if device.kind is Kind.PARTITION and device.device in standing:
+                made[device.device] = standing[device.device]
+            elif device.kind is Kind.PARTITION:
                 # What was read of a GPU is true until its first change.
                 made[device.device] = await self._make_partition(device, fresh.pop(device.gpu, None))
             elif device.kind is Kind.GPU:
@@ -104,6 +114,22 @@ class Hardware:
                 await self._set_time_slice(device, device.share.time_slice)
         await self._start_daemons(wanted)
         return made
+
+    async def renew(self, preparation: Preparation) -> Mapping[str, str]:
+        """Set up again what of a claim's GPUs is not as it was, and leave the MIG devices that are; returns as `make`.
+
+        Raises: FairleadError: some of it may be done; it may be called again.
+        """
+        snapshot, standing = self._parts.snapshots.value, dict[str, str]()
+        partitions = [one for one in preparation.devices if one.kind is Kind.PARTITION and not one.is_admin]
+        for device in partitions:
+            found = find_instance(snapshot, device.gpu, _slot(device))
+            if found is not None and str(found.uuid) == device.instance:
+                standing[device.device] = device.instance
+        for device in reversed(partitions):
+            if device.device not in standing:
+                await self._end_partition(device)  # half of it may stand there
+        return await self.make(preparation, standing=standing)
 
     async def undo(self, preparation: Preparation) -> None:
         """Take back what `make` did, the last first; what is not there is done. Raises: FairleadError: some is left."""

@@ -6,6 +6,9 @@ taken back at once; what a crash leaves begun is undone by the next try, or by `
 goes the other way: the file first, the GPUs last, and those come free only once no process has them open.
 
 Claims of different GPUs do not wait for each other: a lock a claim, and one a GPU, taken in the order of the keys.
+
+What is prepared by its note and is not there is set up again beside the calls (`restore`): a call for such a claim
+waits for that, or comes first and leaves nothing to restore.
 """
 
 from __future__ import annotations
@@ -13,15 +16,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from fairlead import errors, telemetry
 from fairlead.model.driver import DeviceNode
-from fairlead.model.mig import Partition
 from fairlead.node.dra import claimfile, hardware, journal
 from fairlead.plan.dra import metadata
 from fairlead.plan.dra import preparation as plans
@@ -128,14 +131,23 @@ class Preparer:
 
     async def start(self) -> None:
         """Take up what an earlier process left: keep the daemons, sweep files. Raises: Unavailable: no ledger."""
-        done = tuple(one for one in self._journal.all() if one.stage is Stage.DONE)
-        self._hardware.keep(done)
+        self._hardware.keep(self._done())
         for path in await self._files.sweep(self._journal.uids()):
             telemetry.log.warning("cdi file of no prepared claim removed", path=str(path))
+
+    async def restore(self) -> None:
+        """Set up again what a reboot took, or an earlier process that ended had begun to unprepare; side by side.
+
+        A claim that cannot be is said, and stays as it is until its pod is unprepared.
+        """
         boot_id = self._around.node().boot_id
-        for one in done:
-            if not await self._is_done(one, boot_id):
-                await self._restore(one, boot_id)
+        async with asyncio.TaskGroup() as tasks:
+            for one in self._done():
+                if not await self._is_done(one, boot_id):
+                    tasks.create_task(self._restore(one, boot_id), name=f"dra: restores {one.words}")
+
+    def _done(self) -> tuple[Preparation, ...]:
+        return tuple(one for one in self._journal.all() if one.stage is Stage.DONE)
 
     async def prepare(self, ref: ClaimRef) -> tuple[tuple[PreparedDevice, tuple[str, ...]], ...]:
         """Prepare a claim; returns its devices, each with its CDI names. Idempotent.
@@ -194,7 +206,7 @@ class Preparer:
             now, before = self._files.passed_nodes(one), self._shown.get(one.uid, ())
             if now == before:
                 continue
-            if one.boot_id == boot_id:
+            if one.boot_id == boot_id and (one.uid in self._shown or await self._files.is_there(one.uid)):
                 await self._show_again(one)
             elif now is not None:
                 await self._restore(one, boot_id)
@@ -273,20 +285,23 @@ class Preparer:
         """Return whether nothing is left to do for a claim: in this boot, and with its file there."""
         return known.stage is Stage.DONE and known.boot_id == boot_id and await self._files.is_there(known.uid)
 
-    async def _restore(self, known: Preparation, boot_id: str) -> None:
-        """Set up again what a reboot took: kubelets do not ask again for what their checkpoint has as prepared."""
-        ref = ClaimRef(namespace=known.namespace, name=known.name, uid=known.uid)
-        async with (
-            _locked(self._claims, [known.uid]),
-            _locked(self._gpus, sorted({one.gpu for one in known.devices})),
-        ):
+    async def _restore(self, noted: Preparation, boot_id: str) -> None:
+        """Set a claim up again: kubelets do not ask again for what their checkpoint has as prepared."""
+        ref = ClaimRef(namespace=noted.namespace, name=noted.name, uid=noted.uid)
+        async with _locked(self._claims, [noted.uid]):
             try:
-                with self._telling(ref):
-                    await self._hardware.undo(known)
-                    await self._set_up(dataclasses.replace(known, boot_id=boot_id))
+                known = self._journal.find(noted.uid)
+                if known is None or known.stage is not Stage.DONE or await self._is_done(known, boot_id):
+                    return  # a call came first
+                async with _locked(self._gpus, sorted({one.gpu for one in known.devices})):
+                    with self._telling(ref):
+                        again = dataclasses.replace(known, boot_id=boot_id)
+                        await self._set_up(again, functools.partial(self._hardware.renew, again))
             except errors.FairleadError as error:
-                self._around.said(known.words, error.reason, f"not set up again after the start: {error.message}")
-                telemetry.log.error("claim not restored", claim=known.words, reason=error.reason, error=error.message)
+                self._around.said(noted.words, error.reason, f"not set up again after the start: {error.message}")
+                telemetry.log.error("claim not restored", claim=noted.words, reason=error.reason, error=error.message)
+            else:
+                telemetry.log.info("claim restored", claim=noted.words)
 
     async def _carry_out_patiently(self, wanted: Preparation, driver: str) -> Preparation:
         """Carry out a plan as soon as the last holders of its GPUs let it; no lock of a GPU is held meanwhile."""
@@ -318,16 +333,16 @@ class Preparer:
         await self._possession.hold_for_claim(wanted.uid, journal.emit(wanted), plans.asks(wanted, driver))
         telemetry.crash_point("dra.after-hold")
         try:
-            done = await self._set_up(wanted, read)
+            done = await self._set_up(wanted, functools.partial(self._hardware.make, wanted, read))
         except BaseException:
             await asyncio.shield(self._give_up(wanted))
             raise
         telemetry.log.info("claim prepared", claim=done.words, gpu=[one.gpu for one in done.devices])
         return done
 
-    async def _set_up(self, wanted: Preparation, read: Mapping[str, Partition] | None = None) -> Preparation:
+    async def _set_up(self, wanted: Preparation, make: Callable[[], Awaitable[Mapping[str, str]]]) -> Preparation:
         self._tell(wanted, Step.HELD)
-        made = await self._hardware.make(wanted, read)
+        made = await make()
         telemetry.crash_point("dra.after-hardware")
         done = plans.done(wanted, made)
         self._tell(done, Step.HARDWARE)

@@ -119,6 +119,7 @@ class Claims:
             tasks.create_task(self._renew(), name="dra: nodes")
             tasks.create_task(self._around.supply.follow(lambda _: self._offer()), name="dra: supply")
             tasks.create_task(self._sockets.run(served, served), name="dra: sockets")
+            tasks.create_task(self._preparer.restore(), name="dra: restoring")
             tasks.create_task(self._publish(meter), name="dra: slices")
             tasks.create_task(self._statuses.run(), name="dra: claims' statuses")
             tasks.create_task(self._around.gate.rows.follow(lambda _: self._judge()), name="dra: ledger")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Protocol, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, Self, runtime_checkable
 
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import Object
@@ -105,6 +105,24 @@ class Ask:
     def after(self, node: Node) -> Any:
         """Return the limits of a node once such a pod has come to it."""
         return node.limits.get(self.constraint)
+
+    @property
+    def common(self) -> frozenset[str]:
+        """Names of what it asks for that is one thing for every pod that asks for it, and that no pod has yet."""
+        return frozenset()
+
+    common_most: ClassVar[int] = 0
+    """How many pods may have one of those."""
+
+    def beside(self, other: Any, node: Node) -> Self:  # noqa: ARG002 - as of those with something in common
+        """Return what it asks once a pod that asks `other` has come to a node: where the two have anything in common,
+        that is there.
+        """
+        return self
+
+    def once_there(self) -> Self:
+        """Return the ask of such a pod that has a node."""
+        return self
 
     @property
     def is_graded(self) -> bool:

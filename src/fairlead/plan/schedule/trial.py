@@ -129,7 +129,7 @@ class WhatIf(_Steps):
         """By need and name: who must end there, where that depends on the node alone."""
 
     def assume(self, one: Running) -> None:
-        """Put a pod on its node."""
+        """Put a pod that waits on its node."""
         before = self.nodes[one.node]
         foreseen = [ask for ask in one.need.asks if ask.is_foreseen]
         if foreseen:
@@ -137,6 +137,9 @@ class WhatIf(_Steps):
             limits = {**before.limits, **{ask.constraint: ask.after(view) for ask in foreseen}}
             self.nodes[one.node] = dataclasses.replace(before, limits=limits)
             self._undo.append(lambda: self._restore(before))
+        if one.need.asks:
+            need = dataclasses.replace(one.need, asks=tuple(ask.once_there() for ask in one.need.asks))
+            one = dataclasses.replace(one, need=need)
         self._add(one)
         self._undo.append(lambda: self._remove(one))
 

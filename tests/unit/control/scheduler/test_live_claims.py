@@ -372,16 +372,75 @@ async def test_nobody_ends_for_a_group_with_claims_that_would_not_fit_without_th
     assert plane.placement.ended == []
 
 
-async def test_nobody_ends_for_a_group_whose_pods_share_a_claim() -> None:
-    plane = await _prepare(a=2)
-    await plane.add_claim("shared", 2)
+async def _prepare_shared(a: int, b: int) -> ClaimPlane:
+    """Return two nodes that offer GPUs by amount too, whose claimed GPU a pod has that may end, and a claim for one."""
+    plane = ClaimPlane()
+    await plane.add_class()
+    for name, amount in (("a", a), ("b", b)):
+        await plane.add_node(name, amount)
+        await plane.publish(name, devices(1))
+    await plane.add_claim("shared", 1)
+    return plane
+
+
+async def _add_sharing(plane: ClaimPlane, gpus: int) -> list[str]:
+    """Add a group of two pods that share a claim. Args: gpus: of each, by amount."""
+    for number in range(2):
+        labels, told = {"kueue.x-k8s.io/pod-group-name": "g"}, {"kueue.x-k8s.io/pod-group-total-count": "2"}
+        more: dict[str, Any] = {"labels": labels, "annotations": told, "priority": 10}
+        await plane.add_pod(f"g-{number}", gpus, **more, **_using("shared"))
+    return ["g-0", "g-1"]
+
+
+async def test_pods_end_for_a_group_that_shares_a_claim_where_all_of_it_fits_then() -> None:
+    plane = await _prepare_shared(a=1, b=2)
     async with plane.running():
-        await plane.add_claiming("low", 2, priority=1)
-        await plane.until_bound(["low"])
-        for number in range(2):
-            labels, told = {"kueue.x-k8s.io/pod-group-name": "g"}, {"kueue.x-k8s.io/pod-group-total-count": "2"}
-            more: dict[str, Any] = {"labels": labels, "annotations": told, "priority": 10}
-            await plane.add_pod(f"g-{number}", 0, **more, **_using("shared"))
+        for name in ("one", "two"):
+            await plane.add_claiming(name, 1, priority=1)
+        at = await plane.until_bound(["one", "two"])
+        names = await _add_sharing(plane, gpus=1)
+        ended = await plane.until_ended(1)
+        assert [at[name] for name in ended] == ["b"]
+        await plane.finish(ended[0])
+        assert (await plane.until_bound(names)).items() >= {"g-0": "b", "g-1": "b"}.items()
+    claim = await plane.settled("shared")
+    assert {one.name for one in claim.status.reserved_for} == set(names)
+    assert len(ended) == 1
+
+
+@pytest.mark.parametrize(("a", "b"), [(1, 2), (2, 1)])
+async def test_a_group_that_shares_a_claim_goes_where_all_of_it_fits(a: int, b: int) -> None:
+    plane = await _prepare_shared(a, b)
+    async with plane.running():
+        names = await _add_sharing(plane, gpus=1)
+        node = "a" if a == 2 else "b"
+        assert (await plane.until_bound(names)).items() >= dict.fromkeys(names, node).items()
+    assert plane.placement.ended == []
+
+
+async def test_room_that_was_made_for_a_group_is_used_though_its_first_pod_fits_elsewhere() -> None:
+    plane = await _prepare_shared(a=1, b=2)
+    async with plane.running():
+        for name in ("one", "two"):
+            await plane.add_claiming(name, 1, priority=1)
+        at = await plane.until_bound(["one", "two"])
+        left = next(name for name, node in at.items() if node == "a")
+        await plane.finish(left)  # a has a GPU for the claim, and room for one of the two pods
+        names = await _add_sharing(plane, gpus=1)
+        ended = await plane.until_ended(1)
+        assert [at[name] for name in ended] == ["b"]
+        await plane.finish(ended[0])
+        assert (await plane.until_bound(names)).items() >= {"g-0": "b", "g-1": "b"}.items()
+    assert len(ended) == 1
+
+
+async def test_nobody_ends_for_a_group_that_shares_a_claim_and_would_not_fit_beside_it() -> None:
+    plane = await _prepare_shared(a=1, b=1)
+    async with plane.running():
+        for name in ("one", "two"):
+            await plane.add_claiming(name, 1, priority=1)
+        await plane.until_bound(["one", "two"])
+        await _add_sharing(plane, gpus=1)
         await plane.until_said("g-0", "0 of 2 pods fit")
         await asyncio.sleep(0.1)
     assert plane.placement.ended == []

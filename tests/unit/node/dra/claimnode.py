@@ -32,6 +32,7 @@ from fairlead.plan.dra import offered, preparation, share
 from fairlead.plan.dra.devicestatus import Progress
 from fairlead.plan.dra.preparation import Node
 from fairlead.plan.gpu.attribution import Holding
+from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.lease.row import Row, State
 from fairlead.plan.sharing import mps
 from fairlead.plan.vfio import slot
@@ -180,7 +181,10 @@ class ClaimNode:
     """How far claims are, by name; None: unprepared."""
     store: ClaimStore = field(default_factory=ClaimStore)
     daemons: dict[GPUUUID, mps.Daemon] = field(default_factory=dict)
+    restoring: asyncio.Task[None] | None = None
+    """Sets up again what an earlier run left half there."""
     _offered: tuple[object, dict[str, offered.OfferedDevice]] | None = None
+    _hardware_of: tuple[Snapshot, object] | None = None
 
     def __post_init__(self) -> None:
         self.silicon = simulation.SimulatedSilicon(self.folder / "sim", self.profile)
@@ -191,8 +195,8 @@ class ClaimNode:
         self.third = thirdgate.ThirdGate(self.take)
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[preparer.Preparer]:
-        """Run what of the agent prepares claims."""
+    async def running(self, *, restores: bool = True) -> AsyncIterator[preparer.Preparer]:
+        """Run what of the agent prepares claims. Args: restores: beside what the test does; else a test has it done."""
         seen = gpuholders.GPUHolders(
             self._list_holdings,
             known=None,
@@ -235,6 +239,9 @@ class ClaimNode:
                     await self.watch.snapshots.wait(self.watch.snapshots.version)
             self.partitions = await self.partitioner.list_partitions()
             await self.preparer.start()
+            if restores:
+                self.restoring = tasks.create_task(self.preparer.restore())
+                running.append(self.restoring)
             yield self.preparer
             for one in running:
                 one.cancel()
@@ -301,14 +308,15 @@ class ClaimNode:
         """Return what the node offers: each GPU, and every MIG device that it can be divided into."""
         snapshot = self.watch.snapshots.value
         gpus = snapshot.inventory.gpus
+        if self._hardware_of is None or self._hardware_of[0] is not snapshot:  # the driver compares once a snapshot
+            self._hardware_of = snapshot, (monitor.without_readings(snapshot.inventory), snapshot.passthrough)
         made = preparation.find_made(self.journal.all(), gpus)
         every = frozenset(gpu.uuid for gpu in gpus)
         choice = offered.Choice(partitioned=every, made=made)
         if self.shares is not None:
             choice = offered.Choice(shares=dict.fromkeys(every, self.shares))
         # As the driver does: what the hardware and the choice are the same for is planned once.
-        hardware_now = (monitor.without_readings(snapshot.inventory), snapshot.passthrough)
-        facts = (hardware_now, snapshot.known.keys(), self.partitions, choice)
+        facts = (self._hardware_of[1], snapshot.known.keys(), self.partitions, choice)
         if self._offered is None or self._offered[0] != facts:
             found = offered.plan_devices(snapshot, self.partitions, choice)
             self._offered = (facts, {one.name: one for one in found})

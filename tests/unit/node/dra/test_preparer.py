@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,16 @@ import pytest_asyncio
 from fairlead import errors
 from fairlead.model.ids import GPUUUID
 from fairlead.model.mig import Slot
+from fairlead.node.dra import hardware
 from fairlead.node.dra.preparer import ClaimRef
 from fairlead.plan.dra import share
-from fairlead.plan.dra.preparation import Stage
+from fairlead.plan.dra.preparation import Preparation, Stage
 from fairlead.plan.lease.row import State
 from fairlead.silicon import port
 from fairlead.silicon.sim import silicon as simulation
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import ObjectMeta
-from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaimStatus
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimStatus
 from tests.unit.node.dra.claimnode import ClaimNode, claim, config, result
 
 ONE_G = "gpu-0-mig-1g10gb-19-0"
@@ -447,8 +448,126 @@ async def test_after_a_reboot_what_kubelets_take_for_prepared_is_there_again(tmp
         before.files.path(made.metadata.uid).unlink()
     await before.close()
     after = ClaimNode(tmp_path, boot="boot-2")
-    async with after.running():
+    async with after.running(restores=False):
+        await after.preparer.restore()
         assert [one.slot.profile for one in (await after.partition(0)).instances] == ["1g.10gb"]
         assert len(after.nodes(made)) == 3
         assert after.row(0).state is State.HELD
+    await after.close()
+
+
+def _use(node: ClaimNode, index: int) -> None:
+    """Put a process on every MIG device of a GPU."""
+    gpu = node.silicon.machine.gpus[index]
+    gpu.processes |= {(one.id, compute) for one in gpu.partition.instances.values() for compute in one.computes}
+
+
+async def _begin_to_unprepare(folder: Path, *made: ResourceClaim) -> None:
+    """Leave claims as a driver does that ends once their files are gone."""
+    before = ClaimNode(folder)
+    async with before.running():
+        for one in made:
+            await before.prepare(one)
+            before.files.path(one.metadata.uid).unlink()
+        _use(before, 0)
+        before.silicon.machine.save()
+    await before.close()
+
+
+async def test_a_mig_device_in_use_whose_file_is_gone_keeps_it_and_has_its_file_at_once(tmp_path: Path) -> None:
+    part, slices = claim("part", result(ONE_G)), {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}
+    whole = claim("whole", result("gpu-1"), configs=[config("GpuConfig", sharing=slices)])
+    await _begin_to_unprepare(tmp_path, part, whole)
+    after = ClaimNode(tmp_path)
+    async with after.running(restores=False):
+        (was,) = (await after.partition(0)).instances
+        after.silicon.machine.gpus[1].time_slice = 0
+        async with asyncio.timeout(5):  # NVML refuses to destroy it, which is tried for ten seconds
+            await after.preparer.restore()
+        assert (await after.partition(0)).instances == (was,)
+        assert len(after.nodes(part)) == 3
+        assert after.silicon.machine.gpus[1].time_slice == 3
+        assert after.said == []
+    await after.close()
+
+
+async def test_a_mig_device_of_which_half_is_gone_is_made_again(tmp_path: Path) -> None:
+    part = claim("part", result(ONE_G))
+    await _begin_to_unprepare(tmp_path, part)
+    after = ClaimNode(tmp_path)
+    async with after.running(restores=False):
+        after.silicon.machine.gpus[0].processes.clear()
+        standing = await after.partition(0)
+        (was,) = standing.instances
+        await after.partitioner.destroy_compute(standing.gpu, was.id, was.computes[0].id)
+        after.watch.ask_scan(is_urgent=True)
+        while after.watch.snapshots.value.inventory.gpus[0].mig_devices:
+            await after.watch.snapshots.wait(after.watch.snapshots.version)
+        await after.preparer.restore()
+        (found,) = (await after.partition(0)).instances
+        assert (found.slot, len(found.computes)) == (was.slot, 1)
+        assert len(after.nodes(part)) == 3
+    await after.close()
+
+
+@pytest.mark.parametrize("first", ["unprepare", "prepare"])
+async def test_a_call_that_comes_before_its_claim_is_restored_leaves_nothing_to_restore(
+    tmp_path: Path, first: str
+) -> None:
+    made = claim("one", result("gpu-1"))
+    await _begin_to_unprepare(tmp_path, made)
+    after = ClaimNode(tmp_path)
+    async with after.running(restores=False):
+        if first == "unprepare":
+            await after.unprepare(made)
+        else:
+            await after.prepare(made)
+        told = len(after.told)
+        await after.preparer.restore()
+        assert len(after.told) == told
+        assert (after.spec(made) is None) is (first == "unprepare")
+        assert after.journal.uids() == (frozenset() if first == "unprepare" else {made.metadata.uid})
+    await after.close()
+
+
+async def test_calls_are_answered_while_claims_are_restored_and_one_for_such_a_claim_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = claim("slow", result("gpu-1"))
+    await _begin_to_unprepare(tmp_path, slow)
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+    renew = hardware.Hardware.renew
+
+    async def held_up(self: hardware.Hardware, preparation: Preparation) -> Mapping[str, str]:
+        begun.set()
+        await goes_on.wait()
+        return await renew(self, preparation)
+
+    monkeypatch.setattr(hardware.Hardware, "renew", held_up)
+    after = ClaimNode(tmp_path)
+    async with after.running(), asyncio.timeout(20):
+        await begun.wait()
+        await after.prepare(claim("next", result("gpu-2")))
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(after.unprepare(slow))
+            await after.unprepare(claim("next", result("gpu-2")))
+            assert not waiting.done()
+            goes_on.set()
+        assert after.spec(slow) is None
+        assert after.journal.uids() == frozenset()
+    await after.close()
+
+
+async def test_a_claim_that_cannot_be_restored_is_said_and_holds_up_no_other(tmp_path: Path) -> None:
+    stuck, other = claim("stuck", result("gpu-1")), claim("other", result("gpu-2"))
+    await _begin_to_unprepare(tmp_path, stuck, other)
+    after = ClaimNode(tmp_path)
+    async with after.running(restores=False):
+        after.files.path(stuck.metadata.uid).mkdir()
+        await after.preparer.restore()
+        assert [(name, text.startswith("not set up again after the start: ")) for name, _, text in after.said] == [
+            ("team/stuck", True)
+        ]
+        assert after.nodes(other) == {"/dev/nvidia2"}
+        after.files.path(stuck.metadata.uid).rmdir()
     await after.close()

@@ -18,6 +18,7 @@ from fairlead.plan.claim.pool import NodePools
 from fairlead.plan.claim.refusal import Allocation, Refusal
 from fairlead.plan.claim.search.preference import Preferences
 from fairlead.plan.claim.validate.request import ALTERNATIVES_MOST
+from fairlead.plan.claim.validate.resourceclaim import RESERVED_MOST
 from fairlead.plan.pod import affinity
 from fairlead.plan.schedule import constraint
 from fairlead.plan.schedule.claim import implicit
@@ -142,6 +143,8 @@ class Wanted:
     spec: bytes
     claim: ResourceClaim = field(compare=False)
     """Under the name that the pod has for it, since what is said of it is said of all pods that ask alike."""
+    uid: str = field(default="", compare=False)
+    """Which claim it is; "": one that is made for a binding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +166,13 @@ def _check(ask: Ask, node: Node) -> tuple[str, ...]:
     supply = node.limits.get(NAME)
     if not isinstance(supply, Supply):
         return ("node(s) have no device of a claim: no ResourceSlice is published",)
-    used = node.taken_for.get(NAME, frozenset()) if node.is_imagined else None
-    why = supply.judge(wanted, used)
+    why = supply.judge(wanted, _used(node))
     return (f"cannot allocate all claims: {why}"[:_LONGEST],) if why else ()
+
+
+def _used(node: Node) -> frozenset[str] | None:
+    """Return the claims that pods of a node use, where pods are thought away; None: all counts that is held."""
+    return node.taken_for.get(NAME, frozenset()) if node.is_imagined else None
 
 
 def _is_other(before: Node, after: Node) -> bool:
@@ -187,13 +194,14 @@ class Ask(constraint.Ask):
     fixed: tuple[Fixed, ...] = ()
     extended: tuple[implicit.Met, ...] = ()
     """Its extended resources that classes stand for."""
-    is_sharing: bool = False
-    """Whether a claim among `wanted` is no pod's own: another pod that asks alike may want the same one."""
     uses: frozenset[str] = frozenset()
     """Of a pod that has a node: its claims by namespace and name. One that waits has none: pods that ask alike differ
     in the names of their claims alone."""
+    will_use: frozenset[str] = field(default=frozenset(), compare=False)
+    """Of a pod that waits: what it uses once it has a node."""
 
     constraint: ClassVar[str] = NAME
+    common_most: ClassVar[int] = RESERVED_MOST
     filters: ClassVar[tuple[Filter, ...]] = (Filter(FILTER, _check, _is_other),)
 
     def on(self, node: Node) -> tuple[Wanted, ...]:
@@ -236,15 +244,49 @@ class Ask(constraint.Ask):
     @property
     def is_foreseen(self) -> bool:
         """See `constraint.Ask.is_foreseen`."""
-        return not self.is_counted and not self.is_sharing
+        return not self.is_counted
+
+    @property
+    def common(self) -> frozenset[str]:
+        """See `constraint.Ask.common`: the claims that are to be allocated, by uid."""
+        return frozenset(one.uid for one in self.wanted if one.uid)
+
+    def beside(self, other: object, node: Node) -> Ask:
+        """See `constraint.Ask.beside`: claims that the other has are allocated then, where its node has devices."""
+        if not isinstance(other, Ask) or self.common.isdisjoint(other.common):
+            return self
+        got = other._allocated(node)
+        there = (
+            fixed(with_allocation(one.claim, got[one.uid]), one.claim.metadata.name)
+            for one in self.wanted
+            if one.uid in got
+        )
+        return dataclasses.replace(
+            self,
+            wanted=tuple(one for one in self.wanted if one.uid not in got),
+            fixed=(*self.fixed, *(one for one in there if one is not None)),
+        )
+
+    def _allocated(self, node: Node) -> Mapping[str, AllocationResult]:
+        """Return what its claims get on a node, by uid; nothing where the node has not enough."""
+        supply, wanted = node.limits.get(NAME), self.on(node)
+        if not isinstance(supply, Supply) or not wanted:
+            return {}
+        found = supply.allocate(tuple(one.claim for one in wanted), _used(node))
+        if not isinstance(found, Allocation):
+            return {}
+        return {one.uid: result for one, result in zip(wanted, found.results, strict=True) if one.uid}
+
+    def once_there(self) -> Ask:
+        """See `constraint.Ask.once_there`: what its claims hold is not free while it is there."""
+        return Ask(uses=self.uses | self.will_use)
 
     def after(self, node: Node) -> Supply | None:
         """See `constraint.Ask.after`."""
         supply, wanted = node.limits.get(NAME), self.on(node)
         if not isinstance(supply, Supply):
             return None
-        used = node.taken_for.get(NAME, frozenset()) if node.is_imagined else None
-        return supply.after(wanted, used) if wanted else supply
+        return supply.after(wanted, _used(node)) if wanted else supply
 
 
 def _grade(claim: ResourceClaim, allocation: AllocationResult) -> int:
@@ -261,7 +303,12 @@ def wanted(claim: ResourceClaim, name: str) -> Wanted:
     """Return what a claim asks for. Args: name: the pod's for it."""
     spec = msgspec.json.encode((name, claim.spec))
     about = ObjectMeta(name=name)
-    return Wanted(spec=spec, claim=msgspec.structs.replace(claim, metadata=about))
+    return Wanted(spec=spec, claim=msgspec.structs.replace(claim, metadata=about), uid=claim.metadata.uid)
+
+
+def with_allocation(claim: ResourceClaim, result: AllocationResult) -> ResourceClaim:
+    """Return a claim that has devices."""
+    return msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, allocation=result))
 
 
 @functools.lru_cache(maxsize=256)

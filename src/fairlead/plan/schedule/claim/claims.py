@@ -18,7 +18,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from fairlead import errors
-from fairlead.plan.claim import extended, lifecycle
+from fairlead.plan.claim import extended, held, lifecycle
 from fairlead.plan.claim.gate import DEFAULTS, Gates
 from fairlead.plan.claim.held import PoolName
 from fairlead.plan.claim.refusal import Allocation
@@ -208,20 +208,20 @@ class Claims:
 
     def ask(self, pod: core.Pod) -> Ask | None:
         """See `Constraint.ask`."""
-        wanted, fixed, is_sharing = list[asks.Wanted](), list[asks.Fixed](), False
+        wanted, fixed, names = list[asks.Wanted](), list[asks.Fixed](), set[str]()
         for one in self._look_up(pod):
             if isinstance(one, Refusal):
                 continue
+            names.add(held.holder(one.claim))
             if one.claim.status.allocation is None:
                 wanted.append(asks.wanted(one.claim, one.name))
-                is_sharing |= lifecycle.owning_pod(one.claim) is None
             elif (there := asks.fixed(one.claim, one.name)) is not None:
                 fixed.append(there)
         met = implicit.of_pod(pod, self._served) if self._served else ()
         self._spent.pop(tuple(wanted), None)
         if met:
             self._spent.pop((*wanted, asks.for_resources(met)), None)
-        return Ask(wanted=tuple(wanted), fixed=tuple(fixed), extended=met, is_sharing=is_sharing)
+        return Ask(wanted=tuple(wanted), fixed=tuple(fixed), extended=met, will_use=frozenset(names))
 
     def has(self, pod: core.Pod) -> Ask | None:
         """See `Constraint.has`: the names of its claims; what these hold they say themselves."""

@@ -21,6 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.group import subgroup
 from fairlead.plan.schedule.reference import Domain, NodeInfo, PodInfo
@@ -155,3 +157,16 @@ def within(need: PodInfo, domain: Domain) -> PodInfo:
     known = dict(need.domain)
     fixed = {**known, **{key: value or known.get(key, "") for key, value in domain}}
     return dataclasses.replace(need, domain=tuple(fixed.items())) if domain else need
+
+
+def on_node(need: PodInfo, name: str) -> PodInfo:
+    """Return a need that only one node meets, if it meets it without that."""
+    only = core.NodeSelectorRequirement(key="metadata.name", operator="In", values=(name,))
+    required = need.affinity.required_during_scheduling_ignored_during_execution
+    there: tuple[core.NodeSelectorTerm, ...] = (core.NodeSelectorTerm(match_fields=(only,)),)
+    if required is not None:  # a term without conditions takes no node, and must not with this one
+        terms = (one for one in required.node_selector_terms if one.match_expressions or one.match_fields)
+        there = tuple(msgspec.structs.replace(one, match_fields=(*one.match_fields, only)) for one in terms)
+    narrowed = core.NodeSelector(node_selector_terms=there)
+    affinity = msgspec.structs.replace(need.affinity, required_during_scheduling_ignored_during_execution=narrowed)
+    return dataclasses.replace(need, affinity=affinity)

@@ -6,19 +6,24 @@ that would fall below its minimum ends as a whole, on all of its nodes. The afte
 judge it that judge a placement, and the next pod of the same request is placed on top of it. Nothing is proposed that
 does not place all of what is asked for.
 
+Pods that ask for one thing, as for a claim that they share, are tried as one: where the first goes the others must. No
+node may be able to take them all though what they share reaches several; then they are placed one after another, each
+where the others' thing is.
+
 The same search says when pods will fit that wait for others to end by themselves (`Terms.cost`).
 Source: kube-scheduler pkg/scheduler/framework/preemption, SelectVictimsOnNode (reprieve by importance).
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fairlead.plan.schedule import peers, reference
-from fairlead.plan.schedule.reference import PodInfo
+from fairlead.plan.schedule.reference import NodeInfo, PodInfo
 from fairlead.plan.schedule.trial import Running, WhatIf
 
 CANDIDATES: Final = 100
@@ -42,6 +47,10 @@ class Terms:
     """Whether who must end on a node depends on that node alone, so that it is kept for pods that ask alike."""
 
 
+NOBODY: Final = Terms(may_end=lambda _: False, value=lambda _: 0, cost=len)
+"""No pod may end: what is asked for fits as it is, or not at all."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What is proposed: where each pod goes, and who ends for it."""
@@ -58,51 +67,126 @@ def find(asked: Sequence[PodInfo], trial: WhatIf, terms: Terms) -> Plan | None:
     """
     if len(asked) > 1 and not all(ask.is_counted or ask.is_foreseen for need in asked for ask in need.asks):
         return None  # what the first would take is not known to the next: others would end for nothing
-    nodes, ended = list[str](), dict[str, Running]()
-    for number, need in enumerate(asked):
-        step = _place(need, trial, terms, ended)
-        if step is None:
-            return None
-        node, gone = step
-        trial.end(gone)
-        ended |= {one.uid: one for one in gone}
-        nodes.append(node)
-        uid = f"asked:{number}"
-        trial.assume(Running(uid=uid, namespace="", name="", node=node, need=need, priority=1 << 40, is_fixed=True))
-    return Plan(nodes=tuple(nodes), ended=tuple(sorted(ended.values(), key=lambda one: (one.namespace, one.name))))
+    if (together := _together(asked)) is None:
+        return None
+    needs, nodes, ended = list(asked), dict[int, str](), dict[str, Running]()
+    for members in together:
+        every = _place([needs[at] for at in members], trial, terms, ended)
+        # On one node they are tried as one, and else each by itself, where those before it let it be.
+        for part in [members] if every is not None or len(members) == 1 else [[at] for at in members]:
+            step = every or _place([needs[at] for at in part], trial, terms, ended)
+            if step is None:
+                return None
+            name, gone = step
+            trial.end(gone)
+            ended |= {one.uid: one for one in gone}
+            nodes |= dict.fromkeys(part, name)
+            for at in part:
+                _assume(f"asked:{at}", at, name, needs, members, trial)
+    return Plan(
+        nodes=tuple(nodes[at] for at in range(len(asked))),
+        ended=tuple(sorted(ended.values(), key=lambda one: (one.namespace, one.name))),
+    )
+
+
+def has_common(asked: Sequence[PodInfo]) -> bool:
+    """Return whether any pods ask for one thing, so that where the first goes is not for itself alone."""
+    together = _together(asked)
+    return together is not None and len(together) < len(asked)
+
+
+def _together(asked: Sequence[PodInfo]) -> list[list[int]] | None:
+    """Return the numbers of the needs that have something in common, in order; None: too many have one thing."""
+    of, sets = dict[str, list[int]](), [[at] for at in range(len(asked))]
+    for at, need in enumerate(asked):
+        for ask in need.asks:
+            for name in ask.common:
+                users = of.setdefault(name, [])
+                users.append(at)
+                if len(users) > ask.common_most:
+                    return None
+                one, other = sets[users[0]], sets[at]
+                if one is not other:
+                    one += other
+                    for each in other:
+                        sets[each] = one
+    return [sorted(members) for at, members in enumerate(sets) if at == min(members)]
+
+
+def _assume(uid: str, at: int, name: str, needs: list[PodInfo], members: Iterable[int], trial: WhatIf) -> None:
+    """Put a pod on a node, and have those after it that have something in common with it ask for it there."""
+    need, view = needs[at], trial.view(name)
+    for other in members:
+        if other > at:
+            needs[other] = _beside(needs[other], need, view)
+    trial.assume(Running(uid=uid, namespace="", name="", node=name, need=need, priority=1 << 40, is_fixed=True))
+
+
+def _beside(need: PodInfo, other: PodInfo, view: NodeInfo) -> PodInfo:
+    placed = {ask.constraint: ask for ask in other.asks if ask.common}
+    if not any(ask.constraint in placed for ask in need.asks):
+        return need
+    asks = tuple(ask.beside(placed[ask.constraint], view) if ask.constraint in placed else ask for ask in need.asks)
+    return dataclasses.replace(need, asks=asks)
 
 
 def _place(
-    need: PodInfo, trial: WhatIf, terms: Terms, before: Mapping[str, Running]
+    needs: Sequence[PodInfo], trial: WhatIf, terms: Terms, before: Mapping[str, Running]
 ) -> tuple[str, tuple[Running, ...]] | None:
+    """Return the node for pods that are tried as one, and who ends for them; None: no node takes them all."""
     found: list[tuple[Any, str, tuple[Running, ...]]] = []
-    known = trial.known.setdefault(need.key(), {}) if terms.is_repeatable else None
+    known = trial.known.setdefault(needs[0].key(), {}) if terms.is_repeatable and len(needs) == 1 else None
+    is_concerned = any(need.peer.is_concerned for need in needs)
     for name in trial.names:
-        gone = known[name] if known is not None and name in known else _cheapest(need, name, trial, terms, before)
+        gone = known[name] if known is not None and name in known else _cheapest(needs, name, trial, terms, before)
         if known is not None:
             known[name] = gone
         if gone is None:
             continue
         found.append((terms.cost(gone), name, gone))
-        if not gone and not need.peer.is_concerned:
+        if not gone and not is_concerned:
             break  # fits without ending any pod: no other node can cost less
         if len(found) >= CANDIDATES:
             break
     for _, name, gone in sorted(found, key=lambda one: (len(one[2]) > 0, one[0], one[1])):
-        if is_proved(need, name, trial, gone):
+        if _fits(needs, name, trial, {one.uid: one for one in gone}, is_proved):
             return name, gone
     return None
 
 
+_Judge = Callable[[PodInfo, str, WhatIf, Collection[str]], bool]
+"""Returns whether a pod fits on a node without some, by uid."""
+
+
+def _is_let(need: PodInfo, name: str, trial: WhatIf, out: Collection[str]) -> bool:
+    return reference.first_refusal(need, trial.view(name, out)) is None
+
+
+def _fits(needs: Sequence[PodInfo], name: str, trial: WhatIf, out: Mapping[str, Running], judge: _Judge) -> bool:
+    """Return whether pods fit on a node, each on top of those before it, once some have gone."""
+    if len(needs) == 1:
+        return judge(needs[0], name, trial, out)
+    to, left, numbers = trial.checkpoint(), list(needs), range(len(needs))
+    try:
+        trial.end(out.values())
+        for at in numbers:
+            if not judge(left[at], name, trial, ()):
+                return False
+            _assume(f"tried:{at}", at, name, left, numbers, trial)
+    finally:
+        trial.rollback(to)
+    return True
+
+
 def _cheapest(
-    need: PodInfo, name: str, trial: WhatIf, terms: Terms, before: Mapping[str, Running]
+    needs: Sequence[PodInfo], name: str, trial: WhatIf, terms: Terms, before: Mapping[str, Running]
 ) -> tuple[Running, ...] | None:
-    """Return who must end on a node for the need, and with them elsewhere; None: it does not help."""
-    there = trial.there[name]
-    if reference.first_refusal(need, trial.view(name)) is None and not need.peer.is_concerned:
+    """Return who must end on a node for pods, and with them elsewhere; None: it does not help."""
+    there = dict(trial.there[name])
+    if not any(need.peer.is_concerned for need in needs) and _fits(needs, name, trial, {}, _is_let):
         return ()
     mine = {uid: one for uid, one in there.items() if terms.may_end(one)}
-    if reference.first_refusal(need, trial.view(name, mine)) is not None:
+    if not _fits(needs, name, trial, mine, _is_let):
         return None
     # Putting back from the most valuable on is greedy, as kube-scheduler's reprieve is: at most one judgement a pod, in
     # place of one for each subset, and what it leaves out is minimal (any one of them put back would not fit), though
@@ -110,7 +194,7 @@ def _cheapest(
     out = dict(mine)
     for one in sorted(mine.values(), key=lambda one: (terms.value(one), one.uid), reverse=True):
         del out[one.uid]
-        if reference.first_refusal(need, trial.view(name, out)) is not None:
+        if not _fits(needs, name, trial, out, _is_let):
             out[one.uid] = one
     whole = _with_units(out, trial, before)
     others = [one for uid, one in whole.items() if uid not in mine]
@@ -147,12 +231,14 @@ def _exceeds(gone: Iterable[Running], terms: Terms, before: Mapping[str, Running
     return any(count > terms.allowed.get(budget, 0) for budget, count in counts.items())
 
 
-def is_proved(need: PodInfo, name: str, trial: WhatIf, gone: Iterable[Running]) -> bool:
-    """Return whether a pod fits on a node once some have gone, its rules on other pods and theirs on it included."""
-    left = {one.uid for one in gone}
+def is_proved(need: PodInfo, name: str, trial: WhatIf, gone: Collection[str]) -> bool:
+    """Return whether a pod fits on a node once some have gone, its rules on other pods and theirs on it included.
+
+    Args: gone: their uids.
+    """
     if not need.peer.is_concerned:
-        return reference.first_refusal(need, trial.view(name, left)) is None
-    views = {node: trial.view(node, left) for node in trial.nodes}
+        return _is_let(need, name, trial, gone)
+    views = {node: trial.view(node, gone) for node in trial.nodes}
     if reference.first_refusal(need, views[name]) is not None:
         return False
     tallies = {node: reference.tally(need, view) for node, view in views.items()}

@@ -86,6 +86,22 @@ def held(cache: Cache, asked: Collection[str]) -> tuple[Running, ...]:
     )
 
 
+def standing(cache: Cache, asked: Collection[str]) -> tuple[Running, ...]:
+    """Return whatever takes room on nodes, for a search that ends nobody. Args: asked: for whom it is, by uid."""
+    there = (
+        Running(
+            uid=pod.metadata.uid,
+            namespace=pod.metadata.namespace,
+            name=pod.metadata.name,
+            node=pod.spec.node_name,
+            need=need,
+            is_fixed=True,
+        )
+        for pod, need in cache.placed()
+    )
+    return (*there, *held(cache, asked))
+
+
 def allowed(budgets: Iterable[policy.PodDisruptionBudget]) -> dict[str, int]:
     """Return how many pods each budget lets go now."""
     return {f"{one.metadata.namespace}/{one.metadata.name}": max(0, one.status.disruptions_allowed) for one in budgets}

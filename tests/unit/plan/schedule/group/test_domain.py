@@ -141,3 +141,25 @@ def test_a_podgroup_of_each_system_says_where_it_is_placed(spec: podgroup.PodGro
 def test_levels_are_read_as_they_are_listed() -> None:
     assert domain.levels_of(f" {_BLOCK}, {_RACK},,{_BLOCK}") == (_BLOCK, _RACK)
     assert domain.levels_of("") == ()
+
+
+_NAMED = core.NodeSelectorRequirement(key="zone", operator="In", values=("z",))
+
+
+@pytest.mark.parametrize(
+    ("terms", "takes"),
+    [
+        (None, {"n00"}),
+        ((core.NodeSelectorTerm(match_expressions=(_NAMED,)),), set()),
+        ((core.NodeSelectorTerm(),), set()),  # takes no node, and does not begin to
+        ((core.NodeSelectorTerm(), core.NodeSelectorTerm(match_expressions=(_NAMED,))), set()),
+    ],
+)
+def test_a_need_on_one_node_is_met_by_that_node_alone_if_it_was_before(
+    terms: tuple[core.NodeSelectorTerm, ...] | None, takes: set[str]
+) -> None:
+    required = core.NodeSelector(node_selector_terms=terms) if terms is not None else None
+    wanted = core.NodeAffinity(required_during_scheduling_ignored_during_execution=required)
+    need = domain.on_node(dataclasses.replace(_need(1), affinity=wanted), "n00")
+    nodes = [_node(0, {}, 1), _node(1, {"zone": "z"}, 1)]
+    assert {node.name for node in nodes if reference.first_refusal(need, node) is None} == takes
