@@ -184,11 +184,11 @@ class CRINode(Node):
             self.one.run(*self.loader, str(path))
 
     @contextlib.asynccontextmanager
-    async def kubelet(self) -> AsyncIterator[Kubelet]:
-        """Open the CRI as a kubelet would; every pod it started is gone afterwards."""
+    async def kubelet(self, *, limit_s: float = 60) -> AsyncIterator[Kubelet]:
+        """Open the CRI as a kubelet would; every pod it started is gone afterwards. Args: limit_s: of one call."""
         channel = grpc.aio.insecure_channel(deviceplugin.target(self.socket), options=deviceplugin.CHANNEL_OPTIONS)
         async with channel:
-            one = Kubelet(cri.RuntimeStub(channel, timeout_s=60), self.one.cgroup)
+            one = Kubelet(cri.RuntimeStub(channel, timeout_s=limit_s), self.one.cgroup)
             await one.until_serving()
             try:
                 yield one

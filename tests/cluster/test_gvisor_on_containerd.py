@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import errors
-from tests.cluster import enginehost, pods
+from tests.cluster import cripod, enginehost, pods
 from tools.cluster import build
 
 pytestmark = [
@@ -59,6 +59,45 @@ async def test_a_pod_without_gpus_on_gvisor_has_none(host: enginehost.Host) -> N
         sight = await kubelet.sight(await kubelet.start(handler="gvisor", env={"NVIDIA_VISIBLE_DEVICES": "all"}))
         assert not sight.nodes, sight
         assert "ENXIO" not in sight.opens.values(), sight
+
+
+async def test_containers_of_a_pod_share_a_sandbox_and_its_network_and_have_their_own_gpus_alone(
+    host: enginehost.Host,
+) -> None:
+    """An init container, and a main one beside a sidecar: each has its own files, processes and devices."""
+    async with host.kubelet() as kubelet:
+        one = await cripod.run(
+            kubelet.stub,
+            "several",
+            handler="gvisor",
+            logs="/var/log/several",
+            seen_at=host.one.disk / "var-log" / "several",
+            cgroup=f"/{host.one.cgroup}",
+        )
+        kubelet.sandboxes.append(one.sandbox)
+        await one.start("init", ["/bin/sh", "-c", "busybox dmesg | head -n 1; touch /made; ls /dev"])
+        first = await one.wait("init")
+        assert first.code == 0
+        assert "Starting gVisor" in first.out
+        assert "nvidia" not in first.out
+        say = "ls / /dev; busybox ps | grep -c nc; while echo from-main | busybox nc -l -p 7000; do :; done"
+        await one.start("main", ["/bin/sh", "-c", say], devices=["nvidia.com/gpu=0"])
+        await one.wait_log("main", "nvidia0")
+        hear = "ls / /dev; until busybox nc 127.0.0.1 7000; do sleep 0.2; done; exit 5"
+        await one.start("side", ["/bin/sh", "-c", hear], devices=["nvidia.com/gpu=2"])
+        side = await one.wait("side")
+        assert side.code == 5, "a sidecar ends by itself, and main runs on"
+        assert "from-main" in side.out, "they share the sandbox's network"
+        main = one.log("main")
+        for said, own, other in ((main, "nvidia0", "nvidia2"), (side.out, "nvidia2", "nvidia0")):
+            words = said.split()
+            assert own in words
+            assert other not in words
+            assert "made" not in words, "files are each container's own"
+        done = await one.stub.run_in_container(one.containers["main"], ["/bin/busybox", "ls", "/proc"], limit_s=20)
+        assert done.exit_code == 0
+        sandboxes = [line for line in host.one.run("ps", "-eo", "args").splitlines() if "runsc-sandbox" in line]
+        assert len(sandboxes) == 1, sandboxes
 
 
 async def test_a_pods_annotations_change_nothing_of_it(host: enginehost.Host) -> None:

@@ -57,6 +57,10 @@ class Config:
     dial_timeout: float
     accelerator: str
     """Not Kata's, which has KVM alone: `tcg` where there is none; empty: KVM where it can be opened."""
+    root: str
+    """Not Kata's: where `dev`, `sys` and `cdi` of a made-up machine lie; empty: those of this one."""
+    stops: str
+    """Not Kata's: the folder of `stops`; empty: none."""
 
 
 def load_config(path: Path) -> Config:
@@ -65,6 +69,7 @@ def load_config(path: Path) -> Config:
     machine: dict[str, Any] = document.get("hypervisor", {}).get("qemu", {})
     runtime: dict[str, Any] = document.get("runtime", {})
     agent: dict[str, Any] = document.get("agent", {}).get("kata", {})
+    own: dict[str, Any] = document.get("stand_in", {})
     found = Config(
         path=machine["path"],
         kernel=machine["kernel"],
@@ -79,7 +84,9 @@ def load_config(path: Path) -> Config:
         enable_annotations=tuple(machine.get("enable_annotations", ())),
         pod_resource_api_sock=str(runtime.get("pod_resource_api_sock", "")),
         dial_timeout=float(agent.get("dial_timeout", 45)),
-        accelerator=str(document.get("stand_in", {}).get("accelerator", "")),
+        accelerator=str(own.get("accelerator", "")),
+        root=str(own.get("root", "")),
+        stops=str(own.get("stops", "")),
     )
     _check_ports(found)
     return found

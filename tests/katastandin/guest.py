@@ -78,8 +78,20 @@ def _copy_modules(kernel: Path, target: Path) -> list[str]:
     return order
 
 
-def configuration(*, emulator: str, kernel: str, initrd: str, sock: str, accelerator: str = "", **machine: Any) -> str:
-    """Return a configuration as Kata's `configuration-qemu-nvidia-gpu.toml` is. Args: machine: keys to be changed."""
+def configuration(
+    *,
+    emulator: str,
+    kernel: str,
+    initrd: str,
+    sock: str,
+    accelerator: str = "",
+    own: Mapping[str, str] | None = None,
+    **machine: Any,
+) -> str:
+    """Return a configuration as Kata's `configuration-qemu-nvidia-gpu.toml` is.
+
+    Args: own: more of the stand-in's own keys.   machine: keys to be changed.
+    """
     keys = {
         "path": emulator,
         "kernel": kernel,
@@ -97,7 +109,7 @@ def configuration(*, emulator: str, kernel: str, initrd: str, sock: str, acceler
         "hypervisor.qemu": keys,
         "agent.kata": {"dial_timeout": 120},
         "runtime": {"pod_resource_api_sock": sock, "create_container_timeout": 1200},
-        "stand_in": {"accelerator": accelerator},
+        "stand_in": {"accelerator": accelerator, **(own or {})},
     }
     # JSON's strings, numbers, truth values and lists are TOML's.
     return "\n".join(

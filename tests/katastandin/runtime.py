@@ -27,7 +27,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from tests.katastandin import coldplug, container, sandbox
+from tests.katastandin import coldplug, container, sandbox, stops
 
 _VALUES: Final = frozenset(
     {
@@ -47,6 +47,8 @@ _WITHOUT: Final = frozenset(
     {"--systemd-cgroup", "--debug", "--no-pivot", "--no-new-keyring", "--all", "-a", "--force", "-f", "--detach"}
 )
 _GONE_S: Final = 40.0
+_OF: Final = "of"
+"""File of a container that names its sandbox."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -104,8 +106,9 @@ def create(options: dict[str, str], words: list[str]) -> None:
         if marks.get(coldplug.KIND, "sandbox") == "sandbox":
             pid = _create_sandbox(options, folder, marks, begin)
         else:
-            pid = _create_container(folder, bundle, spec, marks)
+            pid = _create_container(options, folder, bundle, spec, marks)
     except BaseException:
+        _end_machine(folder)  # of a sandbox whose process was killed meanwhile: Kata's Cleanup, service.go
         shutil.rmtree(folder)
         raise
     _write_pid(options, pid)
@@ -116,9 +119,11 @@ def _create_sandbox(options: dict[str, str], folder: Path, marks: dict[str, str]
     config = coldplug.load_config(Path(options["--config"]))
     coldplug.check_annotations(marks, config)
     names = coldplug.ask_devices(marks, config)
-    nodes = coldplug.resolve(names)
-    functions = coldplug.functions(nodes)
+    folders = (f"{config.root}/cdi",) if config.root else coldplug.CDI_FOLDERS
+    nodes = [node.removeprefix(config.root) for node in coldplug.resolve(names, folders)]
+    functions = coldplug.functions(nodes, Path(f"{config.root}/sys"))
     timeline.end("devices")
+    stops.reach(config.stops, "asked")
     kept = {"names": names, "nodes": nodes, "functions": [asdict(one) for one in functions]}
     (folder / "plugged.json").write_text(json.dumps(kept))
 
@@ -128,20 +133,27 @@ def _create_sandbox(options: dict[str, str], folder: Path, marks: dict[str, str]
             os.dup2(log, number)
         sandbox.run(folder, config, functions, timeline, told)
 
-    return _keep(folder, {"sandbox": folder.name}, work)
+    pid = _keep(folder, {"sandbox": folder.name}, work)
+    stops.reach(config.stops, "sandbox")
+    return pid
 
 
-def _create_container(folder: Path, bundle: Path, spec: dict[str, Any], marks: dict[str, str]) -> int:
+def _create_container(
+    options: dict[str, str], folder: Path, bundle: Path, spec: dict[str, Any], marks: dict[str, str]
+) -> int:
+    halts = _stops(options)
     home = folder.parent / Path(marks.get(coldplug.SANDBOX, "")).name
     plugged = home / "plugged.json"
     if not plugged.is_file():
         raise coldplug.Refused(f"there is no sandbox {home.name!r} for the container")
+    (folder / _OF).write_text(home.name)  # first: the engine's shim takes this process along when it dies
     devices = spec.get("linux", {}).get("devices") or ()
     coldplug.check_container(devices, json.loads(plugged.read_text())["nodes"])
 
     def work(told: int) -> None:
         peer = container.connect(home)
         container.load(peer, folder.name, bundle, spec)
+        stops.reach(halts, "root")
         os.write(told, b"{}")
         os.close(told)
         with contextlib.closing(container.wait_start(folder)) as starter:
@@ -151,9 +163,18 @@ def _create_container(folder: Path, bundle: Path, spec: dict[str, Any], marks: d
                 starter.sendall(str(error).encode())
                 os._exit(127)
             (folder / container.RUNS).touch()
+            stops.reach(halts, "started")
         container.follow(peer)
 
-    return _keep(folder, {"sandbox": home.name}, work)
+    pid = _keep(folder, {"sandbox": home.name}, work)
+    stops.reach(halts, "created")
+    if not plugged.is_file():
+        raise coldplug.Refused(f"sandbox {home.name!r} was deleted meanwhile")
+    return pid
+
+
+def _stops(options: dict[str, str]) -> str:
+    return coldplug.load_config(Path(options["--config"])).stops
 
 
 def _keep(folder: Path, facts: dict[str, Any], work: Callable[[int], None]) -> int:
@@ -239,7 +260,9 @@ def kill(options: dict[str, str], words: list[str]) -> None:
     number = _signal(words[1] if len(words) > 1 else "SIGTERM")
     if found["sandbox"] == folder.name:
         os.kill(found["pid"], signal.SIGTERM)
-    elif not (folder / container.RUNS).exists():
+        return
+    stops.reach(_stops(options), "killing")
+    if not (folder / container.RUNS).exists():
         os.kill(found["pid"], number)  # its command has not begun: the process that waits for that is all there is
     else:
         _pass_on(folder, found, number)
@@ -260,6 +283,8 @@ def delete(options: dict[str, str], words: list[str]) -> None:
         raise coldplug.Refused("container does not exist")
     record = folder / "state.json"
     found = json.loads(record.read_text()) if record.is_file() else None
+    if (folder / "emulator.pid").exists():
+        stops.reach(_stops(options), "deleting")
     if found is not None and _is_alive(found):
         if not is_forced:
             raise coldplug.Refused(f"container {folder.name} still runs")
@@ -271,7 +296,14 @@ def delete(options: dict[str, str], words: list[str]) -> None:
     until = time.monotonic() + _GONE_S
     while found is not None and _is_alive(found) and time.monotonic() < until:
         time.sleep(0.05)
+    for one in _containers(folder) if (folder / "plugged.json").is_file() else []:
+        shutil.rmtree(one, ignore_errors=True)  # Kata keeps what it knows of containers with their sandbox
     shutil.rmtree(folder)
+
+
+def _containers(sandbox: Path) -> list[Path]:
+    """Return the folders of a sandbox's containers that the engine has not deleted."""
+    return [path.parent for path in sandbox.parent.glob(f"*/{_OF}") if path.read_text() == sandbox.name]
 
 
 def _end_machine(folder: Path) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tests.katastandin import coldplug, wire
+from tests.katastandin import coldplug, stops, wire
 
 PORT_NAME: Final = "org.fairlead.katastandin"
 _VSOCK: Final = Path("/dev/vhost-vsock")
@@ -58,7 +58,7 @@ class Sandbox:
         """Start QEMU and return once the agent has spoken. Raises: coldplug.Refused: with the reason."""
         qmp, qmp_theirs = socket.socketpair()
         peer, peer_theirs = socket.socketpair()
-        cid = secrets.randbelow(1 << 31) + 3 if _VSOCK.exists() else None
+        cid = secrets.randbelow(1 << 31) + 3 if _VSOCK.exists() and not self.config.root else None
         line = self._line(functions, qmp_theirs.fileno(), peer_theirs.fileno(), cid)
         (self.folder / "line.json").write_text(json.dumps(line))
         with (self.folder / "emulator").open("wb") as log:
@@ -71,10 +71,12 @@ class Sandbox:
                 start_new_session=True,
             )
         (self.folder / "emulator.pid").write_text(str(self.process.pid))
+        stops.reach(self.config.stops, "emulator")
         qmp_theirs.close()
         peer_theirs.close()
         self._wait_made(qmp)
         self.timeline.end("QEMU")
+        stops.reach(self.config.stops, "made")
         if cid is not None:
             peer.close()
             peer = self._connect(cid)
@@ -92,6 +94,7 @@ class Sandbox:
         self.timeline.end("init", now)
         peer.settimeout(None)
         self._agent = peer
+        stops.reach(self.config.stops, "agent")
 
     def serve(self) -> int:
         """Carry frames until SIGTERM comes or the machine ends; returns the exit code. QEMU has ended then."""
@@ -103,7 +106,9 @@ class Sandbox:
             came = None
             while came is None and not self._over.is_set() and self.process.poll() is None:
                 came = signal.sigtimedwait({signal.SIGTERM, signal.SIGINT}, _TURN_S)
+        stops.reach(self.config.stops, "ending")
         self.end()
+        stops.reach(self.config.stops, "ended")
         return 1 if came is None else 128 + came.si_signo
 
     def end(self) -> None:

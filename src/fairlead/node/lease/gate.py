@@ -531,8 +531,8 @@ class Gate:
     async def _settle(
         self, keys: Iterable[str], listed: gpuholders.Listed, *, asked: frozenset[str] = frozenset()
     ) -> None:
-        """Take each GPU as far as what is seen of it proves."""
-        due = list(keys)
+        """Take each GPU as far as what is seen of it proves; those of one slot go together."""
+        due = _whole(keys, self._opened().rows.value)
         for _ in range(_MOST_ROUNDS):
             if not due:
                 break
@@ -629,6 +629,14 @@ def _asks(resource: str, devices: Iterable[Device]) -> tuple[change.Ask, ...]:
         for gpu in device.gpus:
             by_gpu.setdefault(str(gpu), []).append(claim)
     return tuple(change.Ask(key=key, claims=tuple(claims)) for key, claims in by_gpu.items())
+
+
+def _whole(keys: Iterable[str], rows: Mapping[str, Row]) -> list[str]:
+    """Return keys with those of the GPUs that were given away by the same claim: a slot's entry shows them all."""
+    asked = list(keys)
+    named = {(claim.resource, claim.device) for key in asked if key in rows for claim in rows[key].claims}
+    beside = (row.key for row in rows.values() if any((one.resource, one.device) in named for one in row.claims))
+    return list(dict.fromkeys([*asked, *beside]))
 
 
 def _verifying(row: Row) -> tuple[str, str]:

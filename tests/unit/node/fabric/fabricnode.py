@@ -78,8 +78,11 @@ class FabricNode:
     violations: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.gpus = tuple(gpu(module) for module in MODULES)
+        self.gpus = tuple(self.gpu(module) for module in MODULES)
         self.socket = self.folder / "fm.sock"
+
+    def gpu(self, module: int) -> PassthroughGPU:
+        return gpu(module)
 
     # the Manager
 
@@ -95,7 +98,7 @@ class FabricNode:
 
     # the kernel
 
-    def take(self, one: PassthroughGPU) -> Hold:
+    def take(self, one: PassthroughGPU) -> thirdgate.Hold:
         path = one.group_nodes[-1].host_path
         if path in self.openers:
             raise errors.Conflict(f"{path} is in use", reason="VFIONodeInUse")
@@ -144,9 +147,8 @@ class FabricNode:
         specs = specfiles.SpecFiles(self.folder / "cdi", boot_id=self.boot, naming=NAMING)
         specs.hide()
         self.gate = gates.Gate(self.folder / "lease", seen, specs, boot_id=self.boot)
-        self.gate.reset_by(
-            passthroughreset.PassthroughReset(third.find, self.reset, node="n", boot_id=self.boot, limit_s=5)
-        )
+        resetter = self.resetter(third)
+        self.gate.reset_by(resetter, mark=resetter.mark)
         self.gate.keep_partitions(self.keeper)
         scanned = asyncio.Event()
         self.keeper.offered = scanned.set
@@ -172,6 +174,9 @@ class FabricNode:
         with kept.writing:  # a process that ends takes its threads with it
             while any(one.name == f"fabric-{self.folder.name}" for one in threading.enumerate()):
                 time.sleep(0.001)  # noqa: ASYNC251  (nothing of it may run on)
+
+    def resetter(self, third: thirdgate.ThirdGate) -> passthroughreset.PassthroughReset:
+        return passthroughreset.PassthroughReset(third.find, self.reset, node="n", boot_id=self.boot, limit_s=5)
 
     @property
     def snapshot(self) -> Snapshot:

@@ -66,6 +66,22 @@ async def test_a_slot_comes_back_when_its_machine_and_then_its_partition_are_gon
         assert node.manager.journal == ["activate 1", "deactivate 1"]
 
 
+async def test_a_slot_whose_pod_has_ended_leaves_whole_when_one_of_its_gpus_is_asked_for(node: FabricNode) -> None:
+    async with node.agent():
+        await ready(node)
+        await node.give("x2-6.8")
+        await node.until(lambda: node.is_shown("x2-6.8") and node.start("x2-6.8"))
+        await node.until(lambda: all(one.pod for one in node.gate.rows.value["pcie-8"].claims))
+        node.listed.clear()
+        with pytest.raises(errors.FairleadError):
+            await node.give("x1-8")
+        assert (node.state(6), node.state(8)) == (State.RELEASING, State.RELEASING), "its entry names the nodes of both"
+        assert not node.is_shown("x2-6.8")
+        node.stop("x2-6.8")
+        node.listed.clear()
+        await node.until_free()
+
+
 async def test_overlapping_slots_are_unhealthy_and_refused_and_the_own_one_stays(node: FabricNode) -> None:
     async with node.agent():
         await ready(node)

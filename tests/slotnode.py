@@ -1,0 +1,379 @@
+"""A node with NVLink slots whose agent is a process that can be killed: what lasts is in files, as in a kernel.
+
+    python -m tests.slotnode ROOT STUB
+
+The agent runs the shipped ledger, gates, specs, keeper of partitions and verdicts over a reading; it takes orders by
+its input. Pods and machines are a test's. A group's node is a file that takes one opener by `flock`: the kernel lets
+go of it when its opener dies, as it does of a real one. A reset empties a GPU's memory, a reading leaves a mark that
+the next machine removes (`katastandin/emulatordouble.py`). The Fabric Manager is `fabricstub`'s, a process of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from fairlead import errors, telemetry
+from fairlead.model.driver import DeviceNode, PassthroughGPU
+from fairlead.model.gpu import Vendor
+from fairlead.model.ids import GPUUUID
+from fairlead.node.lease import baselines, memory, passthroughreset, signing
+from fairlead.node.vfio import thirdgate
+from fairlead.node.vm import verifier
+from fairlead.plan.gpu.attribution import Holding
+from fairlead.plan.lease import baseline
+from fairlead.wire.fairlead.guestreport import GPUReport
+from tests import partitionchecker
+from tests.fabricstub import manager
+from tests.fabricstub.lattice import H100
+from tests.unit.node.fabric.fabricnode import MODULES, FabricNode
+
+BOARD = "233010de"
+PROGRAM = Path(__file__).parent.parent
+
+
+def address_of(module: int) -> str:
+    """Return the PCI address of a GPU."""
+    return f"0000:{MODULES.index(module):02x}:00.0"
+
+
+class _Hold:
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._handle = -1
+
+
+class KilledNode(FabricNode):
+    """The agent's part of the node."""
+
+    def gpu(self, module: int) -> PassthroughGPU:
+        path = DeviceNode(
+            path=f"/dev/vfio/{module}",
+            host_path=str(self.folder / "dev/vfio" / str(module)),
+            major=240,
+            minor=module,
+            mode=0o600,
+        )
+        return PassthroughGPU(
+            key=GPUUUID(f"pcie-{module}"),
+            vendor=Vendor.NVIDIA,
+            address=address_of(module),
+            model="GH100 [H100]",
+            module=module,
+            group_nodes=(path,),
+        )
+
+    def take(self, one: PassthroughGPU) -> _Hold:
+        handle = os.open(one.group_nodes[-1].host_path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(handle)
+            raise errors.Conflict(f"{one.address} is in use", reason="VFIONodeInUse") from error
+        return _Hold(handle)
+
+    async def reset(self, one: PassthroughGPU) -> None:
+        (self.folder / "memory" / one.address).write_text("")
+
+    def resetter(self, third: thirdgate.ThirdGate) -> passthroughreset.PassthroughReset:
+        self.third, lease = third, self.folder / "lease"
+        by = passthroughreset.ByMachine(
+            machine=self,  # type: ignore[arg-type]  # what is used of one
+            boards=memory.KnownBoards(lease, 1),
+            kept=memory.ReportFile(lease, signing.Signer(lease)),
+        )
+        return passthroughreset.PassthroughReset(
+            third.find, self.reset, node="n", boot_id=self.boot, limit_s=20, by_machine=by
+        )
+
+    def expecting(self, _: str) -> contextlib.nullcontext[None]:
+        return contextlib.nullcontext()
+
+    async def read(self, gpu: PassthroughGPU) -> verifier.Reading:
+        """Play the verifier's machine: it has the GPU while it reads."""
+        async with self.third.lend([str(gpu.key)]):
+            hold = self.take(gpu)
+            await asyncio.sleep(0.01)
+            hold.close()
+        (self.folder / "read" / gpu.address).touch()
+        seen = GPUReport(
+            pci="0000:01:00.0",
+            serial=f"{gpu.module}",
+            device=BOARD,
+            vbios="96.00",
+            inforom="G520",
+            module=gpu.module,
+            link_width=16,
+            ecc_mode=True,
+            ecc_mode_pending=True,
+            mig_mode=False,
+        )
+        return verifier.Reading(reported=seen, driver="580", image="sha256:0", seconds=0.01)
+
+    async def list_holdings(self) -> tuple[Holding, ...]:
+        self.listed = json.loads((self.folder / "listed.json").read_text())
+        return await super().list_holdings()
+
+    async def obey(self, word: str, *rest: str) -> str:
+        """Carry out one order; returns the answer."""
+        if word == "arm":
+            telemetry.arm_crash_point(*rest)
+        elif word == "poke":
+            self.gate.poke()
+        elif word == "hold":
+            try:
+                await self.gate.hold(f"nvidia.com/h100-{rest[0].partition('-')[0]}", [self.device(rest[0])])
+            except (errors.FairleadError, StopIteration) as error:
+                return getattr(error, "reason", "") or "NoSuchSlot"
+        return "ok"
+
+    async def serve(self) -> None:
+        """Obey, to the end of the input."""
+        async with self.agent():
+            await self.until_known()
+            sys.stdout.write("ready\n")
+            sys.stdout.flush()
+            while order := await asyncio.to_thread(sys.stdin.readline):
+                sys.stdout.write(f"{await self.obey(*order.split())}\n")
+                sys.stdout.flush()
+            os._exit(0)
+
+
+@dataclass
+class SlotNode:
+    """The node as a test sees it."""
+
+    root: Path
+    stub: Path
+
+    def __post_init__(self) -> None:
+        self._agent: subprocess.Popen[str] | None = None
+        self._manager: subprocess.Popen[str] | None = None
+        self.pods: dict[str, str] = {}
+        """Pod by slot, as the kubelet lists them."""
+        for name in ("dev/vfio", "sys/bus/pci/devices", "memory", "read", "stops", "cdi"):
+            (self.root / name).mkdir(parents=True, exist_ok=True)
+        (self.root / "lease").mkdir(mode=0o700, exist_ok=True)
+        for module in MODULES:
+            (self.root / "dev/vfio" / str(module)).touch()
+            (self.root / "memory" / address_of(module)).touch()
+            members = self.root / "sys/kernel/iommu_groups" / str(module) / "devices"
+            real = self.root / "sys/devices" / address_of(module)
+            members.mkdir(parents=True)
+            real.mkdir(parents=True)
+            for name, text in (("class", "0x030200"), ("vendor", "0x10de"), ("device", "0x2330")):
+                (real / name).write_text(f"{text}\n")
+            (real / "iommu_group").symlink_to(members.parent)
+            for link in (members / real.name, self.root / "sys/bus/pci/devices" / real.name):
+                link.symlink_to(real)
+        self._write("listed.json", {})
+        self._write("partitions.json", H100.partitions)
+        self._write("modules.json", {address_of(module): module for module in MODULES})
+
+    def _write(self, name: str, value: object) -> None:
+        part = self.root / f"{name}.part"
+        part.write_text(json.dumps(value))
+        part.replace(self.root / name)
+
+    # agent and Manager
+
+    def start_manager(self) -> None:
+        """Start the Fabric Manager, the first time or again."""
+        is_again = self._manager is not None
+        program = PROGRAM / "tests/fabricstub/manager.py"
+        words = ("-I", str(program), f"unix:{self.root}/fm.sock", "h100", *(["restart"] if is_again else []))
+        self._manager = subprocess.Popen(
+            (sys.executable, *words, "state", str(self.root / "switches")), stdout=subprocess.PIPE, text=True
+        )
+        assert self._manager.stdout is not None
+        assert self._manager.stdout.readline() == "ready\n"
+
+    def start_agent(self) -> None:
+        """Start the agent, and return once it serves."""
+        with (self.root / "agent.log").open("a") as log:
+            self._agent = subprocess.Popen(
+                (sys.executable, "-m", "tests.slotnode", str(self.root), str(self.stub)),
+                cwd=PROGRAM,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._read(60) == "ready", self.log()[-3000:]
+
+    def kill_agent(self) -> None:
+        """End the agent by SIGKILL, if it lives."""
+        if self._agent is not None:
+            self._agent.kill()
+            self._agent.communicate()
+            self._agent = None
+
+    def await_death(self, limit_s: float = 30) -> None:
+        """Wait until the agent has died at a crash point."""
+        assert self._agent is not None
+        assert self._agent.wait(limit_s) == -signal.SIGKILL
+        self._agent.communicate()
+        self._agent = None
+
+    def ask(self, *order: str) -> str | None:
+        """Give the agent an order; returns its answer, None where it died over it."""
+        agent = self._agent
+        assert agent is not None
+        assert agent.stdin is not None
+        try:
+            agent.stdin.write(f"{' '.join(order)}\n")
+            agent.stdin.flush()
+        except BrokenPipeError:
+            return None
+        return self._read(60)
+
+    def _read(self, limit_s: float) -> str | None:
+        assert self._agent is not None
+        stream: IO[str] | None = self._agent.stdout
+        assert stream is not None
+        ready, _, _ = select.select([stream], [], [], limit_s)
+        assert ready, f"the agent does not answer: {self.log()[-3000:]}"
+        return stream.readline().strip() or None
+
+    def log(self) -> str:
+        """Return what the agent has logged."""
+        return (self.root / "agent.log").read_text()
+
+    # the kubelet
+
+    def report(self, slot: str, pod: str) -> None:
+        """Have the kubelet list a slot for a pod; forget it where no pod is named."""
+        self.pods[slot] = pod
+        self.pods = {one: who for one, who in self.pods.items() if who}
+        self._write("listed.json", self.pods)
+
+    def is_shown(self, slot: str) -> bool:
+        """Return whether an engine would resolve a slot's CDI name."""
+        return slot in partitionchecker._shown(self.root / "cdi")
+
+    # what is true
+
+    def place(self) -> partitionchecker.Place:
+        """Return where the checker finds these things."""
+        return partitionchecker.Place(
+            switches=self.root / "switches",
+            ledger=self.root / "lease/ledger.db",
+            cdi=self.root / "cdi",
+            partitions=H100.partitions,
+            modules={f"pcie-{module}": module for module in MODULES},
+            machines=self.machines,
+            is_clean=self.is_clean,
+        )
+
+    def machines(self) -> dict[int, str]:
+        """Return whose machine has each GPU: emulators by what they have open."""
+        found = {}
+        for pid in emulators(self.root):
+            with contextlib.suppress(OSError):
+                for handle in Path(f"/proc/{pid}/fd").iterdir():
+                    place, _, group = str(handle.readlink()).rpartition("/")
+                    if place == str(self.root / "dev/vfio"):
+                        found[int(group)] = f"machine {pid}"
+        return found
+
+    def is_clean(self, module: int) -> bool:
+        """Return whether a GPU was emptied and read since its last tenant."""
+        address = address_of(module)
+        return not (self.root / "memory" / address).read_text() and (self.root / "read" / address).exists()
+
+    @property
+    def active(self) -> list[int]:
+        """Return the partitions of several GPUs that the switches have."""
+        found = manager.switched_on(self.root / "switches")
+        return [one for one in found if len(H100.partitions[one]) > 1]
+
+    def states(self) -> dict[int, str]:
+        """Return the ledger's state of each GPU, by module."""
+        return {module: row["state"] for module, row in partitionchecker._rows(self.place()).items()}
+
+    def rows(self) -> dict[int, dict[str, Any]]:
+        """Return the ledger's rows, by module."""
+        return partitionchecker._rows(self.place())
+
+    @property
+    def violations(self) -> list[str]:
+        """Return what a machine has seen that must never happen."""
+        path = self.root / "violations"
+        return path.read_text().splitlines() if path.exists() else []
+
+    async def until_free(self, limit_s: float = 60) -> None:
+        """Wait until every GPU is free and no partition of several is active."""
+        until = time.monotonic() + limit_s
+        while set(self.states().values()) != {"Free"} or self.active:
+            assert time.monotonic() < until, (self.rows(), self.active, self.log()[-2000:])
+            if self._agent is not None:
+                self.ask("poke")
+            await asyncio.sleep(0.02)
+
+    def close(self) -> None:
+        """End everything."""
+        self.kill_agent()
+        if self._manager is not None:
+            self._manager.kill()
+            self._manager.communicate()
+            self._manager = None
+        for pid in emulators(self.root):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def emulators(root: Path) -> list[int]:
+    """Return the pids of the doubles of QEMU that play machines of a node."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            if any(word.endswith(b"/emulatordouble.py") for word in words) and str(root).encode() in words:
+                found.append(int(path.parent.name))
+    return found
+
+
+@contextlib.contextmanager
+def running(root: Path, stub: Path) -> Iterator[SlotNode]:
+    """Give a node whose agent runs and whose GPUs are free."""
+    node = SlotNode(root, stub)
+    try:
+        node.start_manager()
+        node.start_agent()
+        asyncio.run(approve(node))
+        asyncio.run(node.until_free())
+        yield node
+    finally:
+        node.close()
+
+
+async def approve(node: SlotNode) -> None:
+    """Approve the firmware that the first reading saw, as an administrator does."""
+    until = time.monotonic() + 60
+    while not any("BaselineMissing" in row["reason"] for row in node.rows().values()):
+        assert time.monotonic() < until, (node.rows(), node.log()[-2000:])
+        await asyncio.sleep(0.02)
+    baselines.decide(
+        node.root / "lease",
+        lambda known, decided: baseline.approve(decided, known, BOARD, by="ada", at=time.time()),
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(KilledNode(folder=Path(sys.argv[1]), stub=Path(sys.argv[2])).serve())
