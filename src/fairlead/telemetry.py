@@ -123,7 +123,7 @@ REGISTRATIONS = Metric(
 NOTICES = Metric(
     name="fairlead_notices_total",
     text="attempts to send an event, by form (fairlead, slack, matrix, email) and outcome: sent, failed (tried again), "
-    "given up",
+    "given up, limited (more than mail.per_hour: never tried)",
     labels=("format", "outcome"),
 )
 DECISIONS = Metric(

@@ -140,6 +140,7 @@ _ROUTES = {
     ("post", "/v1/containers/{name}/ephemeralcontainers"),
     ("patch", "/v1/containers/{name}/status"),
     ("patch", "/v1/containers/{name}/resize"),
+    ("post", "/v1/containers/{name}:rename"),
     ("post", "/v1/containers/{name}:attach"),
     ("post", "/v1/containers/{name}:detach"),
     ("get", "/v1/containers/{name}/wait"),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc.aio
+import msgspec
 import pytest
 
 from fairlead import errors
@@ -82,6 +83,19 @@ async def test_ended_pods_and_ordinary_init_containers_are_not_listed_and_sideca
     async with kubelet(folder, pods, *grants) as client:
         found = await client.list_holdings()
     assert [(one.container, one.ids) for one in found] == [("beside", ("g1",))]
+
+
+async def test_an_init_container_is_listed_while_it_runs_and_no_longer(folder: Path) -> None:
+    """Whoever audits it by the list finds what it has; its pod's others are listed with what they will have."""
+    made = pod("a", "u1", "main", init=(core.Container(name="once"), core.Container(name="next")))
+    running = core.ContainerStateUnion(running=core.ContainerStateRunning())
+    ended = core.ContainerStateUnion(terminated=core.ContainerStateTerminated(exit_code=0))
+    for state, expected in ((running, ["once", "main"]), (ended, ["main"])):
+        statuses = (core.ContainerStatus(name="once", state=state), core.ContainerStatus(name="next"))
+        status = msgspec.structs.replace(made.status, init_container_statuses=statuses)
+        pods = [msgspec.structs.replace(made, status=status)]
+        async with kubelet(folder, pods, grant("u1", "once", "g0"), grant("u1", "main", "g0")) as client:
+            assert sorted(one.container for one in await client.list_holdings()) == sorted(expected)
 
 
 async def ask(channel: grpc.aio.Channel, namespace: str, name: str) -> pb.GetPodResourcesResponse:

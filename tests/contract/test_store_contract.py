@@ -966,3 +966,87 @@ async def test_what_is_stored_beside_an_object_is_stored_with_it_or_neither_is(s
     with pytest.raises(errors.Conflict):
         await admitting.create_checked(pod(team), lambda _seen: None, beside=beside)
     assert len((await store.list(core.Pod, Selector(namespace=team))).items) == 1
+
+
+# another name
+
+
+async def renamer(store: port.Store) -> port.Renamer:
+    if isinstance(store, kubernetes.KubernetesStore):
+        pytest.skip("an API server has no other name for an object")
+    assert isinstance(store, memory.MemoryStore | sqlite.SQLiteStore)
+    return store
+
+
+def _named(namespace: str, name: str) -> core.Pod:
+    found = pod(namespace)
+    return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, name=name))
+
+
+async def test_a_renamed_object_keeps_all_but_its_name(store: port.Store, team: str) -> None:
+    renaming = await renamer(store)
+    old = await store.create(_named(team, "old"))
+    old = await store.update_status(msgspec.structs.replace(old, status=core.PodStatus(phase="Succeeded")))
+    owner = meta.OwnerReference(api_version="v1", kind="Pod", name="old", uid=old.metadata.uid)
+    about = meta.ObjectMeta(name="kept", namespace=team, owner_references=(owner,))
+    await store.create(core.ConfigMap(metadata=about, data={"a": "b"}))
+    new = await renaming.rename(old, "new", lambda _seen: None)
+    version = new.metadata.resource_version
+    kept = msgspec.structs.replace(old.metadata, name="new", resource_version=version)
+    assert new == msgspec.structs.replace(old, metadata=kept)
+    assert await store.get(core.Pod, "new", team) == new
+    with pytest.raises(errors.NotFound):
+        await store.get(core.Pod, "old", team)
+    (reference,) = (await store.get(core.ConfigMap, "kept", team)).metadata.owner_references
+    assert (reference.name, reference.uid) == ("new", old.metadata.uid)
+    await store.create(_named(team, "old"))  # its old name is free
+    await store.delete(core.Pod, "new", team, grace_s=0)
+    with pytest.raises(errors.NotFound):
+        await store.get(core.ConfigMap, "kept", team)
+
+
+async def test_watchers_see_a_renamed_object_go_under_one_name_and_come_under_the_other(
+    store: port.Store, team: str
+) -> None:
+    renaming = await renamer(store)
+    old = await store.create(_named(team, "old"))
+    since = (await store.list(core.Pod)).resource_version
+    await renaming.rename(old, "new", lambda _seen: None)
+    seen = store.watch(core.Pod, Selector(namespace=team), since=since)
+    gone, come = await anext(seen), await anext(seen)
+    assert (gone.kind, gone.object.metadata.name, gone.renamed_to) == (ChangeKind.DELETED, "old", "new")
+    assert (come.kind, come.object.metadata.name, come.renamed_to) == (ChangeKind.ADDED, "new", "")
+    assert gone.object.metadata.uid == come.object.metadata.uid
+    assert come.object.metadata.annotations == old.metadata.annotations
+    await store.delete(core.Pod, "new", team, grace_s=0)
+    assert (await anext(seen)).renamed_to == ""
+
+
+async def test_a_rename_is_refused_for_a_taken_name_a_stale_version_and_by_its_check(
+    store: port.Store, team: str
+) -> None:
+    renaming = await renamer(store)
+    old = await store.create(_named(team, "old"))
+    await store.create(_named(team, "taken"))
+
+    def refuse(seen: port.Reader) -> None:
+        assert {one.metadata.name for one in seen.list(core.Pod, team)} == {"old", "taken"}
+        raise errors.Denied("no", reason="No")
+
+    for name, reason in (("taken", "AlreadyExists"), ("old", "AlreadyExists")):
+        with pytest.raises(errors.Conflict) as refused:
+            await renaming.rename(old, name, lambda _seen: None)
+        assert refused.value.reason == reason
+    for name in ("A", "", "a/b", "a\0", "-", "x" * 300):
+        with pytest.raises(errors.Invalid):
+            await renaming.rename(old, name, lambda _seen: None)
+    with pytest.raises(errors.Denied):
+        await renaming.rename(old, "new", refuse)
+    await store.update_status(msgspec.structs.replace(old, status=core.PodStatus(phase="Running")))
+    with pytest.raises(errors.Conflict) as stale:
+        await renaming.rename(old, "new", lambda _seen: None)
+    assert stale.value.reason == "StaleVersion"
+    assert [one.metadata.name for one in (await store.list(core.Pod, Selector(namespace=team))).items] == [
+        "old",
+        "taken",
+    ]

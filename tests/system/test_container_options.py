@@ -97,3 +97,23 @@ def test_a_relative_folder_of_ours_is_mounted(service: Home) -> None:
     result = service.run("--rm", "-v", "./docs:/docs:ro", "--", "sh", "-c", "ls /docs; touch /docs/x")
     assert re.search(r"\bdesign\b", result.out)
     assert "Read-only" in result.out + result.err
+
+
+def test_what_ended_goes_on_under_another_name_with_its_output_and_its_gpus_anew(service: Home) -> None:
+    service.start("old", "-g", "1", command=("sh", "-c", "echo first; sleep 1000"))
+    refused = service("rename", "old", "new")
+    assert (refused.code, "fairlead stop old; fairlead rename old new" in refused.err) == (4, True), refused
+    service.ok("stop", "-t", "0", "old")
+    service.until_state("old", "stopped")
+    before = service.show("old")["uid"]
+    assert service.ok("rename", "old", "new").out == "new\n"
+    assert service.show("new")["uid"] == before
+    assert service.ok("logs", "new").out == "first\n"
+    assert 'renamed from "old" to "new"' in service.ok("trace", "new").out
+    service.start("old", command=("sleep", "1000"))  # its name is free
+    service.kill()
+    service.up()
+    assert service.ok("logs", "new").out == "first\n"
+    service.ok("start", "new")
+    assert service.until_state("new", "running")["gpu_ids"]
+    service.rm("old", "new")

@@ -35,6 +35,7 @@ VERBS: Final = {
     "stop": Verb(_RUN, "container.stop:stop", "Stop containers and keep their records."),
     "kill": Verb(_RUN, "container.signals:kill", "Send a signal to the first process of containers."),
     "update": Verb(_RUN, "container.update:update", "Change the CPU and memory of running containers."),
+    "rename": Verb(_RUN, "container.restart:rename", "Give a container that does not run another name."),
     "restart": Verb(_RUN, "container.restart:restart", "Stop containers and start them anew."),
     "start": Verb(_RUN, "container.restart:start", "Start ended containers again."),
     "rm": Verb(_RUN, "container.stop:rm", "Remove containers; -f: running ones too."),

@@ -227,6 +227,7 @@ class AsyncContainer(_Twin[container.Container]):
     stop = _awaited_container(container.Container.stop)
     remove = _awaited_container(container.Container.remove)
     restart = _awaited_container(container.Container.restart)
+    rename = _awaited_container(container.Container.rename)
     signal = _awaited_container(container.Container.signal)
     explain = _awaited(container.Container.explain)
     trace = _awaited(container.Container.trace)

@@ -210,6 +210,12 @@ class Container:
         """Stop it where it runs and start it anew; return itself."""
         return self._changed("POST", f"{self._path}:restart", grace=grace_s)
 
+    def rename(self, name: str) -> Container:
+        """Give it another name, unless it runs; return itself. Its record, output and usage stay."""
+        path = f"{self._path}:rename"
+        self.view = self._calls.call("POST", path, answers.ContainerView, params=self._where, body={"name": name})
+        return self
+
     def signal(self, name: str | int) -> Container:
         """Send a signal to its first process, by name or number; return itself."""
         return self._changed("POST", f"{self._path}:signal", signal=str(name))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from fairlead.store.fence import Fence
+from fairlead.wire.kubernetes import names
 from fairlead.wire.kubernetes.meta import Object
 
 T = TypeVar("T", bound=Object)
@@ -47,6 +48,14 @@ class Change(Generic[T]):
 
     kind: ChangeKind
     object: T
+
+    @property
+    def renamed_to(self) -> str:
+        """Under which name a deleted object goes on, with its uid; empty: it is gone.
+
+        The next change of its kind adds it: a reader that keeps objects by uid leaves this one out.
+        """
+        return self.object.metadata.annotations.get(names.RENAMED, "") if self.kind is ChangeKind.DELETED else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,5 +180,19 @@ class Admitter(Protocol):
         ...
 
 
-class AdmittingStore(Store, Admitter, Protocol):
+class Renamer(Protocol):
+    """A store that can give an object another name."""
+
+    async def rename(self, item: T, name: str, check: Callable[[Reader], None]) -> T:
+        """Give an object another name, unless `check` raises; as `Admitter.create_checked` otherwise.
+
+        It keeps its uid and all else; its dependants name it so. A watch yields it as DELETED, with the annotation
+        `names.RENAMED`, and then as ADDED, both of one step.
+        Raises: NotFound; Conflict: another has the name (`AlreadyExists`), the stored one is another version
+                (`StaleVersion`); Invalid: no name of such an object; whatever `check` raises.
+        """
+        ...
+
+
+class AdmittingStore(Store, Admitter, Renamer, Protocol):
     """A store that admits pods itself, because no API server does."""

@@ -216,6 +216,7 @@ BODIES: Final = (
         "/v1/containers/held/resize",
         (("resize", {"container": "demo", "cpu": "1500m", "memory": "1Gi"}),),
     ),
+    ("POST", "/v1/containers/held:rename", (("rename", {"name": "held-2"}),)),
     (
         "POST",
         "/v1/containers/held/ephemeralcontainers",

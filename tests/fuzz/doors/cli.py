@@ -145,6 +145,7 @@ _SERVICE: Final = (
     ["fabric", "activate", "--address", "/FOLDER/fm.sock", "--library", "/FOLDER/none", "7"],
     ["fabric", "deactivate", "--address", "/FOLDER/fm.sock", "--library", "/FOLDER/none", "7"],
     ["update", "-n", "default", "--cpus", "1.5", "-m", "512m", "-c", "demo", "held"],
+    ["rename", "-n", "default", "held", "held-2"],
     ["debug", "-n", "default", "--image", "demo", "--target", "demo", "-c", "look", "-e", "A=b", "held", "--", "ps"],
     ["attach", "-n", "default", "-c", "demo", "--resource", "nvidia.com/gpu", "none", "1"],
     ["detach", "-n", "default", "--force", "none", "1"],

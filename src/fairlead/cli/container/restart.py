@@ -1,4 +1,4 @@
-"""`fairlead restart` and `start`: run containers once more, as they were started."""
+"""`fairlead restart` and `start` run containers once more, as they were started; `rename` gives them other names."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from fairlead.cli.core import client as api
 from fairlead.cli.core import options, plaintext, progress
 from fairlead.cli.core.client import Client
 from fairlead.serve.v1.containers import view
+from fairlead.serve.v1.containers.debug.request import RenameRequest
 from fairlead.serve.v1.containers.view import ContainerView
 
 
@@ -42,6 +43,21 @@ def start(client: Client, *, names: tuple[str, ...], namespace: str) -> None:
         if client.container(name, namespace).state in view.ENDED:
             _again(client, name, namespace, None, doing="starting")
         plaintext.echo(name)
+
+
+@click.command()
+@options.container_argument("old")
+@click.argument("new")
+@options.namespace_option
+@options.pass_client
+def rename(client: Client, *, old: str, new: str, namespace: str) -> None:
+    """Give a container that does not run another name; its record, output and usage stay.
+
+    Stop one that runs first: its process, and the ledger of GPUs, know it by its name.
+    """
+    path, asked = f"{api.container_path(old)}:rename", RenameRequest(name=new)
+    client.call("POST", path, ContainerView, params={"namespace": namespace}, body=asked)
+    plaintext.echo(new)
 
 
 def _again(client: Client, name: str, namespace: str, grace: int | None, *, doing: str) -> None:

@@ -68,9 +68,12 @@ def update(
 
 
 def _settle(client: Client, name: str, namespace: str) -> None:
-    """Wait until the node has carried it out, or says why not. Raises: Insufficient: it never will."""
+    """Wait until the node has carried it out, or says why not.
+
+    Raises: Insufficient: it never will; Unavailable: the service went away before it was said.
+    """
     until = time.monotonic() + _PATIENCE_S
-    while (shown := client.container(name, namespace)).resize and time.monotonic() < until:
+    while (shown := _look(client, name, namespace, until)).resize and time.monotonic() < until:
         if shown.resize.startswith(_NEVER):
             message = f"{name} keeps its size: {shown.resize}"
             raise errors.Insufficient(message, reason="ResizeInfeasible", hint="ask for less than the machine has")
@@ -79,3 +82,16 @@ def _settle(client: Client, name: str, namespace: str) -> None:
         time.sleep(_POLL_S)
     if shown.resize:
         plaintext.echo(f"note: {name} keeps its size for now: {shown.resize}", err=True)
+
+
+def _look(client: Client, name: str, namespace: str, until: float) -> ContainerView:
+    """Return a container; a service that is away is waited for no longer than for the node."""
+    while True:
+        try:
+            with client.impatient():
+                return client.container(name, namespace)
+        except errors.Unavailable as error:
+            if time.monotonic() >= until:
+                message = f"the new size of {name} is stored, and its node has not said that it has it: {error.message}"
+                raise errors.Unavailable(message, reason=error.reason, hint=error.hint) from error
+        time.sleep(_POLL_S)

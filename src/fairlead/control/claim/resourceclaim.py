@@ -78,7 +78,7 @@ class ResourceClaims:
 
     def _pod_changed(self, change: Change[core.Pod]) -> Iterable[str]:
         pod, uid = change.object, change.object.metadata.uid
-        if not lifecycle.has_claims(pod) and uid not in self._owned:
+        if change.renamed_to or (not lifecycle.has_claims(pod) and uid not in self._owned):
             return ()
         for key in _named(self._pods.get(uid, pod)):
             self._users.get(key, {}).pop(uid, None)

@@ -46,6 +46,8 @@ class PodGC:
 
     def _changed(self, change: Change[core.Pod]) -> Iterable[str]:
         pod = change.object
+        if change.renamed_to:
+            return ()
         if change.kind is ChangeKind.DELETED:
             self._ended.pop(pod.metadata.uid, None)
             self._seen.pop(pod.metadata.uid, None)

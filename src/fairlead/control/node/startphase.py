@@ -48,6 +48,8 @@ class StartPhases:
 
     def _changed(self, change: Change[core.Pod]) -> Iterable[str]:
         pod, uid = change.object, change.object.metadata.uid
+        if change.renamed_to:
+            return ()
         if change.kind is ChangeKind.DELETED:
             self._pods.pop(uid, None)
             self._counted.discard(uid)

@@ -65,6 +65,8 @@ class Pods:
             self._tell(pod, is_gone=False)
 
     def _changed(self, change: Change[core.Pod]) -> None:
+        if change.renamed_to:
+            return
         pod, is_gone = change.object, change.kind is ChangeKind.DELETED
         if is_gone:
             self._pods.pop(pod.metadata.uid, None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -59,15 +60,42 @@ class Resolved:
         return dataclasses.replace(self, paths=tuple(dict.fromkeys([*self.paths, *paths])))
 
 
-@translate.cdi_errors
-def resolve(names: tuple[str, ...], folder: Path) -> Resolved:
-    """Resolve qualified names as an engine will: `/etc/cdi`, then `/var/run/cdi`, then `folder` if it is another.
+class Reading:
+    """The specs of a node, read once, when they are first asked for.
 
-    Raises: RequestError: a name that no spec defines; the message lists what is there.
+    What is judged of them and what is done with it are so of one reading. Folders as an engine has them: `/etc/cdi`,
+    then `/var/run/cdi`, then another.
     """
-    if not names:
-        return Resolved()
-    found = _scan(folder).resolve(names)
+
+    def __init__(self, folder: Path) -> None:
+        """Take the folder that is another one, or one of the two."""
+        self._folder = folder
+
+    @functools.cached_property
+    def _registry(self) -> directory.Registry:
+        return directory.scan(dict.fromkeys((*directory.DEFAULT_DIRECTORIES, str(self._folder))))
+
+    @translate.cdi_errors
+    def defined(self) -> frozenset[str]:
+        """Return the fully qualified names that the specs define."""
+        return frozenset(self._registry.devices)
+
+    @translate.cdi_errors
+    def resolve(self, names: tuple[str, ...]) -> Resolved:
+        """Resolve qualified names as an engine will.
+
+        Raises: RequestError: a name that no spec defines; the message lists what is there.
+        """
+        return _resolved(self._registry, names) if names else Resolved()
+
+
+def resolve(names: tuple[str, ...], folder: Path) -> Resolved:
+    """Resolve qualified names in the specs as they are now. Raises: as `Reading.resolve`."""
+    return Reading(folder).resolve(names)
+
+
+def _resolved(registry: directory.Registry, names: tuple[str, ...]) -> Resolved:
+    found = registry.resolve(names)
     used = {item.file.path: item.spec for item in found}
     edits = [*(spec.edits for spec in used.values()), *(item.device.edits for item in found)]
     nodes = {node.path: node for edit in edits for node in edit.device_nodes}
@@ -91,16 +119,6 @@ def resolve(names: tuple[str, ...], folder: Path) -> Resolved:
         driver=requirement.driver_of([mount.host_path for edit in edits for mount in edit.mounts]),
         known={key: told for path, spec in used.items() for key, told in _facts(path, spec).items()},
     )
-
-
-@translate.cdi_errors
-def list_defined(folder: Path) -> frozenset[str]:
-    """Return the fully qualified names that this node's specs define; folders as `resolve`."""
-    return frozenset(_scan(folder).devices)
-
-
-def _scan(folder: Path) -> directory.Registry:
-    return directory.scan(dict.fromkeys((*directory.DEFAULT_DIRECTORIES, str(folder))))
 
 
 def _facts(path: str, spec: cdi.Spec) -> dict[str, list[str]]:

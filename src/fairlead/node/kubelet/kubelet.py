@@ -36,7 +36,7 @@ from fairlead.plan.claim import lifecycle
 from fairlead.plan.pod import podstate, podsync
 from fairlead.plan.pod.life import restart
 from fairlead.settings import Settings
-from fairlead.store.port import ChangeKind, Selector, Store
+from fairlead.store.port import Change, ChangeKind, Selector, Store
 from fairlead.wire.kubernetes import core, names
 from fairlead.workqueue import WorkQueue
 
@@ -218,11 +218,14 @@ class Kubelet:
                 self._queue.add(uid)
             with contextlib.suppress(errors.Gone):
                 async for change in self._store.watch(core.Pod, selector, since=listing.resource_version):
-                    self._pod_changed(change.kind, change.object)
+                    self._pod_changed(change)
 
-    def _pod_changed(self, kind: ChangeKind, pod: core.Pod) -> None:
+    def _pod_changed(self, change: Change[core.Pod]) -> None:
         self._services.changed()
-        if kind is ChangeKind.DELETED:
+        if change.renamed_to:
+            return  # it goes on: its containers and its folder are not an orphan's
+        pod = change.object
+        if change.kind is ChangeKind.DELETED:
             self._pods.pop(pod.metadata.uid, None)
         else:
             self._pods[pod.metadata.uid] = pod

@@ -8,11 +8,9 @@ that the next look at engine and checkpoint explains.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import functools
 import json
-import os
 import platform
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -27,7 +25,7 @@ from fairlead.engine.port import Bind, ContainerPhase, ContainerSpec, ContainerS
 from fairlead.kernel import probeprocess, readback
 from fairlead.kernel.network import address, listener
 from fairlead.model.container.step import TraceStep
-from fairlead.node.isolation import edits
+from fairlead.node.isolation import edits, nameddevice
 from fairlead.node.kubelet import hostpath, joining, lastword, sandbox, spec, volumes
 from fairlead.node.kubelet.devices.checkpoint import Grant
 from fairlead.node.kubelet.devices.devicemanager import Choice, DeviceManager
@@ -37,7 +35,7 @@ from fairlead.node.tenancy import exports, fetch, gate, idranges, secrets, useri
 from fairlead.node.tenancy.registries import Fetched, Registries
 from fairlead.node.trace import steps
 from fairlead.plan.cdi import requirement
-from fairlead.plan.pod import device, mountable, podsync, volume
+from fairlead.plan.pod import mountable, podsync, volume
 from fairlead.plan.pod.life import restart
 from fairlead.plan.pod.values import downward
 from fairlead.plan.sandbox import choice
@@ -261,11 +259,8 @@ class Runtime:
         tenancy = await gate.find(self._store, pod)
         taken = await secrets.held(self._store, pod, self._settings.state_folder)
         maps = await secrets.config_maps(self._store, pod)
-        joined = await self._join(pod, item) if isinstance(item, core.EphemeralContainer) else None
-        if joined is None:
-            network_of, ids = await self._ensure_sandbox(pod, tenancy, await self._user_ids(pod, item, tenancy))
-        else:
-            network_of, ids = joined.network_of, await asyncio.to_thread(joining.first_user_id, joined.pid)
+        specs = edits.Reading(self._settings.node.cdi_folder)
+        joined, network_of, ids = await self._beside(pod, item, tenancy, specs)
         facts = await self._facts(pod, network_of)
         values = spec.values(pod, item, maps, facts)
         item = spec.with_sub_paths(item, pod, taken, values)
@@ -277,7 +272,7 @@ class Runtime:
         folder = self._pod_folder(pod.metadata.uid)
         folders = await asyncio.to_thread(make, folder, pod, claims, owner)
         folders |= await asyncio.to_thread(volumes.show_parts, folder, pod, item, folders)
-        cdi_devices = await self._cdi_names(pod, item, grants)
+        cdi_devices = await self._cdi_names(pod, item, grants, specs)
         shown = joining.beside(pod, item) if isinstance(item, core.EphemeralContainer) else (pod, item)
         wanted = spec.container_spec(
             *shown,
@@ -295,7 +290,7 @@ class Runtime:
         _check_isolation(pod, tenancy)
         if wanted.runtime:
             await self._check_sandbox(wanted.runtime)
-        resolved = (await self._resolve(pod, item, wanted)).beside(spec.device_paths(grants))
+        resolved = (await self._resolve(pod, item, wanted, specs)).beside(spec.device_paths(grants))
         wanted = userids.mapped(wanted, ids, resolved, self._node_folder)
         # What reads the isolation back starts while the engine works: its interpreter takes some 20 ms.
         is_probed = bool(resolved.paths) and not wanted.runtime
@@ -309,9 +304,16 @@ class Runtime:
             )
             return await self._let_go(pod, item, state, resolved, probe)
 
-    async def _join(self, pod: core.Pod, item: core.EphemeralContainer) -> joining.Joined:
+    async def _beside(
+        self, pod: core.Pod, item: core.Container, tenancy: Tenancy | None, specs: edits.Reading
+    ) -> tuple[joining.Joined | None, str | None, int | None]:
+        """Return what a container joins, the engine name of what has its network, and the first of its user ids."""
+        if not isinstance(item, core.EphemeralContainer):
+            wanted = await self._user_ids(pod, item, tenancy, specs)
+            return None, *(await self._ensure_sandbox(pod, tenancy, wanted))
         states = await self._engine.list_containers({names.POD_UID: pod.metadata.uid})
-        return joining.find(pod, item, states)
+        joined = joining.find(pod, item, states)
+        return joined, joined.network_of, await asyncio.to_thread(joining.first_user_id, joined.pid)
 
     async def _with_last_word(
         self, wanted: ContainerSpec, pod: core.Pod, item: core.Container, attempt: int
@@ -358,26 +360,28 @@ class Runtime:
         found = [await self._store.get(core.PersistentVolumeClaim, name, namespace) for name in names]
         return {one.metadata.name: volume.folder(self._settings.claims_folder, one) for one in found}
 
-    async def _cdi_names(self, pod: core.Pod, item: core.Container, grants: tuple[Grant, ...]) -> tuple[str, ...]:
-        """Return the names the engine is asked for; specs are read where a plugin answered without any.
+    async def _cdi_names(
+        self, pod: core.Pod, item: core.Container, grants: tuple[Grant, ...], specs: edits.Reading
+    ) -> tuple[str, ...]:
+        """Return the names the engine is asked for; what DRA drivers named for claims comes last, as they named it.
 
-        What DRA drivers named for the container's claims comes last, as they named it.
+        Args: specs: in which devices that were asked for by name are judged.
         """
-        node = self._settings.node
-        is_needed = spec.is_word_asked(grants)
-        defined = await asyncio.to_thread(edits.list_defined, node.cdi_folder) if is_needed else frozenset()
-        allocated = spec.cdi_names(item, grants, has_variants=node.cdi_variants, defined=defined)
+        defined = await asyncio.to_thread(specs.defined) if spec.is_word_asked(grants) else frozenset()
+        allocated = spec.cdi_names(item, grants, has_variants=self._settings.node.cdi_variants, defined=defined)
         named = () if isinstance(item, core.EphemeralContainer) else spec.machine(pod).devices
         if named:
-            await asyncio.to_thread(_refuse_hidden_gpus, named, node.cdi_folder)
+            await asyncio.to_thread(nameddevice.check, named, specs)
         return tuple(dict.fromkeys((*allocated, *self._claimed(pod, item), *named)))
 
-    async def _resolve(self, pod: core.Pod, item: core.Container, wanted: ContainerSpec) -> edits.Resolved:
+    async def _resolve(
+        self, pod: core.Pod, item: core.Container, wanted: ContainerSpec, specs: edits.Reading
+    ) -> edits.Resolved:
         """Look the CDI names up ourselves first: an engine must never be able to ignore one silently."""
         if not wanted.cdi_devices:
             return edits.Resolved()
         with telemetry.timed("cdi resolved", container=wanted.name) as timing:
-            resolved = await asyncio.to_thread(edits.resolve, wanted.cdi_devices, self._settings.node.cdi_folder)
+            resolved = await asyncio.to_thread(specs.resolve, wanted.cdi_devices)
         self.note(
             pod, steps.resolved(item.name, wanted.cdi_devices, resolved, at=time.time(), duration_s=timing.duration_s)
         )
@@ -396,8 +400,9 @@ class Runtime:
         try:
             if state.pid is None:
                 return await self._remake(pod, item, state)
-            names = await self._cdi_names(pod, item, grants)
-            resolved = await asyncio.to_thread(edits.resolve, names, self._settings.node.cdi_folder)
+            specs = edits.Reading(self._settings.node.cdi_folder)
+            names = await self._cdi_names(pod, item, grants, specs)
+            resolved = await asyncio.to_thread(specs.resolve, names)
             return await self._let_go(pod, item, state, resolved.beside(spec.device_paths(grants)))
         except errors.FairleadError as error:
             return await self._blocked(pod, item, error)
@@ -541,7 +546,9 @@ class Runtime:
     def _grants(self, pod: core.Pod, item: core.Container) -> tuple[Grant, ...]:
         return tuple(grant for grant in self._devices.held(pod.metadata.uid) if grant.container == item.name)
 
-    async def _user_ids(self, pod: core.Pod, item: core.Container, tenancy: Tenancy | None) -> int | None:
+    async def _user_ids(
+        self, pod: core.Pod, item: core.Container, tenancy: Tenancy | None, specs: edits.Reading
+    ) -> int | None:
         """Return the first user id of the pod's user namespace; None: it has none, and its trace says why.
 
         Raises: Unavailable (`UserNamespaceUnusable`): it must have one.
@@ -550,8 +557,8 @@ class Runtime:
         if not mounts and (pod.spec.host_network or owner is None):
             return None
         every = (*pod.spec.init_containers, *pod.spec.containers)
-        names = [await self._cdi_names(pod, one, self._grants(pod, one)) for one in every]
-        found = [await asyncio.to_thread(edits.resolve, some, self._settings.node.cdi_folder) for some in names if some]
+        names = [await self._cdi_names(pod, one, self._grants(pod, one), specs) for one in every]
+        found = [await asyncio.to_thread(specs.resolve, some) for some in names if some]
         setting = self._settings.engine.user_namespaces
         first, problem = userids.decide(owner, found, self._node_folder, setting=setting, has_mounts=mounts)
         if problem:
@@ -687,20 +694,3 @@ def with_listener(pod: core.Pod, error: errors.FairleadError) -> errors.Fairlead
     if not told:
         return error
     return errors.Unavailable(f"{told}: {error}", reason=error.reason, hint=error.hint)
-
-
-def _refuse_hidden_gpus(names: tuple[str, ...], folder: Path) -> None:
-    """Refuse devices that were asked for by name where their specs bring a GPU, under whatever path.
-
-    Raises: Denied (`DeviceIsGPU`); RequestError: a name that no spec defines.
-    """
-    found = edits.resolve(names, folder)
-    paths = [path for host, inside, _ in (*found.nodes, *found.binds) for path in (host, inside)]
-    majors = [major for major, _ in found.numbers]
-    for host, _, _ in (*found.nodes, *found.binds):
-        with contextlib.suppress(OSError):
-            majors.append(os.major(Path(host).stat().st_rdev))  # a link to a node is one
-    drivers = Path("/proc/devices").read_text()
-    if gpu := device.hidden(paths, majors, drivers):
-        message = f"the CDI devices {', '.join(names)} bring {gpu}, and GPUs are given away by the allocation alone"
-        raise errors.Denied(message, reason="DeviceIsGPU", hint=device.HINT)

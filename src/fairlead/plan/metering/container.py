@@ -38,10 +38,10 @@ def leases_of(pod: core.Pod, leases: Iterable[GPULease]) -> tuple[GPULease, ...]
 
 def _is_of(holder: Holder, pod: core.Pod, lease: GPULease) -> bool:
     about = pod.metadata
+    if holder.pod_uid:  # its name may have been another then
+        return holder.pod_uid == about.uid
     if (holder.namespace, holder.pod) != (about.namespace, about.name):
         return False
-    if holder.pod_uid:
-        return holder.pod_uid == about.uid
     ended = timestamp.parse(lease.status.ended_at) if lease.status.ended_at else None
     return ended is None or ended >= timestamp.unix_seconds(about.creation_timestamp or "")
 

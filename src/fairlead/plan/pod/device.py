@@ -34,6 +34,11 @@ _DRIVERS: Final = re.compile(r"nvidia|drm$|kfd$|vfio|accel|nvhost|nvmap")
 """Names of GPU drivers in /proc/devices."""
 
 
+_ASKING: Final = re.compile(r"(?:NVIDIA|AMD)_VISIBLE_DEVICES$")
+_NONE: Final = frozenset({"", "void", "none"})
+"""Values of such a variable that ask for nothing."""
+_GIVING: Final = re.compile(r"nvidia-|fairlead|rocm-|amd-ctk$|amd-container")
+"""Programs of hooks that give containers GPUs."""
 _MAJORS: Final = {195: "NVIDIA's driver", 226: "drm"}
 """Numbers that are a GPU driver's on every machine.  Source: Linux Documentation/admin-guide/devices.txt."""
 
@@ -108,3 +113,15 @@ def hidden(paths: Sequence[str], majors: Sequence[int], drivers: str) -> str:
         if text.isdecimal() and int(text) in majors and _DRIVERS.match(name):
             return f"a node of {name} ({text}:*)"
     return ""
+
+
+def asking(variables: Sequence[str], hooks: Sequence[str]) -> str:
+    """Return what asks a runtime or a hook for GPUs, of devices that were asked for by name; empty: nothing does.
+
+    Args: variables: `NAME=VALUE`.   hooks: paths of programs. What else a hook does is not known.
+    """
+    for text in variables:
+        name, _, value = text.partition("=")
+        if _ASKING.match(name) and value not in _NONE:
+            return f"the variable {name}"
+    return next((f"the hook {path}" for path in hooks if _GIVING.match(path.rpartition("/")[2])), "")

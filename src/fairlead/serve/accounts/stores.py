@@ -13,8 +13,6 @@ from fairlead.serve.accounts.oidc.port import Identities, Logins
 from fairlead.serve.accounts.sessions import Lifetime
 from fairlead.serve.database.unchanged import Commits, Unchanged
 from fairlead.serve.metering.budgetstore import StoredBudgets
-from fairlead.serve.webhooks.address import Network
-from fairlead.serve.webhooks.mail import Server
 from fairlead.serve.webhooks.store import StoredWebhooks
 
 
@@ -24,16 +22,15 @@ def open_accounts(
     now: Callable[[], float] = time.time,
     lifetime: Lifetime | None = None,
     logins: Callable[[Identities], Logins] | None = None,
-    allowed: tuple[Network, ...] = (),
-    mail: Server | None = None,
+    hooks: StoredWebhooks | None = None,
 ) -> port.Accounts:
     """Return the accounts of a database.
 
     Args: now: Unix seconds.   lifetime: of browsers' sessions.   logins: by an identity provider.
-          allowed: networks that webhooks may go to though they are not public.   mail: None: no e-mail is sent.
+          hooks: of the same database; None: they go to public addresses, and no e-mail is sent.
     """
     commits = Commits(database)
-    hooks = StoredWebhooks(database=database, allowed=allowed, now=now, mail=mail or Server())
+    hooks = hooks or StoredWebhooks(database=database, now=now)
     return port.Accounts(
         people=store.StoredPeople(database=database, now=now),
         keys=store.StoredKeys(database=database, now=now, known=Unchanged(commits)),

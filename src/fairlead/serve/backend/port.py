@@ -309,6 +309,13 @@ class PodChanges(Protocol):
         """
         ...
 
+    async def rename(self, pod: core.Pod, name: str) -> core.Pod:
+        """Give a pod another name, and return the pod; uid, record, output and history stay.
+
+        Raises: Conflict: it runs (`ContainerRuns`), has an owner (`PodOwned`), another has the name; Invalid: the name.
+        """
+        ...
+
     async def set_conditions(self, pod: core.Pod, conditions: Sequence[meta.Condition]) -> core.Pod:
         """Write what a pod's readiness gates wait for, and return the pod. Raises: Invalid: a condition of no gate."""
         ...

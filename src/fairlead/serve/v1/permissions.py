@@ -70,6 +70,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "debug_container": Action.CONTAINER_ENTER,
     "set_status": Action.CONTAINER_RUN,
     "resize_container": Action.CONTAINER_RUN,
+    "rename_container": Action.CONTAINER_RUN,
     "attach_device": Action.MACHINE_WRITE,
     "detach_device": Action.MACHINE_WRITE,
     "inject_fault": Action.MACHINE_WRITE,

@@ -142,6 +142,8 @@ class Sender:
             return await self._begin(tasks)
 
     async def _begin(self, tasks: asyncio.TaskGroup) -> int:
+        for form, outcome in self.outbox.take_dropped():
+            self.meter.add(telemetry.NOTICES, form, outcome)
         due = await self.outbox.due(busy=frozenset(self._busy))
         for item in due:
             self._busy.add(item.webhook)
@@ -154,7 +156,7 @@ class Sender:
             sent = await self._send(item)
             telemetry.crash_point("webhook-answered")
             is_over = await self._written(item, sent)
-            outcome = "sent" if not sent.error else "given up" if is_over else "failed"
+            outcome = "sent" if not sent.error else port.GIVEN_UP if is_over else "failed"
             self.meter.add(telemetry.NOTICES, item.format, outcome)
             if sent.error and is_over:
                 telemetry.log.warning("notice given up", role=item.format, reason="NoticeGivenUp", error=sent.error)

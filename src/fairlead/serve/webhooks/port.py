@@ -174,6 +174,11 @@ class Webhooks(Protocol):
         ...
 
 
+GIVEN_UP: Final = "given up"
+LIMITED: Final = "limited"
+"""Outcomes of what is not sent: it was tried or waited for too long; more than so much an hour."""
+
+
 class Outbox(Protocol):
     """Events on their way."""
 
@@ -193,6 +198,13 @@ class Outbox(Protocol):
         """Write how an attempt ended; an error has it tried again later, or given up, which is returned.
 
         Args: is_final: another try would end the same.
+        """
+        ...
+
+    def take_dropped(self) -> tuple[tuple[str, str], ...]:
+        """Return form and outcome of what was never tried, since the last call: for metrics.
+
+        A transaction that fails may have counted one that it did not drop.
         """
         ...
 

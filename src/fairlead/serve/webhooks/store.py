@@ -59,6 +59,8 @@ class StoredWebhooks:
     """By uid of the tenancy, or by account."""
     codes: Buckets = field(default_factory=lambda: Buckets(CODES, now=time.monotonic))
     """By account."""
+    dropped: list[tuple[str, str]] = field(default_factory=list)
+    """See `port.Outbox.take_dropped`."""
 
     async def create(self, spec: port.Spec) -> port.NewWebhook:
         """See `port.Webhooks.create`."""
@@ -220,12 +222,14 @@ class StoredWebhooks:
         }
         if owner["format"] == port.EMAIL and await self._mailed(connection, owner, now) >= self.mail.per_hour:
             row |= {"next_at": None, "error": f"{_RATED}{self.mail.per_hour} in an hour are the most (mail.per_hour)"}
+            self.dropped.append((owner["format"], port.LIMITED))
         waiting = (_EVENT.webhook == hook, _EVENT.next_at.is_not(None))
         count = (await connection.execute(sa.select(sa.func.count()).where(*waiting))).scalar_one()
         if count >= _MOST_PENDING:
             oldest = sa.select(_EVENT.id).where(*waiting).order_by(_EVENT.created_at).limit(count - _MOST_PENDING + 1)
             gone = sa.update(schema.WEBHOOK_EVENT).where(_EVENT.id.in_(oldest))
             await connection.execute(gone.values(next_at=None, error=f"given up: {_MOST_PENDING} newer ones wait"))
+            self.dropped.extend([(owner["format"], port.GIVEN_UP)] * (count - _MOST_PENDING + 1))
         await connection.execute(sa.insert(schema.WEBHOOK_EVENT).values(row))
         return id_
 
@@ -240,6 +244,12 @@ class StoredWebhooks:
         fresh = (_EVENT.created_at > now - _HOUR_S, _EVENT.created_at <= now, _EVENT.error.not_like(f"{_RATED}%"))
         found = await connection.execute(counted.where(mine, _HOOK.format == port.EMAIL, *fresh))
         return int(found.scalar_one())
+
+    def take_dropped(self) -> tuple[tuple[str, str], ...]:
+        """See `port.Outbox.take_dropped`."""
+        taken = tuple(self.dropped)
+        del self.dropped[: len(taken)]
+        return taken
 
     async def due(self, *, busy: Collection[str] = ()) -> tuple[port.Due, ...]:
         """See `port.Outbox.due`."""

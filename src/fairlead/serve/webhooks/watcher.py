@@ -106,6 +106,8 @@ class Watcher:
     async def handle(self, found: _Listed | port.Change[Any]) -> None:
         """Write what one change, or a list, means."""
         if isinstance(found, port.Change):
+            if found.renamed_to:
+                return  # receivers know it by its uid
             if isinstance(found.object, Tenancy):
                 self._keep(found.object, is_gone=found.kind is port.ChangeKind.DELETED)
             else:

@@ -18,6 +18,7 @@ from fairlead import errors
 from fairlead.store.embedded import document as documents
 from fairlead.store.embedded import semantics, validation
 from fairlead.store.embedded.document import Document, Key
+from fairlead.wire.kubernetes import names
 
 HISTORY_KEPT = 8192
 """Changes that a watch may reach back."""
@@ -120,6 +121,29 @@ class Transaction:
             semantics.refuse_uid_of_none(given)
             return self.create(key, semantics.first_applied(given, manager=manager), namespaced=namespaced)
         return self._replace(key, old, semantics.apply(old, given, manager=manager), namespaced=namespaced)
+
+    def rename(self, key: Key, given: Document, name: str, *, namespaced: bool) -> Document:
+        """Move an object to another name, its uid with it. Args: given: as read. Raises: as `port.Renamer.rename`."""
+        old = self._present(key)
+        semantics.check_identity(old, given)
+        new, renamed = key._replace(name=name), documents.with_metadata(old, name=name)
+        validation.check(key.kind, renamed, namespaced=namespaced)
+        if self._rows.find(new) is not None:
+            message = f"{semantics.describe(renamed)} already exists"
+            raise errors.Conflict(message, reason="AlreadyExists", hint="choose another name")
+        self._refuse_terminating(key)
+        notes = {**old["metadata"].get("annotations", {}), names.RENAMED: name}
+        version = str(self._rows.next_version())
+        self._rows.put(key, documents.with_metadata(old, annotations=notes, resourceVersion=version), None)
+        stored = self._write(new, None, renamed)
+        uid = old["metadata"]["uid"]
+        for one in self._rows.dependants(uid):
+            found = self._present(one)
+            owners = [
+                {**own, "name": name} if own["uid"] == uid else own for own in found["metadata"]["ownerReferences"]
+            ]
+            self._write(one, found, documents.with_metadata(found, ownerReferences=owners))
+        return stored
 
     def delete(self, key: Key, *, grace_s: int | None, uid: str | None) -> Document:
         """Delete or mark; returns the last or the marked state. Raises: NotFound, Conflict."""

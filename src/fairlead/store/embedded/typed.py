@@ -67,7 +67,7 @@ class _Reader:
 
 
 class TypedStore:
-    """A `store.port.Store` over a backend, and a `port.Fencible` and `port.Admitter`."""
+    """A `store.port.Store` over a backend, and a `port.Fencible`, `port.Admitter` and `port.Renamer`."""
 
     def __init__(self, backend: Backend, fence: Fence | None = None) -> None:
         self._backend = backend
@@ -151,6 +151,16 @@ class TypedStore:
         def act(step: transaction.Transaction) -> Document:
             check(_Reader(step))
             return step.update(key, given, view=view, namespaced=item.NAMESPACED)
+
+        return await self._commit(item, act)
+
+    async def rename(self, item: T, name: str, check: Callable[[port.Reader], None]) -> T:
+        """See `port.Renamer.rename`."""
+        key, given = match.key_of(item), match.emit(item)
+
+        def act(step: transaction.Transaction) -> Document:
+            check(_Reader(step))
+            return step.rename(key, given, name, namespaced=item.NAMESPACED)
 
         return await self._commit(item, act)
 

@@ -72,6 +72,9 @@ ACCOUNT: Final = "fairlead.dev/account"
 REPLACED: Final = "fairlead.dev/replaced"
 """On a pod that is removed so that another one of its name can be stored: `fairlead restart`."""
 
+RENAMED: Final = "fairlead.dev/renamed"
+"""On the last state of an object that goes on under another name: that name. No stored object has it."""
+
 # annotations of an event
 STEP: Final = "fairlead.dev/step"
 """JSON, one step of a trace."""

@@ -116,6 +116,20 @@ async def test_a_pod_deleted_by_hand_takes_its_events_along() -> None:
     assert (await store.list(core.Event)).items == ()
 
 
+async def test_events_of_a_pod_with_another_name_stay() -> None:
+    store = _store()
+    await _ended(store, "oldest")
+    pod = await _ended(store, "old")
+    await _ended(store, "running", "Running")
+    async with _running(store, keep=1):
+        await _until_gone(store, core.Event, 1)
+        renamed = await store.rename(pod, "new", lambda _seen: None)
+        await store.delete(core.Pod, "running", "default", grace_s=0)
+        await _until_gone(store, core.Event, 2)
+    (left,) = (await store.list(core.Event)).items
+    assert left.involved_object.uid == renamed.metadata.uid
+
+
 async def test_a_pod_that_goes_with_its_end_is_removed_and_no_other() -> None:
     store = _store()
     await _ended(store, "kept")

@@ -753,6 +753,20 @@ async def test_a_container_that_ends_before_the_pods_are_listed_is_not_taken_for
         assert name in {state.name for state in await world.engine.list_containers({})}
 
 
+async def test_a_pod_with_another_name_keeps_its_containers(world: World) -> None:
+    async with world.kubelet():
+        pod = await world.run(_pod(_container(("echo", "kept"), gpus=1), name="old"))
+        ended = await world.until_phase("old", "Succeeded")
+        name = spec.engine_name(pod, "main", 0)
+        renamed = await world.store.rename(ended, "new", lambda _seen: None)
+        await world.run(_pod(_container(("true",), gpus=1), name="old"))  # its old name is free, its GPU too
+        await world.until_phase("old", "Succeeded")
+        assert await _output(world, name) == b"kept\n"
+        assert (await world.store.get(core.Pod, "new", "default")).status == renamed.status
+        await world.store.delete(core.Pod, "new", "default", grace_s=0)
+        await world.until_engine(lambda states: name not in {state.name for state in states})
+
+
 async def test_a_created_container_is_let_go_after_a_crash(world: World) -> None:
     async with world.kubelet():
         await world.run(_pod(_container(_FOREVER, gpus=1)))

@@ -45,3 +45,8 @@ def test_a_namesake_is_not_charged_for_what_was_held_before_it() -> None:
     assert container.leases_of(_pod(created=1500), [before]) == ()
     assert container.leases_of(_pod(created=500), [before]) == (before,)
     assert container.leases_of(_pod("u9"), [_of(before, "u1")]) == ()
+
+
+def test_a_container_with_another_name_by_now_is_charged_by_its_uid() -> None:
+    held = _of(lease("a", 0, 1000), "u2", "u1")
+    assert container.leases_of(_pod("u1"), [held]) == (held,)  # it was p1 then

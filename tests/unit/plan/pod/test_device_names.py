@@ -91,3 +91,21 @@ async def test_root_has_them_and_a_user_does_not() -> None:
     with pytest.raises(errors.Denied) as caught:
         await living.submit(place.Within(part=own.User(uid=1000, most_devices=2)).new("").submission(pod))
     assert caught.value.reason == "DeviceForbidden"
+
+
+@pytest.mark.parametrize(
+    ("variables", "hooks", "said"),
+    [
+        (["NVIDIA_VISIBLE_DEVICES=all"], [], "the variable NVIDIA_VISIBLE_DEVICES"),
+        (["AMD_VISIBLE_DEVICES=0"], [], "the variable AMD_VISIBLE_DEVICES"),
+        (["NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_VISIBLE_DEVICES_X=all", "A=NVIDIA_VISIBLE_DEVICES=all"], [], ""),
+        ([], ["/usr/bin/nvidia-ctk"], "the hook /usr/bin/nvidia-ctk"),
+        ([], ["/usr/bin/nvidia-container-runtime-hook"], "the hook /usr/bin/nvidia-container-runtime-hook"),
+        ([], ["/opt/nvidia-tools/firmware"], ""),
+        ([], ["/usr/bin/fairlead-hook"], "the hook /usr/bin/fairlead-hook"),
+    ],
+)
+def test_what_asks_for_gpus_in_a_spec_of_another_kind_is_found(
+    variables: list[str], hooks: list[str], said: str
+) -> None:
+    assert device.asking(variables, hooks) == said

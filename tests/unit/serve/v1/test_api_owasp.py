@@ -39,6 +39,7 @@ OF_A_CONTAINER = (
     ("GET", "/explain"),
     ("POST", ":stop"),
     ("POST", ":restart"),
+    ("POST", ":rename"),
     ("POST", ":signal?signal=TERM"),
     ("DELETE", ""),
 )

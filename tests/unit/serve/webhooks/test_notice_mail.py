@@ -195,6 +195,7 @@ async def test_an_account_is_sent_so_much_an_hour_and_what_is_more_is_said(datab
         found = (await post.kept.show(made.id, port.ALL)).deliveries
         assert sorted(one.state for one in found) == ["delivered"] * 3 + ["given up"] * 2
         assert {one.error for one in found} == {"", "not sent: 3 in an hour are the most (mail.per_hour)"}
+        assert post.meter.counts == {("email", "sent"): 3, ("email", "limited"): 2}
         assert (await post.kept.show(second.id, port.ALL)).deliveries == ()
         post.now += 3601
         await post.happen("later")

@@ -371,6 +371,8 @@ async def test_the_outbox_of_a_webhook_is_bounded(
         await lab.happen("container.failed", object_=f"pod:{number}")
     found = (await lab.kept.show(made.webhook.id, port.ALL)).deliveries
     assert [one.state for one in found] == ["pending"] * 3 + ["given up"] * 2
+    assert lab.kept.take_dropped() == (("fairlead", "given up"),) * 2
+    assert lab.kept.take_dropped() == ()
     for _ in range(9):
         await lab.hook(receiver.url)
     with pytest.raises(errors.Conflict):

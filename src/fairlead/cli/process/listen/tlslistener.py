@@ -180,16 +180,13 @@ async def opened(config: settings.Settings) -> AsyncIterator[TLSListener]:
             certificate.ensure_own(files, names, _now())
         certificate.open_context(files)
         async with engine.opened(engine.url_of(config.database.url, config.state.folder)) as database:
+            hooks = StoredWebhooks(database=database, allowed=allowed, mail=post)
             yield TLSListener(
                 address=_address(listener, *given[:1]),
                 files=files,
-                sender=Sender(
-                    outbox=StoredWebhooks(database=database, allowed=allowed, mail=post), allowed=allowed, mail=post
-                ),
+                sender=Sender(outbox=hooks, allowed=allowed, mail=post),
                 times=notices.times(config.notify),
-                accounts=stores.open_accounts(
-                    database, lifetime=_lifetime(config), logins=made, allowed=allowed, mail=post
-                ),
+                accounts=stores.open_accounts(database, lifetime=_lifetime(config), logins=made, hooks=hooks),
                 listener=listener,
                 names=names,
                 more_names=given,

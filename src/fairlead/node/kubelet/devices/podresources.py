@@ -1,7 +1,7 @@
 """Serves `v1.PodResourcesLister` as the real kubelet does, from the checkpoints of device manager and claims.
 
-Listed are the pods bound to this node that have not ended, each container and sidecar with the devices it holds;
-ordinary init containers are left out, as the real one leaves them out.
+Listed are the pods bound to this node that have not ended, each container and sidecar with the devices it holds, and an
+ordinary init container while it runs: the real one leaves those out, and whoever audits one by that list finds nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class _Servicer:
 
     def _of_pod(self, pod: core.Pod) -> pb.PodResources:
         held = self._devices.held(pod.metadata.uid)
-        sidecars = (item for item in pod.spec.init_containers if item.restart_policy == "Always")
+        running = {one.name for one in pod.status.init_container_statuses if one.state.running is not None}
+        first = (one for one in pod.spec.init_containers if one.restart_policy == "Always" or one.name in running)
         containers = [
             pb.ContainerResources(
                 name=item.name,
@@ -68,7 +69,7 @@ class _Servicer:
                 ],
                 dynamic_resources=[podresources.emit_dynamic(one) for one in self._claimed(pod, item)],
             )
-            for item in (*sidecars, *pod.spec.containers)
+            for item in (*first, *pod.spec.containers)
         ]
         return pb.PodResources(name=pod.metadata.name, namespace=pod.metadata.namespace, containers=containers)
 

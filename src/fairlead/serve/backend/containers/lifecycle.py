@@ -80,7 +80,7 @@ class LocalLifecycle:
                 admitted.pod, lambda seen: checks.check(seen, admitted), beside=once.record if once else None
             )
         except errors.Conflict as error:
-            raise _taken(asked.pod, error) from error
+            raise pods.taken(asked.pod.metadata.name, asked.pod.metadata.namespace, error.reason) from error
         telemetry.crash_point("submission.after-store")
         step = trace.accepted(created, at=accepted_at, duration_s=time.monotonic() - started)
         await tracerecorder.record(self.store, tracerecorder.reference(created), step)
@@ -120,7 +120,7 @@ class LocalLifecycle:
             admitted = await self._isolated(checks.admit(one, classes, self.here), seen.list(Tenancy, ""))
             about = admitted.pod.metadata
             if about.name and any(here.metadata.name == about.name for here in seen.list(core.Pod, about.namespace)):
-                raise _taken(admitted.pod, errors.Conflict(about.name, reason="AlreadyExists"))
+                raise pods.taken(about.name, about.namespace)
             checks.check(seen, admitted)
             judged.append(admitted.pod)
         return tuple(judged)
@@ -208,7 +208,7 @@ class ClusterLifecycle:
         try:
             return await self.store.create(idempotency.carrying(pod, once) if once else pod)
         except errors.Conflict as error:
-            raise _taken(pod, error) from error
+            raise pods.taken(pod.metadata.name, pod.metadata.namespace, error.reason) from error
         except errors.FairleadError as error:
             raise _with_class(pod, error) from error
 
@@ -227,7 +227,7 @@ class ClusterLifecycle:
         try:
             return await self.trial.judge(pod)
         except errors.Conflict as error:
-            raise _taken(pod, error) from error
+            raise pods.taken(pod.metadata.name, pod.metadata.namespace, error.reason) from error
         except errors.FairleadError as error:
             raise _with_class(pod, error) from error
 
@@ -341,9 +341,3 @@ async def _delete(store: Store, pod: core.Pod, grace_s: int | None) -> None:
     about = pod.metadata
     wait_s = None if grace_s is None else max(1, grace_s)
     await store.delete(core.Pod, about.name, about.namespace, grace_s=wait_s, uid=about.uid)
-
-
-def _taken(pod: core.Pod, error: errors.Conflict) -> errors.Conflict:
-    message = f'container "{pod.metadata.name}" already exists in namespace "{pod.metadata.namespace}"'
-    hint = f"choose another name, or remove it: `fairlead rm {pod.metadata.name}`"
-    return errors.Conflict(message, reason=error.reason, hint=hint)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from fairlead import errors
+from fairlead.model.container.step import TraceStep
 from fairlead.plan.gpu.allocation import foreignrequest
 from fairlead.plan.pod.life import restart
-from fairlead.plan.pod.running import ephemeral, resize
+from fairlead.plan.pod.running import ephemeral, rename, resize
 from fairlead.serve.backend.containers import checks, pods
 from fairlead.serve.backend.place import Place
-from fairlead.store import retry
-from fairlead.store.port import AdmittingStore, Selector
+from fairlead.store import retry, tracerecorder
+from fairlead.store.port import AdmittingStore, Reader, Selector
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes.devicechange import PodReplacement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,45 @@ class LocalPodChanges:
             )
         except errors.NotFound as error:
             raise pods.not_found(about.name, about.namespace) from error
+
+    async def rename(self, pod: core.Pod, name: str) -> core.Pod:
+        """See `port.PodChanges.rename`; records that it was renamed."""
+        about = pod.metadata
+
+        def check(seen: Reader) -> None:
+            for one in seen.list(PodReplacement, about.namespace):
+                if one.metadata.name in {about.name, name}:
+                    message = f'container "{one.metadata.name}" is being restarted'
+                    hint = f"`fairlead wait {one.metadata.name}`, then ask again"
+                    raise errors.Conflict(message, reason="RestartPending", hint=hint)
+
+        for left in reversed(range(retry.ROUNDS)):
+            found = await pods.find_pod(self.store, about.name, about.namespace)
+            if found.metadata.uid != about.uid:
+                raise pods.not_found(about.name, about.namespace)
+            if (refused := rename.refusal(found, name)) is not None:
+                raise refused
+            started = time.monotonic()
+            try:
+                renamed = await self.store.rename(found, name, check)
+            except errors.Conflict as error:
+                if error.reason == "AlreadyExists":
+                    raise pods.taken(name, about.namespace) from error
+                if error.reason != "StaleVersion" or not left:
+                    raise
+                continue
+            message = f'renamed from "{about.name}" to "{name}"'
+            step = TraceStep(
+                layer="api",
+                reason="Renamed",
+                message=message,
+                at=time.time(),
+                duration_s=time.monotonic() - started,
+                facts={"before": about.name},
+            )
+            await tracerecorder.record(self.store, tracerecorder.reference(renamed), step)
+            return renamed
+        raise AssertionError("the last round returns or raises")
 
     async def set_conditions(self, pod: core.Pod, conditions: Sequence[meta.Condition]) -> core.Pod:
         """See `port.PodChanges.set_conditions`."""

@@ -39,18 +39,22 @@ def _natural(name: str) -> tuple[int, str]:
 async def follow(store: Store, item: T) -> AsyncIterator[Change[T]]:
     """Yield the object as it is and every later change of it, its removal last; a namesake's are not its own.
 
-    Nothing where it is gone already.
+    Nothing where it is gone already. One that is given another name is followed under that.
     """
-    about = item.metadata
-    selector = Selector(namespace=about.namespace, fields={"metadata.name": about.name})
+    about, name = item.metadata, item.metadata.name
     while True:
+        selector, renamed = Selector(namespace=about.namespace, fields={"metadata.name": name}), ""
         with contextlib.suppress(errors.Gone):
             async with closing(_own_changes(store, type(item), selector, about.uid)) as changes:
                 async for change in changes:
+                    if renamed := change.renamed_to:
+                        break
                     yield change
                     if change.kind is ChangeKind.DELETED:
                         return
-            return
+            if not renamed:
+                return
+            name = renamed
 
 
 async def _own_changes(store: Store, kind: type[T], selector: Selector, uid: str) -> AsyncIterator[Change[T]]:
@@ -92,6 +96,12 @@ def not_found(name: str, namespace: str, members: Sequence[str] = ()) -> errors.
         return errors.NotFound(message, reason="ContainerNotFound", hint=f"name one of them, as {members[0]}")
     message = f'container "{name}" not found in namespace "{namespace}"'
     return errors.NotFound(message, reason="ContainerNotFound", hint="`fairlead ps --all` lists them")
+
+
+def taken(name: str, namespace: str, reason: str = "AlreadyExists") -> errors.Conflict:
+    """Say that another container has a name."""
+    message = f'container "{name}" already exists in namespace "{namespace}"'
+    return errors.Conflict(message, reason=reason, hint=f"choose another name, or remove it: `fairlead rm {name}`")
 
 
 def not_started(pod: core.Pod) -> errors.Conflict:

@@ -28,6 +28,7 @@ from fairlead.serve.limits.gate import Gate, Policy
 from fairlead.serve.v1 import app as v1
 from fairlead.serve.v1 import permissions
 from fairlead.serve.webhooks.mail import Server
+from fairlead.serve.webhooks.store import StoredWebhooks
 from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import Tenancy
 from fairlead.wire.kubernetes import meta
@@ -99,7 +100,8 @@ class Lab:
 async def opened(world: World, tmp_path: Path, mail: Server | None = None) -> AsyncIterator[Lab]:
     """Give a machine with accounts. Args: mail: where it hands over e-mail; None: it sends none."""
     async with engine.opened(engine.url_of("", tmp_path)) as database:
-        made = Lab(world, stores.open_accounts(database, mail=mail))
+        hooks = StoredWebhooks(database=database, mail=mail or Server())
+        made = Lab(world, stores.open_accounts(database, hooks=hooks))
         await made.tenancy("red")
         await made.tenancy("blue")
         for role in Role:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 from structlog.testing import capture_logs
@@ -19,7 +20,7 @@ from fairlead.serve.webhooks.port import Outbox
 from fairlead.serve.webhooks.watcher import Watcher
 from fairlead.store import port as stores
 from fairlead.wire.fairlead.tenancy import Tenancy
-from fairlead.wire.kubernetes import core, gpulease, meta
+from fairlead.wire.kubernetes import core, gpulease, meta, names
 from tests.unit.plan.metering.leases import lease
 from tests.unit.serve.v1.accounts.test_api_accounts import Lab, opened
 from tests.unit.serve.world import World
@@ -109,6 +110,22 @@ async def test_a_containers_phases_are_told_once_each_and_the_present_one_after_
     await later.handle(stores.Change(kind=stores.ChangeKind.DELETED, object=failed))
     assert [type_ for type_, _ in await _told(lab)][2:] == ["container.removed"]
     assert await outbox.seen() == {}
+
+
+async def test_a_container_with_another_name_is_told_of_under_it_and_never_as_removed(lab: Lab) -> None:
+    await _make(lab, "root")
+    outbox: Outbox = lab.accounts.webhooks  # type: ignore[assignment]  # as above
+    watcher = Watcher(lab.world.store, outbox)
+    waiting = _pod(lab, "old", "Pending")
+    notes = {names.RENAMED: "new"}
+    gone = msgspec.structs.replace(waiting, metadata=msgspec.structs.replace(waiting.metadata, annotations=notes))
+    come = _pod(lab, "new", "Running")
+    come = msgspec.structs.replace(come, metadata=msgspec.structs.replace(come.metadata, uid=waiting.metadata.uid))
+    await watcher.handle(("pod:", (waiting,)))
+    await watcher.handle(stores.Change(kind=stores.ChangeKind.DELETED, object=gone))
+    await watcher.handle(stores.Change(kind=stores.ChangeKind.ADDED, object=come))
+    assert (await _told(lab))[-1] == ("container.running", "new")
+    assert "container.removed" not in {type_ for type_, _ in await _told(lab)}
 
 
 async def test_a_container_that_went_while_the_service_was_down_is_told_to_its_tenancy(lab: Lab) -> None:

@@ -58,6 +58,12 @@ class ResizeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     memory: Annotated[Quantity | None, msgspec.Meta(description="memory at most, `4Gi` or bytes")] = None
 
 
+class RenameRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Another name of a container."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=253, description="unique in its namespace")]
+
+
 def amounts(asked: ResizeRequest, pod: core.Pod) -> dict[str, core.ResourceRequirements]:
     """Return all resources of the container that is resized, by its name.
 

@@ -1,4 +1,4 @@
-"""Routes that change a container while it runs: another one joins it, or it is said to be ready."""
+"""Routes that change a container that is there: another one joins it, it is said to be ready, its size, its name."""
 
 from __future__ import annotations
 
@@ -76,4 +76,25 @@ async def resize_container(
     return view.container_view(await require(services.backend.changes).resize(pod, wanted))
 
 
-ROUTES = (debug_container, set_status, resize_container)
+@litestar.post(
+    "/v1/containers/{name:str}/:rename",
+    summary="Give a container another name",
+    responses=documented(400, 403, 404, 409, 422),
+    status_code=status_codes.HTTP_200_OK,
+    tags=["container"],
+)
+async def rename_container(
+    services: Dependencies, name: Name, data: params.JSONBody[request.RenameRequest], namespace: Namespace = "default"
+) -> ContainerView:
+    """Return the container under its new name; uid, record, output and what it used stay. On one machine alone.
+
+    One that runs keeps its name, and one that a Deployment or a Job made. To watchers the old one is deleted and the
+    new one added.
+    """
+    changes = require(services.backend.changes)
+    pod = await find_pod(services.store, name, namespace)
+    services.backend.places.again(pod)  # raises where nothing new may be made
+    return view.container_view(await changes.rename(pod, data.name))
+
+
+ROUTES = (debug_container, set_status, resize_container, rename_container)
