@@ -97,10 +97,16 @@ class KilledNode(FabricNode):
             machine=self,  # type: ignore[arg-type]  # what is used of one
             boards=memory.KnownBoards(lease, 1),
             kept=memory.ReportFile(lease, signing.Signer(lease)),
+            note_module=self.note_module,
         )
+        counted = self.keeper.resets.counting(self.reset)
         return passthroughreset.PassthroughReset(
-            third.find, self.reset, node="n", boot_id=self.boot, limit_s=20, by_machine=by
+            third.find, counted, node="n", boot_id=self.boot, limit_s=20, by_machine=by
         )
+
+    async def note_module(self, gpu: PassthroughGPU, module: int | None) -> None:
+        """Hold what the machine reads against what its registers said."""
+        assert module in {None, gpu.module}
 
     def expecting(self, _: str) -> contextlib.nullcontext[None]:
         return contextlib.nullcontext()
@@ -143,7 +149,7 @@ class KilledNode(FabricNode):
                 return getattr(error, "reason", "") or "NoSuchSlot"
         return "ok"
 
-    async def serve(self) -> None:
+    async def obey_input(self) -> None:
         """Obey, to the end of the input."""
         async with self.agent():
             await self.until_known()
@@ -376,4 +382,4 @@ async def approve(node: SlotNode) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(KilledNode(folder=Path(sys.argv[1]), stub=Path(sys.argv[2])).serve())
+    asyncio.run(KilledNode(folder=Path(sys.argv[1]), stub=Path(sys.argv[2])).obey_input())

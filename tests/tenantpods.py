@@ -112,6 +112,10 @@ REFUSED: Final[tuple[tuple[Pod, str], ...]] = (
     *((container(lifecycle={hook: {"tcpSocket": {"port": 10250, "host": "127.0.0.1"}}}),
        f"container main (127.0.0.1) names a host in lifecycle.{hook}.tcpSocket.host")
       for hook in ("postStart", "preStop")),
+    (
+        container(resources={"limits": {"nvidia.com/nvswitch": "4"}}),
+        "container main (nvidia.com/nvswitch) asks for NVSwitches, which route every tenant's NVLink",
+    ),
     (spec(priorityClassName="system-node-critical"), "priorityClassName system-node-critical puts the pod before"),
     (spec(priorityClassName="system-cluster-critical"), "priorityClassName system-cluster-critical puts the pod"),
     (spec(volumes=[{"name": "v", "csi": {"driver": "nfs.csi.k8s.io"}}]), "volume of the driver nfs.csi.k8s.io"),

@@ -120,6 +120,8 @@ class PassthroughGPU:
     """Nodes of who uses it by iommufd: `/dev/iommu`, `/dev/vfio/devices/vfioN`; empty: the kernel has none."""
     numa_node: int | None = None
     """One that has processors; None: sysfs names none."""
+    is_nvlink5: bool = False
+    """Whether its NVLink is of the generation whose GPUs keep a partition's data until they are reset."""
     driver: str = ""
     """`vfio-pci`, or a variant of it."""
     problem: str = ""
@@ -136,6 +138,21 @@ class PassthroughGPU:
     """Its PCIe root complex, `pci0000:15`; empty: sysfs does not show it."""
     addressable_bytes: int = 0
     """Size of its 64-bit memory regions together, as the next power of two; 0: sysfs does not say."""
+
+
+@frozen
+class PassthroughSwitch:
+    """One NVSwitch, or function by which NVLink 5's switches are managed: what a Service VM is given."""
+
+    key: str
+    """Who it is, by serial number or place."""
+    address: str
+    group_nodes: tuple[DeviceNode, ...] = ()
+    """As of `PassthroughGPU`; several of one IOMMU group have the same."""
+    iommufd_nodes: tuple[DeviceNode, ...] = ()
+    numa_node: int | None = None
+    problem: str = ""
+    """Why it cannot be handed out, and what mends it; empty: it can."""
 
 
 @frozen
@@ -164,6 +181,8 @@ class DriverFiles:
     """What every user of a vGPU needs beside its own nodes; empty where none is lent."""
     passthrough: tuple[PassthroughGPU, ...] = ()
     """GPUs that have no driver of their vendor here; the silicon's inventory has none of them."""
+    switches: tuple[PassthroughSwitch, ...] = ()
+    """What a Service VM's pod may be given, where the settings name its namespace."""
     companions: tuple[tuple[str, ModeFiles], ...] = ()
     """What containers may get beside their GPUs, by CDI mode: gdrcopy, gds, mofed, imex. Those that are there."""
     problems: tuple[str, ...] = ()

@@ -6,7 +6,12 @@ where the Manager runs in a Service VM on Hopper and later: that machine has no 
 
 from __future__ import annotations
 
+from typing import Final
+
 from fairlead.frozen import frozen
+
+VERSION: Final = r"[0-9]{1,4}(?:\.[0-9]{1,4}){1,3}"
+"""Form of a version of NVIDIA's driver and of the Manager, which has the same numbers: 580.95.05."""
 
 
 @frozen
@@ -44,6 +49,18 @@ class Partition:
     def links(self) -> int:
         """Return the NVLinks of all its GPUs together."""
         return sum(gpu.links for gpu in self.gpus)
+
+
+@frozen
+class ManagerIdentity:
+    """Which start of a Manager answers, and of which version it is."""
+
+    start: str
+    """Another text after each start of the Manager; where nothing tells a start, after each connection to it."""
+    machine: str = ""
+    """Boot id of the Service VM that the Manager runs in; empty: no agent in it tells."""
+    version: str = ""
+    """`580.95.05`; empty: nothing tells it."""
 
 
 @frozen

@@ -43,6 +43,10 @@ class FunctionKind(enum.Enum):
     """A GPU's SR-IOV virtual function: a vGPU's matter; while one exists its board is not passed on."""
 
 
+SWITCHES: Final = frozenset({FunctionKind.NVSWITCH, FunctionKind.SWITCH_BRIDGE})
+"""What programs NVLink's switches, and goes to a Service VM alone."""
+
+
 class SerialSource(enum.Enum):
     """Where a serial number was read."""
 

@@ -221,7 +221,12 @@ class _Agent:
             self._offer_again, lambda one: self._note(self.events.gpu_kept_back, one), self._guards["leases"].tell
         )
         self.plugins.gate, self.plugins.taken, self.plugins.prefer = (
-            self.lease.gate,
+            vfioparts.gate_of(
+                settings.fabric.vm_namespace,
+                self.lease.gate,
+                switches=lambda: len(self.watch.snapshots.value.switches),
+                pods=self._known_pods,
+            ),
             self.lease.taken,
             self.lease.prefer,
         )
@@ -229,6 +234,11 @@ class _Agent:
         """What gives GPUs away by ResourceClaims; None: there is no store, or no ledger."""
         if self.of_store is not None:
             self.of_store.pods.listen(self._pod_changed)
+
+    def _known_pods(self) -> tuple[core.Pod, ...] | None:
+        """Return this node's pods; None: there is no store, or it has not listed them yet."""
+        pods = self.of_store.pods if self.of_store is not None else None
+        return pods.all() if pods is not None and pods.is_listed else None
 
     def _compose_claims(self, silicon: object, store: PatchingStore | None, boot_id: str) -> draparts.DRAPart | None:
         if store is None or self.of_store is None or self.lease.gate is None:

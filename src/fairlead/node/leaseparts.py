@@ -136,7 +136,7 @@ class LeasePart:
         if passed is not None:
             resetter = passthroughreset.PassthroughReset(
                 passed.gate.find,
-                passed.gpus.reset,
+                passed.gpus.reset if passed.fabric is None else passed.fabric.resets.counting(passed.gpus.reset),
                 node=facts.node,
                 boot_id=facts.boot_id,
                 limit_s=settings.verify_s,
@@ -179,7 +179,9 @@ class LeasePart:
         if self._passed is None or self._passed.fabric is None:
             return {}
         found = self._passed.naming.slots(self._passed.gate.gpus, self._passed.fabric.sets)
-        return overlap.plan_overlaps(found, rows, unknown=self._passed.fabric.problem)
+        return overlap.plan_overlaps(
+            found, rows, unusable=self._passed.fabric.unusable, lost=self._passed.fabric.lost_slots()
+        )
 
     def neighbours(self) -> Mapping[str, tuple[Neighbour, ...]]:
         """Return the programs on each GPU that Fairlead did not start, as they were seen last, by its key."""
@@ -222,6 +224,7 @@ class LeasePart:
             # Which slots overlap a held one, and what the Manager says, are no part of a GPU's own problem.
             tasks.create_task(gate.rows.follow(lambda _: self.changed()), name="fabric: rows")
             tasks.create_task(keeper.state.follow(lambda _: self.changed()), name="fabric: state")
+            tasks.create_task(keeper.mismatch.follow(lambda _: self.changed()), name="fabric: versions")
 
     async def _run_gate(self, gate: gate.Gate, snapshots: latest.Latest[Snapshot]) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -241,7 +244,9 @@ class LeasePart:
 def _passed(found: vfioparts.VFIOPart) -> gpuholders.Passed:
     if found.fabric is None:
         return gpuholders.Passed(gate=found.gate, naming=found.naming)
-    return gpuholders.Passed(gate=found.gate, naming=found.naming, obstacle=found.fabric.obstacle)
+    return gpuholders.Passed(
+        gate=found.gate, naming=found.naming, obstacle=found.fabric.obstacle, is_due=found.fabric.resets.is_due
+    )
 
 
 def _boards(settings: LeaseSettings, facts: NodeFacts) -> tuple[memory.KnownBoards | None, memory.ReportFile | None]:
@@ -280,7 +285,7 @@ def _machine(
         limit_s=settings.verify_s,
     )
     machine = machines.MachineVerifier(options, passed.gate.lend)
-    return passthroughreset.ByMachine(machine=machine, boards=boards, kept=kept)
+    return passthroughreset.ByMachine(machine=machine, boards=boards, kept=kept, note_module=passed.gpus.note_module)
 
 
 def _verifier(

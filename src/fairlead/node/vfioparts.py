@@ -7,13 +7,25 @@ and the device plugins treat them as they do all others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fairlead import errors
 from fairlead.node.inventory import latest, monitor
-from fairlead.node.vfio import answers, binder, busevents, executor, gpus, modules, nodes, numbers, thirdgate
+from fairlead.node.vfio import (
+    answers,
+    binder,
+    busevents,
+    executor,
+    gpus,
+    modules,
+    nodes,
+    numbers,
+    switchgate,
+    thirdgate,
+)
 from fairlead.plan.vfio import slot
 from fairlead.settings import NodeSettings, Settings
 
@@ -22,6 +34,7 @@ if TYPE_CHECKING:
 
 Labels = latest.Latest[Mapping[str, str] | None]
 
+_NAMESPACE: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 BOUND: Final = "bound"
 """The value of `node.vfio` with which GPUs are offered that are bound already."""
 ON: Final = "on"
@@ -77,11 +90,17 @@ def compose(settings: Settings, watch: monitor.InventoryMonitor, *, boot_id: str
     chosen, state, root = settings.node, settings.state.folder, settings.silicon.root
     naming = slot.naming_of(chosen.vfio, chosen.vfio_names, chosen.vfio_alias, chosen.vfio_nodes)
     if naming is None:
+        if settings.fabric.vm_namespace:
+            message = "fabric.vm_namespace is set, and node.vfio is off: no NVSwitch would be offered"
+            raise errors.Invalid(message, reason="SettingInvalid", hint="set node.vfio=bound")
         if chosen.fabric == ON:
             message = "node.fabric=on, and node.vfio is off: partitions are switched for GPUs that are passed through"
             raise errors.Invalid(message, reason="SettingInvalid", hint="set node.vfio=bound, or node.fabric=off")
         return None
     check_ledger(settings)
+    if settings.fabric.vm_namespace and not _NAMESPACE.fullmatch(settings.fabric.vm_namespace):
+        message = f'fabric.vm_namespace "{settings.fabric.vm_namespace}" is no name of a namespace'
+        raise errors.Invalid(message, reason="SettingInvalid", hint="lower-case letters, digits and '-', at most 63")
     bus = busevents.BusEvents(watch.ask_scan)
     gate, carrying = thirdgate.ThirdGate(nodes.take_hold), executor.Executor(root)
     found = gpus.PassthroughGPUs(
@@ -95,6 +114,8 @@ def compose(settings: Settings, watch: monitor.InventoryMonitor, *, boot_id: str
     found.asks_modules = settings.lease.ledger == ON
     found.numbers = numbers.GPUNumbers(state / "agent") if settings.lease.ledger == ON else None
     watch.beside = found.scan
+    found.learned = watch.ask_scan
+    found.offers_switches = bool(settings.fabric.vm_namespace)
     if chosen.fabric != ON:
         _refuse_left(settings, boot_id)
     fabric = _keep_partitions(settings, boot_id, gate, watch) if chosen.fabric == ON else None
@@ -113,6 +134,13 @@ def compose(settings: Settings, watch: monitor.InventoryMonitor, *, boot_id: str
     )
 
 
+def gate_of(
+    namespace: str, gate: switchgate.Gate | None, *, switches: Callable[[], int], pods: switchgate.ListPods
+) -> switchgate.Gate | None:
+    """Return what device plugins ask: the ledger's gate, behind that of the NVSwitches where these are offered."""
+    return switchgate.SwitchGate(gate, namespace, whole=switches, pods=pods) if namespace else gate
+
+
 def _keep_partitions(
     settings: Settings, boot_id: str, gate: thirdgate.ThirdGate, watch: monitor.InventoryMonitor
 ) -> keeper.PartitionKeeper:
@@ -122,13 +150,17 @@ def _keep_partitions(
         raise errors.Invalid(message, reason="SettingInvalid", hint="set node.vfio_names=slots, or node.fabric=off")
     # Loaded where partitions are switched alone: an agent without does not pay for it.
     from fairlead.node.fabric import keeper, memory
-    from fairlead.silicon.fabric import reached
+    from fairlead.silicon.fabric import reached, version
 
     made = keeper.PartitionKeeper(
         reached.reach(settings.fabric, settings.fabric_secret),
         memory.FabricMemory(settings.state.folder / "agent", boot_id),
         gpus=lambda: gate.gpus,
         ours=lambda: gate.held,
+        versions=keeper.Versions(
+            manager=version.checked("fabric.version", settings.fabric.version),
+            guests=version.checked("fabric.guest_driver", settings.fabric.guest_driver),
+        ),
     )
     made.offered = watch.ask_scan
     return made

@@ -27,7 +27,7 @@ from fairlead.plan.gpu.offer.advertise import Advertisement
 from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.sharing import amounts, mps
 from fairlead.plan.vfio import slot as slots
-from fairlead.plan.vfio import slotoffer
+from fairlead.plan.vfio import slotoffer, switchoffer
 from fairlead.wire.kubernetes import core
 
 SPEC_MISSING: Final = "CDISpecMissing"
@@ -142,7 +142,9 @@ def plan(
     found = naming.slots(snapshot.passthrough, snapshot.partitions) if naming is not None else ()
     by_plugin = [one for one in found if not doors.claimed & {gpu.key for gpu in one.gpus}]
     passed, unnamed = slotoffer.plan_resources(by_plugin, snapshot.verdicts, {ad.resource for ad in offered})
-    offered = (*offered, *passed)
+    is_by_iommufd = naming is not None and naming.with_iommufd
+    switches = switchoffer.plan_resource(snapshot.switches, with_iommufd=is_by_iommufd)
+    offered = (*offered, *passed, *switches)
     table = {**deviceids.make_table(snapshot.known.values()), **slotoffer.words(found)}
     clashes = _find_clashes(offered, table, facts.holders, before.clashes)
     resources, withheld = _withhold(offered, facts, clashes)

@@ -340,11 +340,13 @@ class LeaseSettings:
         "tenants and held against an approved baseline, since no driver is here; empty: they are reset, and nothing is "
         "read of them",
     )
-    verifier_emulator: str = row("/usr/bin/qemu-system-x86_64", text="path of the QEMU that runs that machine")
+    verifier_emulator: str = row(
+        "/usr/bin/qemu-system-x86_64", text="path of the QEMU that runs that machine, and that of fabric.vm_image"
+    )
     verifier_firmware: str = row(
         "",
-        text="path of the firmware of that machine, such as OVMF, which makes room for large memory regions; empty: "
-        "SeaBIOS",
+        text="path of the firmware of that machine and that of fabric.vm_image, such as OVMF, which makes room for "
+        "large memory regions; empty: SeaBIOS",
     )
     verifier_memory_mib: int = row(16384, unit="MiB", text="memory of that machine")
     verifier_processors: int = row(4, text="processors of that machine")
@@ -364,13 +366,43 @@ class FabricSettings:
     library: str = row("libnvfm.so.1", text="NVIDIA's library of the Fabric Manager, a name or a path")
     agent: str = row(
         "",
-        text="where `fairlead fabric serve` listens in the Service VM: the path of a unix socket or CID:PORT of vsock; "
-        "empty: the Manager is reached by its library",
+        text="where `fairlead fabric serve` listens in the Service VM: the path of a unix socket, CID:PORT of vsock, "
+        "or nvswitch:PORT, vsock of whichever machine of root's has this node's NVSwitches; empty: the Manager is "
+        "reached by its library",
     )
     secret: Path | None = row(
         None, text="file of the secret that this side and `fairlead fabric serve` share; default: in the state folder"
     )
     timeout_s: float = row(10.0, unit="s", text="longest time for one call of the Fabric Manager")
+    version: str = row(
+        "",
+        text="version of the Fabric Manager, such as 580.95.05, where `fairlead fabric serve` beside it does not say "
+        "it; empty: that of the NVIDIA driver loaded there, which a Manager must equal",
+    )
+    vm_image: str = row(
+        "",
+        text="FOLDER@sha256:HEX, the image of the Service VM that `fairlead fabric machine` runs on this node, and the "
+        "agent then reaches as nvswitch:6667; empty: another program starts the Service VM",
+    )
+    vm_memory_mib: int = row(4096, unit="MiB", text="memory of that machine")
+    vm_processors: int = row(2, text="processors of that machine")
+    vm_start_s: float = row(300.0, unit="s", text="longest time until that machine's agent says that it lives")
+    vm_silence_s: float = row(
+        120.0,
+        unit="s",
+        text="how long that machine may say nothing before it is ended and started again, with which NVLink of every "
+        "tenant ends",
+    )
+    vm_namespace: str = row(
+        "",
+        text="namespace whose pods may have this node's NVSwitches (nvidia.com/nvswitch), all of them at once, as a "
+        "Service VM of Kata's has; needs node.vfio; empty: no pod is offered one",
+    )
+    guest_driver: str = row(
+        "",
+        text="version of the NVIDIA driver in the virtual machines of tenants on this node (of the image that Kata "
+        "boots); a Manager of another version has slots of several GPUs refused; empty: it is not compared",
+    )
 
 
 @frozen

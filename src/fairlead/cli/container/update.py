@@ -13,7 +13,6 @@ from fairlead.cli.container.start import runflags
 from fairlead.cli.core import client as api
 from fairlead.cli.core import options, plaintext
 from fairlead.cli.core.client import Client
-from fairlead.client.calls import AWAY
 from fairlead.serve.v1.containers.debug.request import ResizeRequest
 from fairlead.serve.v1.containers.view import ContainerView
 
@@ -56,14 +55,7 @@ def update(
     for name in client.named(names, namespace):
         path = f"{api.container_path(name)}/resize"
         client.call("PATCH", path, ContainerView, params={"namespace": namespace}, body=asked)
-        try:
-            with client.impatient():
-                _settle(client, name, namespace)
-        except errors.Unavailable as error:
-            if error.reason not in AWAY:
-                raise
-            note = f"note: {name} is to get its new size; the service went away before it said whether it has it"
-            plaintext.echo(note, err=True)
+        _settle(client, name, namespace)
         plaintext.echo(name)
 
 

@@ -21,7 +21,7 @@ from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import Inventory, Vendor
 from fairlead.node.cdi import specfile
 from fairlead.plan.cdi import companion, generate, hostpath, source
-from fairlead.plan.vfio import slot, slotoffer
+from fairlead.plan.vfio import slot, slotoffer, switchoffer
 from fairlead.wire.cdi import stamp
 from fairlead_cdi import emit
 from fairlead_cdi import spec as cdi
@@ -33,6 +33,7 @@ SLOTS = f"{PREFIX}slots-"
 
 
 _COMPANIONS = tuple(cdikind.COMPANIONS.values())
+_UNLEDGERED = frozenset({*_COMPANIONS, switchoffer.RESOURCE})
 
 
 class SpecFiles:
@@ -127,7 +128,12 @@ class SpecFiles:
             (gpu for driver in known for gpu in driver.passthrough),
             (one for driver in known for one in driver.partitions),
         )
-        specs = slotoffer.plan_specs(found, self.recipe.profile)
+        switches = (one for driver in known for one in driver.switches)
+        by_iommufd = self._naming.with_iommufd
+        specs = (
+            *slotoffer.plan_specs(found, self.recipe.profile),
+            *switchoffer.plan_spec(switches, self.recipe.profile, with_iommufd=by_iommufd),
+        )
         self._slot_kinds = frozenset(spec.kind for spec in specs)
         return specs
 
@@ -197,7 +203,7 @@ class SpecFiles:
 
     def _visible(self, spec: cdi.Spec) -> cdi.Spec | None:
         """Return what of a spec may be shown; None: nothing."""
-        if self._shown is None or spec.kind in _COMPANIONS:  # companions are not GPUs: the ledger has none
+        if self._shown is None or spec.kind in _UNLEDGERED:  # they are not GPUs: the ledger has none
             return spec
         base = next((own for own in self._own if spec.kind.startswith(own)), spec.kind)
         devices = tuple(one for one in spec.devices if cdikind.qualified(base, one.name) in self._shown)

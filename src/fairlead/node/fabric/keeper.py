@@ -16,12 +16,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from typing import Final, TypeVar
+from typing import Final
 
 from fairlead import errors, telemetry
+from fairlead.frozen import frozen
 from fairlead.model.driver import PassthroughGPU
-from fairlead.model.fabric import Partition
+from fairlead.model.fabric import ManagerIdentity, Partition
 from fairlead.model.ids import DeviceID
+from fairlead.node.fabric import caller, resets
 from fairlead.node.fabric.memory import FabricMemory
 from fairlead.node.inventory import latest
 from fairlead.plan.fabric import packing, reconcile
@@ -30,16 +32,25 @@ from fairlead.plan.fabric.reconcile import Verb
 from fairlead.plan.lease.row import Claim, Row, State
 from fairlead.plan.vfio import slot
 from fairlead.silicon.fabric import connection, result
-from fairlead.silicon.fabric.port import FabricManager
 from fairlead.silicon.fabric.reached import Reached
 
-T = TypeVar("T")
 POLL_S: Final = 5.0
 """Between two looks at the active set; a Manager that was started again ends itself after 60 s without the list."""
 RETRY_S: Final = 1.0
 UNKNOWN: Final = "FabricUnknown"
+MISMATCH: Final = "FabricVersionMismatch"
 Condemn = Callable[[str, str], Awaitable[None]]
 """Keeps a GPU back for a person. Args: the GPU's key, why."""
+
+
+@frozen
+class Versions:
+    """What the settings say of versions; empty: nothing."""
+
+    manager: str = ""
+    """Of the Manager, where it does not say so itself."""
+    guests: str = ""
+    """Of the driver in tenants' machines on this node."""
 
 
 class PartitionKeeper:
@@ -52,15 +63,18 @@ class PartitionKeeper:
         *,
         gpus: Callable[[], Iterable[PassthroughGPU]],
         ours: Callable[[], Collection[str]],
+        versions: Versions | None = None,
         poll_s: float = POLL_S,
         retry_s: float = RETRY_S,
     ) -> None:
         """Ask nothing yet.
 
         Args: gpus: returns this node's GPUs that are passed through.   ours: returns the keys of those whose nodes the
-              agent has open, so that no machine has them.
+              agent has open, so that no machine has them.   versions: as the settings say them.
         """
         self._reached, self._memory, self._gpus, self._ours = reached, memory, gpus, ours
+        self._caller, self._versions = caller.Caller(reached), versions or Versions()
+        self.resets: Final = resets.Resets(memory, gpus)
         self._poll_s, self._retry_s = poll_s, retry_s
         self.rows: Callable[[], Mapping[str, Row]] = dict
         """Returns the ledger's rows; set by the ledger's owner."""
@@ -81,6 +95,8 @@ class PartitionKeeper:
         self._said = ""
         self.state: latest.Latest[str] = latest.Latest("the Fabric Manager was not asked yet")
         """Why it is not known which partitions are active; empty: it is."""
+        self.mismatch: latest.Latest[str] = latest.Latest("")
+        """Why no tenant's driver fits the Manager; empty: it does, or one of the versions is not known."""
         self.waiting: Mapping[int, str] = {}
         """Partitions that are needed and not active yet, and why."""
 
@@ -109,7 +125,8 @@ class PartitionKeeper:
     def is_ready(self, row: Row) -> bool:
         """Return whether a held GPU may be shown to engines: its slot's partition is active.
 
-        A GPU alone needs no NVLink: where nobody can activate its partition it is shown all the same.
+        A GPU alone needs no NVLink: where nobody can activate its partition, or before its reset may, it is shown all
+        the same.
         """
         return all(self._is_active(claim) for claim in row.claims)
 
@@ -118,7 +135,7 @@ class PartitionKeeper:
         found = self.lattice.find_exact(modules) if modules else None
         if len(modules) > 1:
             return found is not None and found.id in self.active
-        return found is None or found.id in self.active or bool(self.problem)
+        return found is None or found.id in self.active or bool(self.problem) or modules[0] in self.resets.due_modules
 
     def obstacle(self, key: str) -> str:
         """Return which partition a GPU that no tenant has is still in, or may be; empty: none."""
@@ -131,21 +148,34 @@ class PartitionKeeper:
                 return f"NVLink partition {one.id}, which is active still{why}"
         return ""
 
-    def assert_known(self) -> None:
-        """Refuse to give away slots of several GPUs while it is not known what is active. Raises: Unavailable."""
+    @property
+    def unusable(self) -> tuple[str, str] | None:
+        """Return reason and message why no slot of several GPUs may be given away; None: they may."""
         if self.problem:
-            hint = "`fairlead fabric status` asks the Manager; see its log"
-            raise errors.Unavailable(f"no slot of several GPUs: {self.problem}", reason=UNKNOWN, hint=hint)
+            return UNKNOWN, self.problem
+        return (MISMATCH, self.mismatch.value) if self.mismatch.value else None
+
+    def assert_usable(self) -> None:
+        """Refuse to give away several GPUs at once while none may be. Raises: Unavailable."""
+        if (found := self.unusable) is not None:
+            reason, message = found
+            hint = "`fairlead fabric status` asks the Manager; see its log" if reason == UNKNOWN else None
+            raise errors.Unavailable(f"no slot of several GPUs: {message}", reason=reason, hint=hint)
+
+    def lost_slots(self) -> dict[str, str]:
+        """Return the held slots whose NVLink ended with the Service VM, by id, each with what that means."""
+        how = "its NVLink ended with the machine that had the switches: end its pod; a new one gets it again"
+        return {str(slot.id_of(self._members(one))): how for one in self._memory.lost}
 
     def assert_partition(self, keys: Iterable[str]) -> None:
         """Refuse to give a claim several GPUs of this node's fabric that are no partition of it. Args: keys: its GPUs.
 
-        Raises: Invalid (`FabricSetNotOffered`).   Unavailable (`FabricUnknown`): it is not known what is active.
+        Raises: Invalid (`FabricSetNotOffered`).   Unavailable: as `assert_usable`.
         """
         modules = sorted(module for key in keys if (module := self._module(key)) is not None)
         if len(modules) < 2:
             return
-        self.assert_known()
+        self.assert_usable()
         if self.lattice.find_exact(modules) is None:
             same = [one for one in self.sets if len(one) == len(modules)]
             offered = ", ".join("-".join(map(str, one)) for one in same) or "none"
@@ -214,6 +244,9 @@ class PartitionKeeper:
             await self._look()
             while (step := self._next_step()) is not None:
                 await self._carry_out(step)
+            if self._memory.lost - self.needed():
+                await asyncio.to_thread(self._memory.note_ended, self._memory.lost - self.needed())
+                self.told()
         except errors.FairleadError as error:
             self._lose(error)
             return False
@@ -227,10 +260,11 @@ class PartitionKeeper:
 
     async def _look(self) -> None:
         """Take in the Manager's list; one that begins anew is told first what was active."""
+        await self._meet(await self._caller.identify(is_fresh=self._is_fresh))
         # What was being switched when the connection ended is switched off first, whatever the list says of it.
         doubtful = self._memory.doubtful if self._is_fresh else frozenset[int]()
         try:
-            listed = await self._call(lambda manager: manager.list_partitions())
+            listed = await self._caller.call(lambda manager: manager.list_partitions())
             missing = (self.active | self._memory.doubtful) - _active(listed)
             has_begun = self._was_lost or (self._is_fresh and bool(missing))
         except errors.FairleadError as error:
@@ -240,21 +274,47 @@ class PartitionKeeper:
         if has_begun:
             await self._replay()
             doubtful = self._memory.doubtful
-            listed = await self._call(lambda manager: manager.list_partitions())
+            listed = await self._caller.call(lambda manager: manager.list_partitions())
             if lost := self.active - _active(listed):
                 who = ", ".join(self.tenants())
                 telemetry.log.error("fabric lost partitions", partition=sorted(lost), tenant=who, reason="FabricLost")
         self._is_fresh = self._was_lost = False
         await self._take(listed, doubtful)
 
+    async def _meet(self, identity: ManagerIdentity) -> None:
+        """Note which Manager answers. One in another machine has switches that were reset: nothing is active there."""
+        if identity.machine and identity.machine != self._memory.machine:
+            gone = self.active | self._memory.doubtful if self._memory.machine else frozenset[int]()
+            lost = frozenset(one for one in gone if len(self._members(one)) > 1)
+            await asyncio.to_thread(self._memory.note_machine, identity.machine, lost, is_other=bool(gone))
+            if gone:
+                self._was_lost = True
+                who = ", ".join(self.tenants())
+                telemetry.log.error("fabric lost its machine", partition=sorted(gone), tenant=who, reason="FabricLost")
+                self.told()
+        if await self.resets.meet(identity.start):
+            self.told()
+        self._compare(identity.version or self._versions.manager)
+
+    def _compare(self, manager: str) -> None:
+        """Hold the Manager's version and that of tenants' driver against each other: NVLink fails with any other."""
+        guests = self._versions.guests
+        if not manager or not guests or manager == guests:
+            self.mismatch.set("")
+            return
+        self.mismatch.set(
+            f"the Fabric Manager is of version {manager} and tenants' driver of {guests} (fabric.guest_driver): "
+            f"install the Manager in {guests}, or give tenants' machines an image with {manager}"
+        )
+
     async def _replay(self) -> None:
         """Tell the Manager what was active, and what may be; one that takes no list is logged."""
         known = self.active | self._memory.doubtful
         try:
-            await self._call(lambda manager: manager.set_active(known))
+            await self._caller.call(lambda manager: manager.set_active(known))
         except errors.FairleadError as error:
-            if _is_lost(error):
-                raise
+            if _is_lost(error) or error.context.get("code") == result.NOT_READY:
+                raise  # what it lists before it took the list says nothing of the switches
             telemetry.log.warning("fabric did not take the active list", reason=error.reason, error=error.message)
             return
         telemetry.log.info("fabric given the active list", path=self._reached.name, partition=sorted(known))
@@ -281,8 +341,11 @@ class PartitionKeeper:
             # Programmed or not: switched off it is known again. No engine was ever shown it, or none is any more.
             return reconcile.Change(verb=Verb.DEACTIVATE, partition=doubtful[0])
         now = Lattice([dataclasses.replace(one, is_active=one.id in self.active) for one in self.lattice.partitions])
-        changes = reconcile.plan(now, needed, self._used(needed))
-        self.waiting = {**changes.waiting, **self._faulty}
+        changes = reconcile.plan(now, needed, self._used(needed), due=self.resets.due_modules)
+        waiting = {**changes.waiting, **self._faulty}
+        if fresh := {one: why for one, why in waiting.items() if self.waiting.get(one) != why}:
+            telemetry.log.warning("fabric partitions wait", partition=sorted(fresh), error="; ".join(fresh.values()))
+        self.waiting = waiting
         return next((step for step in changes.steps if step.partition not in self._faulty), None)
 
     def needed(self) -> frozenset[int]:
@@ -321,7 +384,7 @@ class PartitionKeeper:
             return
         telemetry.crash_point(f"fabric.{step.verb.value}-begun")
         try:
-            await self._call(lambda manager: manager.activate(one) if is_on else manager.deactivate(one))
+            await self._caller.call(lambda manager: manager.activate(one) if is_on else manager.deactivate(one))
         except errors.DeviceFault as error:
             if not is_on:
                 raise
@@ -339,6 +402,7 @@ class PartitionKeeper:
             await self.condemn(key, error.message)
 
     def _lose(self, error: errors.FairleadError) -> None:
+        self.resets.lose()
         is_waiting = error.context.get("code") == result.NOT_READY
         self._is_fresh = self._is_fresh or _is_lost(error) or is_waiting
         # One that was never reached is not lost: it may run since long, and has no use for a list.
@@ -350,20 +414,6 @@ class PartitionKeeper:
             telemetry.log.error("fabric not known", reason=error.reason, error=error.message, tenant=who)
             self.state.set(f"{problem}; machines with NVLink: {who}" if who else problem)
             self.told()
-
-    async def _call(self, call: Callable[[FabricManager], T]) -> T:
-        """Wait for one call of the Manager's, for as long as it may take. Raises: Unavailable; what the call raises."""
-        future = self._reached.connection.submit(call)
-        waited = asyncio.wrap_future(future)
-        waited.add_done_callback(_ignore)
-        done = set[asyncio.Future[T]]()
-        try:
-            done, _ = await asyncio.wait({waited}, timeout=self._reached.timeout_s)
-        finally:
-            gave_up = None if done else self._reached.connection.give_up(future)
-        if gave_up is not None:
-            raise gave_up
-        return waited.result()
 
     # names
 
@@ -393,9 +443,3 @@ def _active(listed: Iterable[Partition]) -> frozenset[int]:
 
 def _is_lost(error: errors.FairleadError) -> bool:
     return error.context.get("code") in result.CONNECTION_LOST or error.reason == connection.HANGS
-
-
-def _ignore(done: asyncio.Future[T]) -> None:
-    """Fetch what a call raised that nobody waits for any more."""
-    if not done.cancelled():
-        done.exception()

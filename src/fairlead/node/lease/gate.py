@@ -156,7 +156,7 @@ class Gate:
         """
         asks = _asks(resource, devices)
         if self._fabric is not None and any(len(device.gpus) > 1 for device in devices):
-            self._fabric.assert_known()
+            self._fabric.assert_usable()
         async with self._deciding() as limit:
             await self._take_lent([device.vgpu for device in devices if device.vgpu])
             await self._hold(asks, limit)
@@ -318,7 +318,7 @@ class Gate:
             await asyncio.sleep(_LET_GO_GAP_S)
 
     async def _doubt_used(self, keys: Sequence[str]) -> None:
-        """Take free GPUs out of what can be given away where a program that no pod has is on them now.
+        """Take free GPUs out of what can be given away where a program of no pod is on them, or they must be reset.
 
         One that is passed through must be in this process' hands before: it was not while no agent ran.
         """
@@ -326,6 +326,7 @@ class Gate:
         free = [row for key in keys if (row := known.get(key)) is not None and row.state is State.FREE]
         used = {**await self._holders.find_refusing(free), **await self._holders.take(free)}
         used |= {row.key: found for row in free if (found := self._holders.obstacles(row))}
+        used |= {row.key: () for row in free if self._holders.is_due(row.key)}
         if used:
             async with self._settling:
                 await self._settle(list(used), await self._holders.list_holdings())

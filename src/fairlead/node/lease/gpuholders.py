@@ -65,6 +65,8 @@ class Passed:
     naming: slot.Naming
     obstacle: Callable[[str], str] = lambda _: ""
     """Returns what a GPU that no tenant has is still in, by its key: an active NVLink partition; empty: nothing."""
+    is_due: Callable[[str], bool] = lambda _: False
+    """Returns whether a GPU must be reset before a tenant gets it, free or not, by its key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,6 +264,7 @@ class GPUHolders:
                 ),
                 neighbours=tuple(neighbour.who(one, now) for one in used.get(row.key, ())),
                 asked=asked,
+                is_due=self.is_due(row.key),
                 living=self._living(row.claims, alive),
             )
             for row in rows
@@ -275,6 +278,10 @@ class GPUHolders:
         if self._passed is None or row.state is State.HELD:
             return ()
         return tuple(filter(None, (self._passed.obstacle(row.key),)))
+
+    def is_due(self, key: str) -> bool:
+        """Return whether a GPU must be reset before a tenant gets it, free or not."""
+        return self._passed is not None and self._passed.is_due(key)
 
     async def take(self, rows: Collection[Row]) -> dict[str, tuple[str, ...]]:
         """Hold the GPUs that are passed through, and the vGPUs, that no tenant has; returns who keeps one from us.

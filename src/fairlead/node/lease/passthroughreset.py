@@ -48,6 +48,8 @@ class ByMachine:
     machine: MachineVerifier
     boards: memory.KnownBoards
     kept: memory.ReportFile
+    note_module: Callable[[PassthroughGPU, int | None], Awaitable[None]]
+    """Notes which module a GPU is by its driver, where its registers do not say it."""
 
 
 class _Work:
@@ -188,7 +190,10 @@ class PassthroughReset:
             reset="",
         )
         image = Finding(verdict=Verdict.GOOD, check="image", observed=reading.image, expected=reading.image)
-        return image, *verification.judge(case, Reuse.VERIFY), *guestevidence.judge(gpu, reading.reported)
+        findings = image, *verification.judge(case, Reuse.VERIFY), *guestevidence.judge(gpu, reading.reported)
+        if worst_of(findings).verdict is Verdict.GOOD:
+            await by.note_module(gpu, reading.reported.module)
+        return findings
 
 
 def _failed(step: str, reason: str, message: str, verdict: Verdict = Verdict.WAIT) -> Finding:

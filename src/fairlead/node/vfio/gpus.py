@@ -11,25 +11,31 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Collection
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
 from typing import Final
 
 from fairlead import errors, telemetry
-from fairlead.model.driver import DeviceNode, DriverFiles, PassthroughGPU
+from fairlead.model.driver import DeviceNode, DriverFiles, PassthroughGPU, PassthroughSwitch
 from fairlead.model.gpu import Vendor
 from fairlead.model.ids import GPUUUID
-from fairlead.model.vfio import Function, ModuleReading, ModuleUnknown, Snapshot
+from fairlead.model.vfio import SWITCHES, Function, FunctionKind, ModuleReading, ModuleUnknown, Snapshot
 from fairlead.node.vfio import busevents, modules, numbers, thirdgate
 from fairlead.plan.vfio import unit, verdict
 from fairlead.silicon.vfio import discovery, registers
 
-_VENDORS: Final = {0x10DE: Vendor.NVIDIA, 0x1002: Vendor.AMD, 0x8086: Vendor.INTEL}
+_NVIDIA: Final = 0x10DE
+_NVLINK5: Final = re.compile(r"GB1[0-9]{2}\b")
+"""Begins the names of Blackwell's data-centre GPUs in the list of PCI ids: GB100 [B200]."""
+_VENDORS: Final = {_NVIDIA: Vendor.NVIDIA, 0x1002: Vendor.AMD, 0x8086: Vendor.INTEL}
 MODULE_MOVED: Final = "ModuleMoved"
 CC_CHANGED: Final = "CCModeChanged"
 """Reason of a GPU whose last tenant left it in another mode of confidential computing."""
 _LASTING: Final = frozenset({None, ModuleUnknown.NOT_SXM, ModuleUnknown.GENERATION, ModuleUnknown.BOARD})
 """Answers that another reading would not change: a number, or that there is none to be read."""
+_MUTE: Final = frozenset({ModuleUnknown.GENERATION, ModuleUnknown.BOARD})
+"""Answers of a board that has a number which only its driver can ask for."""
 
 Reset = Callable[[str], Awaitable[None]]
 """Resets the function at an address, whose node is in our hands. Raises: FairleadError: why it is not clean."""
@@ -55,15 +61,21 @@ class PassthroughGPUs:
         """
         self.partitions: Callable[[], tuple[tuple[int, ...], ...]] = tuple
         """Returns the module numbers of each NVLink partition of several GPUs."""
+        self.offers_switches = False
+        """Whether NVSwitches are listed, for a Service VM's pod."""
         self.asks_modules = True
         """Whether boards are asked which module they are: that takes their nodes, as agents with a ledger may."""
         self.partition_ids: Callable[[], tuple[tuple[int, tuple[int, ...]], ...]] = tuple
         """Returns id and module numbers of each NVLink partition."""
         self.numbers: numbers.GPUNumbers | None = None
         """What numbers GPUs for claims; None: none can have one here."""
+        self.learned: Callable[[], None] = lambda: None
+        """Called whenever a GPU's module became known by another way than its registers."""
         self._root, self._memory, self._take_hold, self._held = root, memory, take_hold, held
         self._reset, self._bus = reset, bus
         self._known: dict[GPUUUID, PassthroughGPU] = {}
+        self._has_bridges = False
+        """Whether functions that manage switches of NVLink 5 were ever seen: they tell so by VPD, while they answer."""
 
     def addresses(self) -> tuple[str, ...]:
         """Return where the GPUs are, as they were last scanned."""
@@ -72,7 +84,7 @@ class PassthroughGPUs:
     async def scan(self) -> tuple[DriverFiles, ...]:
         """Return the GPUs that are passed through, a value a vendor."""
         held = frozenset(self._held())
-        self._known = await asyncio.to_thread(self._scan, held)
+        self._known, switches = await asyncio.to_thread(self._scan, held)
         return tuple(
             DriverFiles(
                 vendor=vendor,
@@ -80,13 +92,16 @@ class PassthroughGPUs:
                 passthrough=found,
                 partitions=self.partitions() if vendor is Vendor.NVIDIA else (),
                 partition_ids=self.partition_ids() if vendor is Vendor.NVIDIA else (),
+                switches=switches if vendor is Vendor.NVIDIA else (),
             )
             for vendor in Vendor
             if (found := tuple(gpu for gpu in self._known.values() if gpu.vendor is vendor))
+            or (switches and vendor is Vendor.NVIDIA)
         )
 
-    def _scan(self, held: frozenset[str]) -> dict[GPUUUID, PassthroughGPU]:
+    def _scan(self, held: frozenset[str]) -> tuple[dict[GPUUUID, PassthroughGPU], tuple[PassthroughSwitch, ...]]:
         snapshot = discovery.scan(self._root)
+        self._has_bridges |= any(one.kind is FunctionKind.SWITCH_BRIDGE for one in snapshot.functions)
         found = dict[GPUUUID, PassthroughGPU]()
         earlier = {one.address: one for one in self._known.values()}
         for gpu in snapshot.gpus:
@@ -101,7 +116,7 @@ class PassthroughGPUs:
                 problem = f"{before.address} is not on the bus any more"
                 gone = dataclasses.replace(before, problem=problem, group_nodes=(), iommufd_nodes=(), is_lost=True)
                 found[key] = gone
-        return self._numbered(found)
+        return self._numbered(found), tuple(_switches(snapshot)) if self.offers_switches else ()
 
     def _numbered(self, found: dict[GPUUUID, PassthroughGPU]) -> dict[GPUUUID, PassthroughGPU]:
         """Return NVIDIA's GPUs with their numbers; without, where they cannot be kept."""
@@ -129,6 +144,7 @@ class PassthroughGPUs:
             group_nodes=_pair(host.container_node, gpu.group_node),
             iommufd_nodes=_pair(host.iommufd_node, gpu.device_node),
             numa_node=gpu.numa_node,
+            is_nvlink5=gpu.vendor == _NVIDIA and (self._has_bridges or bool(_NVLINK5.match(gpu.model))),
             driver=gpu.driver,
             problem=first.sentence if first is not None else _shared_group(snapshot, gpu),
             is_lost=not gpu.answers,
@@ -183,10 +199,20 @@ class PassthroughGPUs:
         self._bus.forget(found.address)
         telemetry.log.debug("gpu reset and scrubbed", gpu=str(one.key), pci=found.address)
 
+    async def note_module(self, one: PassthroughGPU, module: int | None) -> None:
+        """Note which module a driver says that a GPU is, whose registers do not say it: from Blackwell on.
+
+        Raises: Unavailable: the disk refuses.
+        """
+        if module is not None and self._memory.known().get(str(one.key), 0) is None:
+            await asyncio.to_thread(self._memory.note, str(one.key), module)
+            telemetry.log.info("gpu's module learned", gpu=str(one.key), pci=one.address, count=module)
+            self.learned()
+
     def _check_module(self, gpu: Function) -> None:
         known = self._memory.known().get(gpu.identity.key)
         reading = registers.read_module(self._root, gpu)
-        if known is not None and reading.number != known:
+        if known is not None and reading.number != known and reading.why not in _MUTE:
             now = reading.number if reading.number is not None else reading.why.value if reading.why else "unknown"
             message = f"{gpu.address} was module {known} and now says {now}: NVLink's partitions would be another GPU's"
             hint = f"look at the board, then remove {modules.FILE} from the agent's state folder and release it"
@@ -226,6 +252,22 @@ def _shared_group(snapshot: Snapshot, gpu: Function) -> str:
         f"{gpu.address} is in IOMMU group {gpu.group} with {', '.join(others)}: who opens the group has all of them; "
         f"use slots that the chipset isolates (ACS), or release the others (fairlead vfio release {others[0]})"
     )
+
+
+def _switches(snapshot: Snapshot) -> Iterator[PassthroughSwitch]:
+    """Yield the functions of a board's switches, each with what keeps it from a Service VM."""
+    for one in snapshot.functions:
+        if one.kind in SWITCHES:
+            first = verdict.judge(snapshot, one).first
+            unbound = "" if one.is_bound_to_vfio else f"{one.address} is not bound to VFIO: `fairlead vfio bind` it"
+            yield PassthroughSwitch(
+                key=one.identity.key,
+                address=one.address,
+                group_nodes=_pair(snapshot.host.container_node, one.group_node),
+                iommufd_nodes=_pair(snapshot.host.iommufd_node, one.device_node),
+                numa_node=one.numa_node,
+                problem=unbound or ("" if first is None else first.sentence),
+            )
 
 
 def _as_silent(before: PassthroughGPU, snapshot: Snapshot, gpu: Function) -> PassthroughGPU:

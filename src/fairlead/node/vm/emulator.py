@@ -50,6 +50,7 @@ class Running:
         """Own nothing."""
         self._process, self._console, self._failures = process, console, failures
         self._writer: asyncio.StreamWriter | None = None
+        self._teller: asyncio.StreamWriter | None = None
         self._numbers = 0
         self._answers: dict[int, asyncio.Future[qmp.Answer]] = {}
         self._reports: asyncio.Queue[bytes | errors.FairleadError] = asyncio.Queue(_MOST_REPORTS)
@@ -115,6 +116,16 @@ class Running:
             raise found
         return found
 
+    async def tell(self, line: bytes) -> None:
+        """Write a line to the guest's port; it waits there until the guest reads. Raises: Unavailable: it is over."""
+        if self._teller is None or self.over.is_set():
+            raise self._ended()
+        try:
+            self._teller.write(line)
+            await self._teller.drain()
+        except OSError as error:
+            raise self._ended() from error
+
     async def wait_made(self, limit_s: float) -> None:
         """Wait until QEMU has made the machine. Raises: Unavailable (`MachineNotStarted`): it ended, or is late."""
         with contextlib.suppress(TimeoutError):
@@ -165,6 +176,7 @@ class Running:
     async def listen(self, ours: socket.socket) -> None:
         """Take the guest's reports until QEMU ends, or one is too long."""
         reader, writer = await asyncio.open_connection(sock=ours, limit=LARGEST)
+        self._teller = writer
         try:
             while line := await reader.readline():
                 if not line.endswith(b"\n"):

@@ -39,6 +39,10 @@ def seen_by_host(driver: DriverFiles, mount: Path) -> DriverFiles:
             dataclasses.replace(gpu, group_nodes=nodes(gpu.group_nodes), iommufd_nodes=nodes(gpu.iommufd_nodes))
             for gpu in driver.passthrough
         ),
+        switches=tuple(
+            dataclasses.replace(one, group_nodes=nodes(one.group_nodes), iommufd_nodes=nodes(one.iommufd_nodes))
+            for one in driver.switches
+        ),
         files=files(driver.files),
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 from fairlead.frozen import frozen
 from fairlead.plan.fabric.lattice import Lattice
@@ -40,11 +41,18 @@ class Changes:
     """Active partitions without a holder whose GPUs a machine may use: left as they are."""
 
 
-def plan(lattice: Lattice, needed: Collection[int], used: Collection[int] = ()) -> Changes:
+def plan(
+    lattice: Lattice,
+    needed: Collection[int],
+    used: Collection[int] = (),
+    *,
+    due: Mapping[int, str] = MappingProxyType({}),
+) -> Changes:
     """Return the calls that make the active partitions those that are needed.
 
     Args: needed: ids of partitions whose GPUs the ledger has given away.
           used: module numbers that a machine may still have, and that no needed partition has.
+          due: module numbers of GPUs that must be reset before they may be in an active partition, each with why.
     """
     active = lattice.active
     using = frozenset(used)
@@ -54,6 +62,7 @@ def plan(lattice: Lattice, needed: Collection[int], used: Collection[int] = ()) 
     waiting, begun = dict[int, str](), list[int]()
     for one in sorted(frozenset(needed) - active):
         why = _obstacle(lattice, one, strays, [*begun, *sorted(active & frozenset(needed))])
+        why = why or next((due[module] for module in sorted(_members(lattice, one)) if module in due), "")
         if why:
             waiting[one] = why
         else:

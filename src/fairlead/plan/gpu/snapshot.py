@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fairlead.model.driver import DeviceNode, DriverFiles, PassthroughGPU
+from fairlead.model.driver import DeviceNode, DriverFiles, PassthroughGPU, PassthroughSwitch
 from fairlead.model.gpu import GPU, Inventory
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.plan.gpu import health as rules
@@ -33,6 +33,11 @@ class Snapshot:
         return tuple(gpu for driver in self.drivers for gpu in driver.passthrough)
 
     @property
+    def switches(self) -> tuple[PassthroughSwitch, ...]:
+        """Return the NVSwitches that a Service VM's pod may be given."""
+        return tuple(one for driver in self.drivers for one in driver.switches)
+
+    @property
     def partitions(self) -> tuple[tuple[int, ...], ...]:
         """Return the module numbers of each NVLink partition of several GPUs."""
         return tuple(one for driver in self.drivers for one in driver.partitions)
@@ -49,5 +54,6 @@ def list_nodes(drivers: Iterable[DriverFiles]) -> list[DeviceNode]:
     for driver in drivers:
         found += (*driver.nodes, *driver.vfio_nodes, *(node for vgpu in driver.vgpus for node in vgpu.nodes))
         found += (node for gpu in driver.passthrough for node in (*gpu.group_nodes, *gpu.iommufd_nodes))
+        found += (node for one in driver.switches for node in (*one.group_nodes, *one.iommufd_nodes))
         found += (node for _, files in driver.companions for device in files.devices for node in device.nodes)
     return found

@@ -36,6 +36,8 @@ class Seen:
     """Programs on it that no pod has, as the driver tells: nobody gets it beside them, and it may take them hours."""
     asked: frozenset[str] = frozenset()
     """Devices that the kubelet asks for at this moment: it has forgotten who had them."""
+    is_due: bool = False
+    """Whether it must be reset before anybody gets it, free or not."""
     living: frozenset[str] = frozenset()
     """Devices whose pod the store still knows as alive."""
 
@@ -79,7 +81,8 @@ def plan_steps(
         _of_held(row, seen, at, take)
         return tuple(found)
     if row.state is State.FREE:
-        take(Event.DOUBTED)
+        if not take(Event.DOUBTED) and seen.is_due:
+            take(Event.EXPIRED)
         return tuple(found)
     if row.state is State.UNKNOWN and not take(Event.IDENTIFIED):
         if seen.claims:

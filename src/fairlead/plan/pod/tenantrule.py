@@ -95,6 +95,9 @@ ANNOTATIONS: Final = (
 Read alike by RE2 and by `re`.
 """
 
+SWITCHES: Final = ("nvidia.com/nvswitch",)
+"""Resources that are the Service VM's alone."""
+
 VOLUMES: Final = (
     "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "hostPath", "image", "iscsi", "nfs",
     "persistentVolumeClaim", "projected", "secret",
@@ -373,6 +376,13 @@ RULES: Final = (
         message="annotation {found} asks an engine for devices or rights past the allocation; leave it out, and ask "
         "for GPUs in resources.limits",
         after_creation=True,
+    ),
+    Rule(
+        name="switches",
+        field="resources.limits.*",
+        refuses=In(SWITCHES),
+        message="container {found} asks for NVSwitches, which route every tenant's NVLink; ask for GPUs",
+        per_container=True,
     ),
 )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import errors
-from fairlead.model.fabric import FailedDevice, Partition, UnsupportedPartition
+from fairlead.model.fabric import FailedDevice, ManagerIdentity, Partition, UnsupportedPartition
 from fairlead.silicon.fabric import frame, message
 from fairlead.silicon.fabric.address import Address, Kind
 
@@ -81,6 +81,10 @@ class AgentClient:
                 self.close()
                 raise
         return message.parse_answer(body)
+
+    def identify(self) -> ManagerIdentity:
+        """Return which start of the Manager the agent is connected to, and what it knows of version and machine."""
+        return message.identity_of(self._call(message.Request("identify")))
 
     def list_partitions(self) -> tuple[Partition, ...]:
         """Return the fabric's partitions."""

@@ -9,6 +9,7 @@ places, and a client that is not allowed in by the kernel's word takes none.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import socket
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Final, assert_never
 
 from fairlead import daemonthread, errors, telemetry
+from fairlead.frozen import frozen
 from fairlead.silicon.fabric import frame, message
 from fairlead.silicon.fabric.address import Address, Kind
 from fairlead.silicon.fabric.connection import Connection
@@ -26,6 +28,20 @@ from fairlead.silicon.fabric.port import FabricManager
 _PLACES: Final = 8
 _GREETING_S: Final = 5.0
 _IDLE_S: Final = 300.0
+
+
+def _unknown() -> str:
+    return ""
+
+
+@frozen
+class Whereabouts:
+    """What tells where the Manager runs and what it is; each is asked again for every answer."""
+
+    machine: Callable[[], str] = _unknown
+    """Returns the boot id of this machine."""
+    version: Callable[[], str] = _unknown
+    """Returns the Manager's version; empty: nothing tells it."""
 
 
 class AgentServer:
@@ -38,9 +54,15 @@ class AgentServer:
         *,
         timeout_s: float,
         is_allowed: Callable[[socket.socket], bool],
+        whereabouts: Whereabouts | None = None,
         greeting_s: float = _GREETING_S,
     ) -> None:
-        """Do nothing yet. Args: timeout_s: for one call.   is_allowed: says by the kernel's word who may knock."""
+        """Do nothing yet.
+
+        Args: timeout_s: for one call.   is_allowed: says by the kernel's word who may knock.
+              whereabouts: of the Manager; None: neither machine nor version is known.
+        """
+        self._whereabouts = whereabouts or Whereabouts()
         self._manager, self._secret, self._timeout_s = manager, secret, timeout_s
         self._is_allowed, self._greeting_s = is_allowed, greeting_s
         self._places = threading.BoundedSemaphore(_PLACES)
@@ -94,13 +116,22 @@ class AgentServer:
 
     def _answer(self, request: message.Request) -> message.Answer:
         try:
-            return self._manager.run_here(lambda manager: _do(manager, request), timeout_s=self._timeout_s)
+            found = self._manager.run_here(lambda manager: _do(manager, request), timeout_s=self._timeout_s)
+            return self._with_identity(found) if request.call == "identify" else found
         except errors.FairleadError as error:
             return message.error_answer(error)
+
+    def _with_identity(self, found: message.Answer) -> message.Answer:
+        own = dataclasses.replace(
+            message.identity_of(found), machine=self._whereabouts.machine(), version=self._whereabouts.version()
+        )
+        return message.answer_of(identity=own)
 
 
 def _do(manager: FabricManager, request: message.Request) -> message.Answer:
     match request.call:
+        case "identify":
+            return message.answer_of(identity=manager.identify())
         case "list":
             return message.answer_of(partitions=manager.list_partitions())
         case "failed":

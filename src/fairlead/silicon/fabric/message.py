@@ -1,8 +1,8 @@
 """Encodes the calls of a Fabric Manager and their answers as JSON, for the agent beside it and its clients.
 
-There are six calls, and what an answer may hold is typed: an answer of other fields, other types or more than a fabric
-can have is no answer. An error crosses with its return code, from which the other side makes its own words; where there
-is none, with its words, which are data.
+There are seven calls, and what an answer may hold is typed: one of other fields, other types or more than a fabric can
+have is no answer. An error crosses with its return code, from which the other side makes its own words; where there is
+none, with its words, which are data.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from fairlead import errors
-from fairlead.model.fabric import FabricGPU, FailedDevice, Partition, UnsupportedPartition
+from fairlead.model.fabric import VERSION, FabricGPU, FailedDevice, ManagerIdentity, Partition, UnsupportedPartition
 from fairlead.silicon.fabric import abi, listing, result
 
 Id = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
@@ -24,7 +24,7 @@ Module = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One call."""
 
-    call: Literal["list", "activate", "deactivate", "set", "failed", "unsupported"]
+    call: Literal["identify", "list", "activate", "deactivate", "set", "failed", "unsupported"]
     partitions: Annotated[tuple[Id, ...], msgspec.Meta(max_length=abi.MOST_PARTITIONS)] = ()
 
 
@@ -55,6 +55,15 @@ class _Unsupported(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     modules: Annotated[tuple[Module, ...], msgspec.Meta(max_length=abi.MOST_GPUS)]
 
 
+_Token = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f-]{1,64}\Z")]
+
+
+class _Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    start: _Token
+    machine: _Token | None = None
+    version: Annotated[str, msgspec.Meta(pattern=rf"\A{VERSION}\Z")] | None = None
+
+
 class _Error(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: Text
     reason: Text
@@ -73,6 +82,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     failed: Annotated[tuple[_Failed, ...], msgspec.Meta(max_length=_MOST_FAILED)] = ()
     unsupported: Annotated[tuple[_Unsupported, ...], msgspec.Meta(max_length=abi.MOST_PARTITIONS)] = ()
     error: _Error | None = None
+    identity: _Identity | None = None
 
 
 _request, _answer = msgspec.json.Decoder(Request), msgspec.json.Decoder(Answer)
@@ -93,7 +103,7 @@ def parse_request(body: bytes) -> Request:
     try:
         return _request.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        message = f"a call is not one of the six: {error}"
+        message = f"a call is not one of the seven: {error}"
         raise errors.ProtocolError(message, reason="FabricCallInvalid") from error
 
 
@@ -136,18 +146,29 @@ def answer_of(
     partitions: tuple[Partition, ...] = (),
     failed: tuple[FailedDevice, ...] = (),
     unsupported: tuple[UnsupportedPartition, ...] = (),
+    identity: ManagerIdentity | None = None,
 ) -> Answer:
     """Return what a call brought as an answer."""
     return Answer(
         partitions=tuple(_said(one) for one in partitions),
         failed=tuple(_Failed(one.is_switch, one.uuid, one.pci, one.ports) for one in failed),
         unsupported=tuple(_Unsupported(one.id, one.modules) for one in unsupported),
+        identity=_Identity(identity.start, identity.machine or None, identity.version or None) if identity else None,
     )
 
 
 def _said(one: Partition) -> _Partition:
     gpus = (_GPU(gpu.module, gpu.uuid, gpu.pci, gpu.links, gpu.most_links, gpu.link_mbps) for gpu in one.gpus)
     return _Partition(one.id, tuple(gpus), one.is_active)
+
+
+def identity_of(answer: Answer) -> ManagerIdentity:
+    """Return which start of the Manager an answer names. Raises: ProtocolError: it names none."""
+    found = answer.identity
+    if found is None:
+        message = "the agent's answer does not say which start of the Manager it is"
+        raise errors.ProtocolError(message, reason="FabricAnswerInvalid")
+    return ManagerIdentity(start=found.start, machine=found.machine or "", version=found.version or "")
 
 
 def partitions_of(answer: Answer) -> tuple[Partition, ...]:

@@ -8,11 +8,12 @@ thread has each connection (`connection`). What comes back is checked before it 
 from __future__ import annotations
 
 import ctypes
+import secrets
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from fairlead import errors
-from fairlead.model.fabric import FabricGPU, FailedDevice, Partition, UnsupportedPartition
+from fairlead.model.fabric import FabricGPU, FailedDevice, ManagerIdentity, Partition, UnsupportedPartition
 from fairlead.silicon.fabric import abi, listing, result
 from fairlead.silicon.fabric.address import Address, Kind
 
@@ -36,6 +37,7 @@ class NVFM:
         except errors.FairleadError:
             self._calls["fmLibShutdown"]()
             raise
+        self._identity = ManagerIdentity(start=secrets.token_hex(8))
 
     def _connect(self, address: Address, timeout_s: float) -> ctypes.c_void_p:
         code, handle = self._try_connect(abi.ConnectParamsV2, address, timeout_s)
@@ -73,6 +75,10 @@ class NVFM:
         filled.version = abi.version_word(kind)
         self._check(self._calls[function](self._handle, ctypes.byref(filled)), what)
         return filled
+
+    def identify(self) -> ManagerIdentity:
+        """Return which connection this is: the library tells neither a start nor a version."""
+        return self._identity
 
     def list_partitions(self) -> tuple[Partition, ...]:
         """Return the fabric's partitions. Raises: ProtocolError: the list contradicts itself."""

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from fairlead.model.fabric import FailedDevice, Partition, UnsupportedPartition
+from fairlead.model.fabric import FailedDevice, ManagerIdentity, Partition, UnsupportedPartition
 
 
 class FabricManager(Protocol):
     """One connection to a Fabric Manager."""
+
+    def identify(self) -> ManagerIdentity:
+        """Return which start of the Manager this is. It asks the Manager nothing: a list says whether it answers."""
+        ...
 
     def list_partitions(self) -> tuple[Partition, ...]:
         """Return the fabric's partitions and which are active. Raises: FairleadError."""

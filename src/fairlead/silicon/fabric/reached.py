@@ -9,7 +9,7 @@ from typing import TypeVar
 from fairlead import errors
 from fairlead.frozen import frozen
 from fairlead.settings.groups import FabricSettings
-from fairlead.silicon.fabric import address, agentclient, nvfm
+from fairlead.silicon.fabric import address, agentclient, nvfm, servicevm
 from fairlead.silicon.fabric.connection import Connection
 from fairlead.silicon.fabric.port import FabricManager
 
@@ -34,17 +34,29 @@ class Reached:
 
 def reach(settings: FabricSettings, secret: Path) -> Reached:
     """Return the Manager of the settings. Args: secret: the agent's. Raises: Invalid; Unavailable: no secret."""
-    if settings.agent:
-        return through_agent(settings, settings.agent, secret)
+    if agent := agent_of(settings):
+        return through_agent(settings, agent, secret)
     return by_library(settings, settings.manager, settings.library)
+
+
+def agent_of(settings: FabricSettings) -> str:
+    """Return where the settings have the agent; empty: the Manager is reached by its library."""
+    return settings.agent or (f"nvswitch:{servicevm.PORT}" if settings.vm_image else "")
 
 
 def through_agent(settings: FabricSettings, agent: str, secret: Path) -> Reached:
     """Return the Manager behind an agent. Raises: Invalid: no address; Unavailable: no secret."""
-    where, timeout_s = address.parse(agent), _checked(settings.timeout_s)
+    port, timeout_s = servicevm.port_of(agent), _checked(settings.timeout_s)
+    where = None if port is not None else address.parse(agent)
     shared = agentclient.read_secret(secret)
-    made = Connection(str(where), lambda: agentclient.AgentClient(where, shared, timeout_s=timeout_s))
-    return Reached(name=str(where), is_agent=True, connection=made, timeout_s=timeout_s)
+
+    def connect() -> FabricManager:
+        # Such a machine has another context id each time it starts.
+        there = where or address.parse(f"{servicevm.find_cid(Path('/'))}:{port}")
+        return agentclient.AgentClient(there, shared, timeout_s=timeout_s)
+
+    made = Connection(agent, connect)
+    return Reached(name=agent, is_agent=True, connection=made, timeout_s=timeout_s)
 
 
 def by_library(settings: FabricSettings, manager: str, library: str) -> Reached:

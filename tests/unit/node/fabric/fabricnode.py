@@ -26,18 +26,20 @@ from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.lease import overlap
 from fairlead.plan.lease.row import State
 from fairlead.plan.vfio import slot, slotoffer
-from fairlead.silicon.fabric import address, connection, nvfm
+from fairlead.silicon.fabric import address, agentclient, agentserver, connection, nvfm
+from fairlead.silicon.fabric.agentserver import Whereabouts
 from fairlead.silicon.fabric.reached import Reached
 from tests.fabricstub import library
 from tests.fabricstub.lattice import H100, Lattice
 from tests.fabricstub.manager import Manager, switched_on
 
+SECRET = b"s" * 32
 NAMING = slot.Naming()
 MODULES = (5, 7, 6, 8, 1, 3, 2, 4)
 """In PCI order, as a published board has them."""
 
 
-def gpu(module: int) -> PassthroughGPU:
+def gpu(module: int, *, is_nvlink5: bool = False) -> PassthroughGPU:
     path = f"/dev/vfio/{module}"
     return PassthroughGPU(
         key=GPUUUID(f"pcie-{module}"),
@@ -45,6 +47,7 @@ def gpu(module: int) -> PassthroughGPU:
         address=f"0000:{MODULES.index(module):02x}:00.0",
         model="GH100 [H100]",
         module=module,
+        is_nvlink5=is_nvlink5,
         group_nodes=(DeviceNode(path=path, host_path=path, major=240, minor=module, mode=0o600),),
     )
 
@@ -68,6 +71,12 @@ class FabricNode:
     stub: Path
     lattice: Lattice = H100
     timeout_s: float = 5.0
+    is_nvlink5: bool = False
+    service: Whereabouts | None = None
+    """What an agent beside the Manager says of its machine; None: the library is loaded here."""
+    versions: keeper.Versions | None = None
+    resets: list[int] = field(default_factory=list)
+    """Modules in the order in which they were reset."""
     openers: dict[str, str] = field(default_factory=dict)
     listed: dict[str, str] = field(default_factory=dict)
     """Pod by device id, as the kubelet lists them."""
@@ -76,13 +85,14 @@ class FabricNode:
     keeper: keeper.PartitionKeeper = field(init=False)
     manager: Manager = field(init=False)
     violations: list[str] = field(default_factory=list)
+    beside: agentserver.AgentServer | None = None
 
     def __post_init__(self) -> None:
         self.gpus = tuple(self.gpu(module) for module in MODULES)
         self.socket = self.folder / "fm.sock"
 
     def gpu(self, module: int) -> PassthroughGPU:
-        return gpu(module)
+        return gpu(module, is_nvlink5=self.is_nvlink5)
 
     # the Manager
 
@@ -95,6 +105,16 @@ class FabricNode:
         )
         self.manager.listen(f"unix:{self.socket}")
         return self.manager
+
+    def dial(self) -> nvfm.NVFM:
+        return nvfm.NVFM(str(self.stub), address.parse(str(self.socket)), timeout_s=1)
+
+    def serve(self) -> None:
+        """Serve the Manager as the agent in its Service VM does, which outlives the node's own."""
+        own = connection.Connection(f"{self.folder.name}-service", self.dial)
+        made = agentserver.AgentServer(own, SECRET, timeout_s=1, is_allowed=lambda _: True, whereabouts=self.service)
+        made.listen(address.parse(str(self.folder / "agent.sock")))
+        self.beside = made
 
     # the kernel
 
@@ -109,6 +129,7 @@ class FabricNode:
         assert self.openers[one.group_nodes[-1].host_path] == "agent", "nobody else may have it meanwhile"
         if any(one.module in self.lattice.partitions[active] for active in self.active if self.size(active) > 1):
             self.violations.append(f"I3 GPU {one.module} is cleaned in an active partition")
+        self.resets.append(one.module or 0)
 
     @property
     def active(self) -> list[int]:
@@ -129,20 +150,32 @@ class FabricNode:
     @contextlib.asynccontextmanager
     async def agent(self) -> AsyncIterator[gates.Gate]:
         third = thirdgate.ThirdGate(self.take)
+        if self.service is not None and self.beside is None:
+            self.serve()
+        where = address.parse(str(self.folder / "agent.sock"))
         line = connection.Connection(
-            self.folder.name, lambda: nvfm.NVFM(str(self.stub), address.parse(str(self.socket)), timeout_s=1)
+            self.folder.name,
+            self.dial if self.beside is None else lambda: agentclient.AgentClient(where, SECRET, timeout_s=1),
         )
-        reached = Reached(name="fm", is_agent=False, connection=line, timeout_s=self.timeout_s)
+        reached = Reached(name="fm", is_agent=self.beside is not None, connection=line, timeout_s=self.timeout_s)
         kept = memory.FabricMemory(self.folder / "agent", self.boot)
         self.keeper = keeper.PartitionKeeper(
-            reached, kept, gpus=lambda: third.gpus, ours=lambda: third.held, poll_s=0.05, retry_s=0.02
+            reached,
+            kept,
+            gpus=lambda: third.gpus,
+            ours=lambda: third.held,
+            versions=self.versions,
+            poll_s=0.05,
+            retry_s=0.02,
         )
         seen = gpuholders.GPUHolders(
             self.list_holdings,
             known=None,
             find_openers=lambda *_: (),
             patience_s=0.0,
-            passed=gpuholders.Passed(gate=third, naming=NAMING, obstacle=self.keeper.obstacle),
+            passed=gpuholders.Passed(
+                gate=third, naming=NAMING, obstacle=self.keeper.obstacle, is_due=self.keeper.resets.is_due
+            ),
         )
         specs = specfiles.SpecFiles(self.folder / "cdi", boot_id=self.boot, naming=NAMING)
         specs.hide()
@@ -176,7 +209,8 @@ class FabricNode:
                 time.sleep(0.001)  # noqa: ASYNC251  (nothing of it may run on)
 
     def resetter(self, third: thirdgate.ThirdGate) -> passthroughreset.PassthroughReset:
-        return passthroughreset.PassthroughReset(third.find, self.reset, node="n", boot_id=self.boot, limit_s=5)
+        counted = self.keeper.resets.counting(self.reset)
+        return passthroughreset.PassthroughReset(third.find, counted, node="n", boot_id=self.boot, limit_s=5)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -245,7 +279,9 @@ class FabricNode:
 
     def overlaps(self) -> dict[str, tuple[str, str]]:
         found = NAMING.slots(self.gpus, self.keeper.sets)
-        return overlap.plan_overlaps(found, self.gate.rows.value, unknown=self.keeper.problem)
+        return overlap.plan_overlaps(
+            found, self.gate.rows.value, unusable=self.keeper.unusable, lost=self.keeper.lost_slots()
+        )
 
 
 def modules(name: str) -> tuple[int, ...]:

@@ -280,3 +280,19 @@ async def test_a_slot_that_came_back_while_its_activation_was_noted_is_not_activ
         await node.until(written.is_set)
         await node.until(lambda: not kept.doubtful)
         assert node.manager.journal == []
+
+
+async def test_what_a_manager_lists_before_it_is_ready_for_the_list_is_not_believed(node: FabricNode) -> None:
+    async with node.agent():
+        await ready(node)
+        await node.give("x2-1.3")
+        await node.until(lambda: node.is_shown("x2-1.3"))
+        node.manager.stop()
+        await node.until(lambda: node.keeper.problem)
+        node.start_manager(is_restarted=True, abort_s=10).faults["set fails"] = "-22"
+        await node.until(lambda: "still starting" in node.keeper.problem)
+        await asyncio.sleep(0.2)
+        assert node.keeper.active == {3}, "its switches are as they were"
+        node.manager.faults.clear()
+        await node.until_known()
+        assert node.manager.journal == ["set [3]"]

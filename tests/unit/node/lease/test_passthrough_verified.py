@@ -71,6 +71,8 @@ class Node:
     failure: errors.FairleadError | None = None
     openers: dict[str, str] = field(default_factory=dict)
     steps: list[str] = field(default_factory=list)
+    modules: list[tuple[str, int | None]] = field(default_factory=list)
+    """What was noted of GPUs that are as they should be."""
     stays: bool = False
     """Whether the machine's emulator keeps the GPU open after its end."""
     gate: gates.Gate = field(init=False)
@@ -102,6 +104,9 @@ class Node:
                 raise self.failure
         return verifier.Reading(reported=self.reported, driver="580", image="sha256:0", seconds=0.02)
 
+    async def note_module(self, gpu: PassthroughGPU, module: int | None) -> None:
+        self.modules.append((str(gpu.key), module))
+
     def expecting(self, _: str) -> contextlib.nullcontext[None]:
         return contextlib.nullcontext()
 
@@ -127,7 +132,12 @@ class Node:
             memory.KnownBoards(self.lease, 1),
             memory.ReportFile(self.lease, signing.Signer(self.lease)),
         )
-        by = passthroughreset.ByMachine(machine=self, boards=boards, kept=kept)  # type: ignore[arg-type]
+        by = passthroughreset.ByMachine(
+            machine=self,  # type: ignore[arg-type]  # it reads as one does
+            boards=boards,
+            kept=kept,
+            note_module=self.note_module,
+        )
         resetter = passthroughreset.PassthroughReset(
             self.third.find,
             self.reset,
@@ -171,8 +181,10 @@ async def test_a_gpu_waits_for_an_approved_baseline_and_is_free_after_a_second_r
         assert node.steps[:2] == ["reset", "read"]
         node.approve()
         node.steps.clear()
+        assert node.modules == []
         row = await node.until(State.FREE)
         assert node.steps[-3:] == ["reset", "read", "reset"]
+        assert node.modules == [(KEY, GOOD.module)]
         assert node.openers == {NODE: "agent"}
     (report,) = [one for one in reports.read(node.lease) if one.id == row.verdict]
     assert (report.verdict, report.reuse) == ("pass", passthroughreset.VERIFIED)

@@ -274,3 +274,40 @@ async def test_regions_that_nobody_believes_are_no_memory(world: World, lines: s
     for address in pcitree.HGX_MODULES:
         (world.tree.folder(address) / "resource").write_text(lines)
     assert {gpu.addressable_bytes for gpu in await world.scan()} == {0}
+
+
+def make_b200(world: World) -> str:
+    """Make one GPU of the board a B200, whose registers do not say its module; returns its address."""
+    address = next(iter(pcitree.HGX_MODULES))
+    (world.tree.folder(address) / "device").write_text("0x2901\n")
+    world.gpus = world.agent()
+    return address
+
+
+async def test_a_module_that_only_its_driver_can_ask_for_is_noted_once_and_outlasts_resets(world: World) -> None:
+    address = make_b200(world)
+    asked = list[str]()
+    world.gpus.learned = lambda: asked.append("scan")
+    found = {gpu.address: gpu for gpu in await world.scan()}
+    one, other = found.pop(address), next(iter(found.values()))
+    assert (one.module, one.problem) == (None, "")
+    await world.gpus.note_module(one, None)
+    await world.gpus.note_module(other, 16)
+    assert asked == [], "its registers have said another"
+    await world.gpus.note_module(one, 7)
+    await world.gpus.note_module(one, 8)
+    assert asked == ["scan"]
+    assert {gpu.address: gpu.module for gpu in await world.scan()}[address] == 7
+    await world.gpus.reset(one)
+    world.gpus = world.agent()
+    assert {gpu.address: gpu.module for gpu in await world.scan()}[address] == 7
+
+
+async def test_nvlink_5_is_told_by_the_gpus_name_or_by_what_manages_its_switches(world: World) -> None:
+    address = make_b200(world)
+    assert {gpu.address for gpu in await world.scan() if gpu.is_nvlink5} == {address}
+    vpd = pcitree.vpd("ConnectX-7", PN="X", V1="SW_MNG")
+    bridge = world.tree.add("0000:50:00.0", ids=(0x15B3, 0x1021), pci_class=0x020700, files={"vpd": vpd})
+    assert all(gpu.is_nvlink5 for gpu in await world.scan())
+    (bridge / "vpd").unlink()  # its machine has it, and it does not answer
+    assert all(gpu.is_nvlink5 for gpu in await world.scan())

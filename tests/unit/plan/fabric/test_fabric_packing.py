@@ -151,6 +151,13 @@ def test_two_needed_ones_that_overlap_are_never_both_activated() -> None:
     assert "offers no partition 99" in changes.waiting[99]
 
 
+def test_what_has_a_gpu_that_must_be_reset_waits_and_what_is_active_already_stays() -> None:
+    due = {1: "GPU 1 was not reset", 6: "GPU 6 was not reset"}
+    changes = reconcile.plan(build(KNOWN["h100"], active=[3]), needed={2, 3, 4}, due=due)
+    assert [one.partition for one in changes.steps] == [4]
+    assert changes.waiting == {2: "GPU 6 was not reset"}
+
+
 @given(fabrics(), st.data())
 @settings(deadline=None, max_examples=150)
 def test_no_step_ever_makes_two_overlapping_partitions_active(

@@ -44,8 +44,8 @@ def test_a_slot_of_several_waits_for_each_of_its_gpus_and_a_gpu_alone_for_none()
 
 
 def test_while_the_fabric_is_not_known_only_gpus_alone_and_held_slots_are_given() -> None:
-    found = overlap.plan_overlaps(SLOTS, FREE | held("x2-1.3", 1, 3), unknown="no answer")
-    assert found["x2-2.4"] == (overlap.UNKNOWN, "no answer")
+    found = overlap.plan_overlaps(SLOTS, FREE | held("x2-1.3", 1, 3), unusable=("FabricUnknown", "no answer"))
+    assert found["x2-2.4"] == ("FabricUnknown", "no answer")
     assert not {"x2-1.3", "x1-2", "x1-5"} & set(found)
 
 
@@ -58,3 +58,9 @@ def test_half_of_a_slot_is_not_the_slot() -> None:
 
 def test_a_machine_without_partitions_is_left_to_the_rows_of_its_gpus() -> None:
     assert overlap.plan_overlaps(slot.Naming().slots([gpu(1)]), held("x1-9", 1)) == {}
+
+
+def test_a_held_slot_whose_nvlink_is_gone_is_unhealthy_and_no_other_for_that() -> None:
+    found = overlap.plan_overlaps(SLOTS, FREE | held("x2-1.3", 1, 3), lost={"x2-1.3": "end its pod", "x2-2.4": "no"})
+    assert found["x2-1.3"] == (overlap.LOST, "end its pod")
+    assert "x2-2.4" not in found, "it is not held any more"

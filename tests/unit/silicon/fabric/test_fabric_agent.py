@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead import errors
+from fairlead.model.fabric import ManagerIdentity
 from fairlead.silicon.fabric import address, agentclient, agentserver, connection, frame, message
 from tests.unit.silicon.fabric.conftest import Bench
 
@@ -24,13 +25,18 @@ SECRET = b"s" * 32
 
 
 class Served:
-    def __init__(self, bench: Bench, folder: Path) -> None:
+    def __init__(self, bench: Bench, folder: Path, whereabouts: agentserver.Whereabouts | None = None) -> None:
         self.path = folder / "agent.sock"
         self.allowed = True
         self.stack = ExitStack()
         self.manager = connection.Connection("fm", bench.connect)
         self.server = agentserver.AgentServer(
-            self.manager, SECRET, timeout_s=2, is_allowed=lambda _: self.allowed, greeting_s=0.2
+            self.manager,
+            SECRET,
+            timeout_s=2,
+            is_allowed=lambda _: self.allowed,
+            whereabouts=whereabouts,
+            greeting_s=0.2,
         )
         self.server.listen(address.parse(str(self.path)))
 
@@ -74,6 +80,32 @@ def test_every_call_goes_through_and_arrives_as_it_was(bench: Bench, served: Ser
     client.close()
     with pytest.raises(errors.Unavailable):
         client.list_partitions()
+
+
+def test_an_agent_says_which_start_machine_and_version_its_manager_has(bench: Bench, tmp_path: Path) -> None:
+    said = ["5d8f", "580.95.05"]
+    whereabouts = agentserver.Whereabouts(machine=lambda: said[0], version=lambda: said[1])
+    served = Served(bench, tmp_path, whereabouts)
+    with served.stack:
+        manager = bench.start()
+        client = served.client()
+        first = client.identify()
+        assert (first.machine, first.version) == ("5d8f", "580.95.05")
+        assert served.client().identify() == first, "one connection of the agent's, one start"
+        said[:] = "", ""
+        assert client.identify() == ManagerIdentity(start=first.start)
+        manager.stop()
+        bench.start()
+        with pytest.raises(errors.Unavailable):
+            client.list_partitions()
+        assert served.client().identify().start != first.start
+    served.server.close()
+    served.manager.close()
+
+
+def test_an_answer_without_a_start_is_none(stack: ExitStack) -> None:
+    with pytest.raises(errors.ProtocolError, match="which start"):
+        _pair(stack, _body(b"{}")).identify()
 
 
 def test_errors_arrive_with_their_code_and_act(bench: Bench, served: Served) -> None:
@@ -149,6 +181,10 @@ GPU = {"module": 1}
         ({"partitions": [{"id": 1, "gpus": [{"module": 99}]}]}, "FabricListInvalid"),
         ({"partitions": [{"id": 1, "gpus": [{"module": 1, "uuid": "x" * 81}]}]}, "FabricAnswerInvalid"),
         ({"surprise": 1}, "FabricAnswerInvalid"),
+        ({"identity": {"start": "\x1b[2J"}}, "FabricAnswerInvalid"),
+        ({"identity": {"start": "a" * 65}}, "FabricAnswerInvalid"),
+        ({"identity": {"start": "a", "version": "580.1\n"}}, "FabricAnswerInvalid"),
+        ({"identity": {"start": "a", "machine": "/../b"}}, "FabricAnswerInvalid"),
         ([], "FabricAnswerInvalid"),
         ({"error": {"kind": "Exit", "reason": "\x1b[2J", "message": "m"}}, "FabricAgentOdd"),
         ({"error": {"kind": "Denied", "reason": "R", "message": "m" * 2401}}, "FabricAnswerInvalid"),

@@ -9,10 +9,9 @@ from fairlead import errors, settings
 from fairlead.cli.doctor.finding import Finding
 from fairlead.frozen import frozen
 from fairlead.model.fabric import FailedDevice, Partition
-from fairlead.model.vfio import FunctionKind, Snapshot
+from fairlead.model.vfio import SWITCHES, Snapshot
 from fairlead.silicon.fabric import reached
 
-_SWITCHES: Final = frozenset({FunctionKind.NVSWITCH, FunctionKind.SWITCH_BRIDGE})
 _CHECK: Final = "fabric"
 _WHY: Final = "no virtual machine gets several GPUs with NVLink between them"
 _ANSWER_S: Final = 5.0
@@ -29,17 +28,22 @@ class Facts:
     name: str = ""
     partitions: tuple[Partition, ...] = ()
     failed: tuple[FailedDevice, ...] = ()
+    version: str = ""
+    """Of the Manager; empty: nothing tells it."""
+    guests: str = ""
+    """Of the driver in tenants' machines, as the settings say it."""
     error: errors.FairleadError | None = None
     """Why the Manager did not answer."""
 
 
 def collect(config: settings.Settings, snapshot: Snapshot) -> Facts:
     """Ask the Manager, for seconds at most; a machine without a fabric is not asked."""
-    switches = sum(one.kind in _SWITCHES and one.is_bound_to_vfio for one in snapshot.functions)
-    is_wanted = bool(config.fabric.agent) or config.node.fabric == "on"
+    switches = sum(one.kind in SWITCHES and one.is_bound_to_vfio for one in snapshot.functions)
+    agent = reached.agent_of(config.fabric)
+    is_wanted = bool(agent) or config.node.fabric == "on"
     if not switches and not is_wanted:
         return Facts()
-    name = config.fabric.agent or config.fabric.manager
+    name = agent or config.fabric.manager
     try:
         found = reached.reach(config.fabric, config.fabric_secret)
         wait_s = min(_ANSWER_S, found.timeout_s)
@@ -47,7 +51,23 @@ def collect(config: settings.Settings, snapshot: Snapshot) -> Facts:
         failed = found.connection.run_here(lambda manager: manager.list_failed(), timeout_s=wait_s)
     except errors.FairleadError as error:
         return Facts(switches=switches, is_wanted=is_wanted, name=name, error=error)
-    return Facts(switches=switches, is_wanted=is_wanted, name=name, partitions=partitions, failed=failed)
+    return Facts(
+        switches=switches,
+        is_wanted=is_wanted,
+        name=name,
+        partitions=partitions,
+        failed=failed,
+        version=_version(found, wait_s) or config.fabric.version,
+        guests=config.fabric.guest_driver,
+    )
+
+
+def _version(found: reached.Reached, wait_s: float) -> str:
+    """Return the Manager's version; empty: an agent of an earlier release does not know the question."""
+    try:
+        return found.connection.run_here(lambda manager: manager.identify(), timeout_s=wait_s).version
+    except errors.FairleadError:
+        return ""
 
 
 def check(facts: Facts) -> Iterator[Finding]:
@@ -64,8 +84,26 @@ def check(facts: Facts) -> Iterator[Finding]:
     active = ", ".join(str(one.id) for one in facts.partitions if one.is_active) or "none"
     what = f"the Fabric Manager at {facts.name} offers {len(facts.partitions)} partitions; active: {active}"
     yield Finding(check=_CHECK, level="ok", what=what)
+    yield from _versions(facts)
     for one in facts.failed:
         kind = "NVSwitch" if one.is_switch else "GPU"
         what = f"links of {kind} {one.pci or one.uuid} failed: ports {', '.join(map(str, one.ports))}"
         fix = "reset it; if it stays, look at SXid errors in the Service VM and at the board's cables"
         yield Finding(check=_CHECK, level="warn", what=what, why=_WHY, fix=fix)
+
+
+def _versions(facts: Facts) -> Iterator[Finding]:
+    """Yield that Manager and tenants' driver are of two versions, or that this cannot be told."""
+    if facts.version and facts.guests:
+        if facts.version != facts.guests:
+            what = f"the Fabric Manager is of version {facts.version}, and tenants' driver of {facts.guests}"
+            why = "NVLink does not work between two versions, so slots of several GPUs are refused"
+            fix = f"install the Manager in {facts.guests}, or boot tenants' machines from an image with {facts.version}"
+            yield Finding(check=_CHECK, level="fail", what=f"{what} (fabric.guest_driver)", why=why, fix=fix)
+        return
+    if facts.is_wanted:
+        missing = "fabric.guest_driver" if facts.version else "fabric.version"
+        what = "the versions of the Fabric Manager and of tenants' driver are not compared"
+        why = "with different ones machines start, and their NVLink does not work"
+        both = " and fabric.guest_driver" if not facts.version and not facts.guests else ""
+        yield Finding(check=_CHECK, level="warn", what=what, why=why, fix=f"say {missing}{both} in the settings")

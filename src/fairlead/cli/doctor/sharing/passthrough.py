@@ -16,7 +16,7 @@ from fairlead import settings
 from fairlead.cli.doctor.finding import Finding
 from fairlead.cli.doctor.sharing import fabric, otherplugins, verifier
 from fairlead.frozen import frozen
-from fairlead.model.vfio import FunctionKind, Snapshot
+from fairlead.model.vfio import SWITCHES, Snapshot
 from fairlead.plan.vfio import slot, verdict
 from fairlead.silicon.vfio import attribute, discovery
 
@@ -29,7 +29,6 @@ _MAY_LOCK: Final = 1 << 14
 _LIMIT: Final = re.compile(r"^Max locked memory +(\S+)", re.MULTILINE)
 _CAPABILITIES: Final = re.compile(r"^CapEff:\s*([0-9a-f]{1,16})$", re.MULTILINE)
 _ENOUGH: Final = 1 << 30
-_SWITCHES: Final = frozenset({FunctionKind.NVSWITCH, FunctionKind.SWITCH_BRIDGE})
 _KNOBS: Final = (
     "between tenants memory and the mode of confidential computing are checked; firmware, ECC and MIG mode are not, "
     "which only a driver can read: a machine does with lease.verifier_image"
@@ -53,6 +52,8 @@ class Facts:
     snapshot: Snapshot = Snapshot()
     is_wanted: bool = False
     """Whether the settings have GPUs passed through."""
+    vm_namespace: str = ""
+    """Whose pods may have the NVSwitches; empty: nobody's."""
     has_ledger: bool = True
     """Whether the settings have the agent keep a ledger."""
     launchers: tuple[Launcher, ...] = ()
@@ -74,6 +75,7 @@ def collect(config: settings.Settings) -> Facts:
     return Facts(
         snapshot=snapshot,
         is_wanted=is_wanted,
+        vm_namespace=config.fabric.vm_namespace,
         has_ledger=config.lease.ledger == "on",
         launchers=tuple(_launchers(config.silicon.root)) if is_used else (),
         others=otherplugins.collect(config, snapshot.gpus),
@@ -114,10 +116,15 @@ def check(facts: Facts) -> Iterator[Finding]:
 
 def _switches(facts: Facts) -> Iterator[Finding]:
     """Yield that switches are offered to nobody, where they are bound to VFIO."""
-    if count := sum(one.kind in _SWITCHES and one.is_bound_to_vfio for one in facts.snapshot.functions):
-        what = f"{count} functions of NVSwitches are bound to VFIO, and no pod is offered one"
-        why = "who has a switch routes every tenant's NVLink: NVSWITCH_ALIAS of NVIDIA's plugin has no counterpart here"
-        fix = "start the Service VM with them yourself (docs/how-to/nvlink-partitions.md)"
+    if count := sum(one.kind in SWITCHES and one.is_bound_to_vfio for one in facts.snapshot.functions):
+        who = f"pods of {facts.vm_namespace} may have all of them" if facts.vm_namespace else "no pod is offered one"
+        what = f"{count} functions of NVSwitches are bound to VFIO, and {who}"
+        why = "who has a switch routes every tenant's NVLink"
+        fix = (
+            ""
+            if facts.vm_namespace
+            else "`fairlead fabric vm` prints a Service VM for them; fabric.vm_namespace offers them to its pod"
+        )
         yield Finding(check="passthrough", level="ok", what=what, why=why, fix=fix)
 
 

@@ -31,6 +31,8 @@ _VERBS: Final = {
         ("activate", "group:activate_verb", "Activate partitions, before their machine starts."),
         ("deactivate", "group:deactivate_verb", "Deactivate partitions, after their machine ended."),
         ("serve", "serve:serve", "Serve the Manager's calls in its Service VM."),
+        ("machine", "machine:machine", "Run this node's Service VM, and start it again when it is over."),
+        ("vm", "vm:vm", "Print a Service VM for this node's NVSwitches."),
     )
 }
 _partitions = click.argument("partitions", nargs=-1, metavar="PARTITION...", required=True, type=click.IntRange(min=0))
@@ -113,6 +115,10 @@ class Status:
     manager: str
     through: str
     """`library` or `agent`."""
+    version: str
+    """Of the Manager; empty: neither it nor fabric.version says it."""
+    guest_driver: str
+    """Of the driver in tenants' machines, as fabric.guest_driver says it; must equal `version`."""
     answer_ms: float
     """Time that the first listing took, connection included."""
     partitions: int
@@ -136,6 +142,8 @@ def status_verb(config: Settings, /, *, form: str) -> None:
     said = Status(
         manager=reached.name,
         through="agent" if reached.is_agent else "library",
+        version=_version(reached) or config.fabric.version,
+        guest_driver=config.fabric.guest_driver,
         answer_ms=round(took * 1000, 1),
         partitions=len(found),
         sizes=dict(sorted(Counter(len(one.gpus) for one in found).items(), reverse=True)),
@@ -151,6 +159,15 @@ def status_verb(config: Settings, /, *, form: str) -> None:
             plaintext.echo(f"{'' if at else label:<12}{line}")
 
 
+def _version(reached: Reached) -> str:
+    """Return the Manager's version; an agent of an earlier release does not know the question."""
+    try:
+        return reached.call(lambda manager: manager.identify()).version
+    except errors.FairleadError as error:
+        plaintext.echo(f"warning: its version is not known: {errors.sentence(error)}", err=True)
+        return ""
+
+
 def _optional(reached: Reached, call: Callable[[FabricManager], tuple[Any, ...]]) -> tuple[Any, ...]:
     """Return what a Manager may not be able to say: one that is too new for it refuses."""
     try:
@@ -160,10 +177,18 @@ def _optional(reached: Reached, call: Callable[[FabricManager], tuple[Any, ...]]
         return ()
 
 
+def _versions(said: Status) -> str:
+    guests = said.guest_driver or "not said (fabric.guest_driver)"
+    differs = bool(said.version and said.guest_driver) and said.version != said.guest_driver
+    fate = ": slots of several GPUs are refused until both are one" if differs else ""
+    return f"{said.version or 'not known (fabric.version)'}; driver of tenants' machines {guests}{fate}"
+
+
 def _lines(said: Status) -> list[tuple[str, str]]:
     sizes = ", ".join(f"{count} of {size}" for size, count in said.sizes.items())
     lines = [
         ("manager", f"{said.manager}, by its {said.through}; answered in {said.answer_ms:g} ms"),
+        ("version", _versions(said)),
         ("partitions", f"{said.partitions} ({sizes} GPUs)" if sizes else "none"),
         ("active", ", ".join(map(str, said.active)) or "none"),
     ]

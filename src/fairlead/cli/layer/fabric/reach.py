@@ -68,8 +68,9 @@ def reach(config: Settings) -> Reached:
     named = _named()
     if named.agent and (named.address or named.library):
         raise click.UsageError("--agent is another way than --address with --library: give one of the two")
-    if named.agent or (config.fabric.agent and named == Named()):
-        return reached.through_agent(config.fabric, named.agent or config.fabric.agent, config.fabric_secret)
+    agent = reached.agent_of(config.fabric)
+    if named.agent or (agent and named == Named()):
+        return reached.through_agent(config.fabric, named.agent or agent, config.fabric_secret)
     return reach_library(config)
 
 

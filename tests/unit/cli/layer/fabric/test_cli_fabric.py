@@ -198,3 +198,26 @@ def test_doctor_names_what_is_wrong_with_the_fabric_and_the_fix(scene: Scene) ->
     agent = invocation.Invocation(env=scene.env | {"FAIRLEAD_FABRIC_AGENT": "/nowhere.sock"}).settings()
     (lost,) = passthrough.check(passthrough.Facts(fabric=fabric.collect(agent, Snapshot())))
     assert (lost.level, "secret" in lost.what, "urandom" in lost.fix) == ("fail", True, True)
+
+
+@pytest.mark.parametrize(
+    ("manager", "guests", "level", "says"),
+    [
+        ("580.95.05", "580.95.05", None, ""),
+        ("580.95.05", "570.10", "fail", "580.95.05"),
+        ("580.95.05", "", "warn", "fabric.guest_driver"),
+        ("", "570.10", "warn", "fabric.version"),
+        ("", "", "warn", "fabric.version and fabric.guest_driver"),
+    ],
+)
+def test_doctor_and_status_hold_the_managers_version_against_that_of_guests(
+    scene: Scene, manager: str, guests: str, level: str | None, says: str
+) -> None:
+    scene.env |= {"FAIRLEAD_FABRIC_VERSION": manager, "FAIRLEAD_FABRIC_GUEST_DRIVER": guests}
+    scene.env |= {"FAIRLEAD_NODE_FABRIC": "on", "FAIRLEAD_FABRIC_MANAGER": scene.address}
+    _, *found = fabric.check(fabric.collect(invocation.Invocation(env=scene.env).settings(), Snapshot()))
+    assert [one.level for one in found] == [level] * bool(level)
+    assert all(says in f"{one.what} {one.fix}" for one in found)
+    shown = json.loads(scene.run("status", "-o", "json"))
+    assert (shown["version"], shown["guest_driver"]) == (manager, guests)
+    assert ("refused until both are one" in scene.run("status")) is (level == "fail")

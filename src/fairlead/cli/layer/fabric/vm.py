@@ -1,0 +1,87 @@
+"""`fairlead fabric vm`: prints a Service VM for the NVSwitches of this node, as a libvirt domain or a pod of Kata's."""
+
+from __future__ import annotations
+
+import platform
+
+import click
+
+from fairlead.cli.core import options, output, plaintext
+from fairlead.model.vfio import SWITCHES, Snapshot
+from fairlead.plan.fabric import servicevm
+from fairlead.settings import Settings
+from fairlead.silicon.vfio import discovery
+
+
+@click.command("vm")
+@click.option("--libvirt", "form", flag_value="libvirt", help="print the XML of a libvirt domain")
+@click.option("--kata", "form", flag_value="kata", help="print the manifest of a pod whose machine Kata starts")
+@click.option("--disk", metavar="PATH", help="image of the domain's disk, in qcow2, with driver, Manager and fairlead")
+@click.option("--image", metavar="IMAGE", help="image of the pod's container, with fairlead and libnvfm.so.1")
+@click.option("--name", default="fairlead-fabric", show_default=True, help="of the domain or pod")
+@click.option("--cid", default=3, show_default=True, help="the domain's context id of vsock")
+@click.option("--runtime-class", default="kata-qemu-nvidia-gpu", show_default=True, help="of the pod")
+@click.option("--memory-mib", default=4096, show_default=True, help="memory of the machine")
+@options.settings_options("fabric", "node", "silicon", hidden=True)
+def vm(
+    config: Settings,
+    /,
+    *,
+    form: str | None,
+    disk: str | None,
+    image: str | None,
+    name: str,
+    cid: int,
+    runtime_class: str,
+    memory_mib: int,
+) -> None:
+    """Print a Service VM for this node's NVSwitches, at their real addresses.
+
+    Nothing is started. The switches must be bound to VFIO first: `fairlead vfio bind`.
+    """
+    if form is None:
+        raise click.UsageError("give --libvirt or --kata")
+    found = discovery.scan(config.silicon.root)
+    made = describe(found, name=name, memory_mib=memory_mib)
+    for line in unready(found):
+        plaintext.echo(f"warning: {line}", err=True)
+    if form == "libvirt":
+        if disk is None:
+            raise click.UsageError("--libvirt needs --disk, the image that the domain boots")
+        plaintext.echo(servicevm.domain(made, disk=disk, cid=cid))
+        return
+    if image is None:
+        raise click.UsageError("--kata needs --image, the container's image")
+    namespace = config.fabric.vm_namespace
+    if not namespace:
+        raise click.UsageError("fabric.vm_namespace names no namespace, so no pod is offered the switches: set it")
+    node = config.node.name or platform.node()
+    manifest = servicevm.pod(made, node=node, namespace=namespace, image=image, runtime_class=runtime_class)
+    output.show_value(manifest, form="yaml")
+
+
+def describe(found: Snapshot, *, name: str, memory_mib: int) -> servicevm.ServiceVM:
+    """Return the Service VM of a machine: its switches, and what else is in their IOMMU groups."""
+    switches = [one for one in found.functions if one.kind in SWITCHES]
+    beside = (member.address for one in switches for member in one.members if not member.is_bridge)
+    addresses = dict.fromkeys([*(one.address for one in switches), *beside])
+    return servicevm.ServiceVM(
+        name=name,
+        functions=tuple(sorted(addresses)),
+        switches=len(switches),
+        memory_mib=memory_mib,
+    )
+
+
+def unready(found: Snapshot) -> list[str]:
+    """Return what keeps the machine from starting as things are."""
+    unbound = [one.address for one in found.functions if one.kind in SWITCHES and not one.is_bound_to_vfio]
+    lines = [f"{', '.join(unbound)} not bound to VFIO: fairlead vfio bind {' '.join(unbound)}"] if unbound else []
+    in_the_way = {
+        f"{member.address} ({member.driver}) is in the switches' IOMMU group: bind it to VFIO too"
+        for one in found.functions
+        if one.kind in SWITCHES
+        for member in one.members
+        if member.is_in_the_way
+    }
+    return [*lines, *sorted(in_the_way)]

@@ -1,0 +1,148 @@
+"""Describes a Service VM: the virtual machine that has a node's NVSwitches, and in it the Fabric Manager. Pure.
+
+It is a libvirt domain, or a pod whose machine Kata starts. Neither has a network card of ours: the host reaches the
+agent beside the Manager by vsock. The switches' own driver and the Manager are the image's.
+Source: libvirt's documentation "Domain XML format" (hostdev, vsock); NVIDIA Fabric Manager User Guide, shared NVSwitch
+mode, and NVIDIA nvrc, which modes a guest of NVIDIA's starts by what it finds.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+from xml.etree import ElementTree
+
+from fairlead import errors
+from fairlead.frozen import frozen
+
+PORT: Final = 6667
+"""On which the agent listens: one above the Manager's own."""
+RESOURCE: Final = "nvidia.com/nvswitch"
+ANY_CID: Final = 4294967295
+_LEAST_CID: Final = 3
+_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?", re.ASCII)
+_ADDRESS: Final = re.compile(
+    r"(?P<domain>[0-9a-f]{4,8}):(?P<bus>[0-9a-f]{2}):(?P<slot>[0-1][0-9a-f])[.](?P<function>[0-7])", re.ASCII
+)
+_KEPT: Final = "fairlead-fabric"
+"""Name of the Secret that has the file of `fabric.secret`."""
+_MOUNTED: Final = "/run/secrets/fairlead"
+
+
+@frozen
+class ServiceVM:
+    """One Service VM."""
+
+    name: str
+    functions: tuple[str, ...]
+    """PCI addresses of the switches, and of what is in their IOMMU groups."""
+    switches: int
+    """How many of them are switches, or functions that manage them."""
+    memory_mib: int = 4096
+    processors: int = 2
+
+
+def check(vm: ServiceVM) -> None:
+    """Refuse what no machine is made of. Raises: Invalid, NotFound: there is no switch to give it."""
+    if not vm.switches:
+        hint = "`fairlead vfio list` shows what is there; run this on the node"
+        raise errors.NotFound("this machine has no NVSwitches", reason="FabricVMEmpty", hint=hint)
+    if not _NAME.fullmatch(vm.name):
+        message = f'"{vm.name}" is no name of a Service VM'
+        raise errors.Invalid(
+            message, reason="FabricVMInvalid", hint="lower-case letters, digits, '-' and '.', at most 63"
+        )
+    if not 512 <= vm.memory_mib <= 1 << 20 or not 1 <= vm.processors <= 256:
+        message = f"a Service VM of {vm.memory_mib} MiB and {vm.processors} processors"
+        raise errors.Invalid(message, reason="FabricVMInvalid", hint="512 MiB or more, and 1 to 256 processors")
+
+
+def domain(vm: ServiceVM, *, disk: str, cid: int) -> str:
+    """Return the domain's XML. Args: disk: path of its image, in qcow2.   cid: of vsock. Raises: Invalid."""
+    check(vm)
+    if not disk.startswith("/") or not disk.isprintable():
+        raise errors.Invalid(f"{disk!r} is no absolute path of a disk", reason="FabricVMInvalid")
+    if not _LEAST_CID <= cid < ANY_CID:
+        raise errors.Invalid(f"{cid} is no context id of a machine", reason="FabricVMInvalid", hint="3 or more")
+    root = ElementTree.Element("domain", type="kvm")
+    _text(root, "name", vm.name)
+    _text(root, "memory", str(vm.memory_mib), unit="MiB")
+    _text(root, "vcpu", str(vm.processors))
+    system = ElementTree.SubElement(root, "os", firmware="efi")  # the switches' memory regions need its windows
+    _text(system, "type", "hvm", arch="x86_64", machine="q35")
+    ElementTree.SubElement(ElementTree.SubElement(root, "features"), "acpi")
+    ElementTree.SubElement(root, "cpu", mode="host-passthrough")
+    _text(root, "on_poweroff", "destroy")
+    _text(root, "on_reboot", "restart")
+    _text(root, "on_crash", "restart")
+    devices = ElementTree.SubElement(root, "devices")
+    image = ElementTree.SubElement(devices, "disk", type="file", device="disk")
+    ElementTree.SubElement(image, "driver", name="qemu", type="qcow2")
+    ElementTree.SubElement(image, "source", file=disk)
+    ElementTree.SubElement(image, "target", dev="vda", bus="virtio")
+    ElementTree.SubElement(devices, "controller", type="pci", index="0", model="pcie-root")
+    for number, address in enumerate(vm.functions, start=1):
+        ElementTree.SubElement(devices, "controller", type="pci", index=str(number), model="pcie-root-port")
+        # Not managed: Fairlead binds them, and libvirt would give them back to a driver at the domain's end.
+        given = ElementTree.SubElement(devices, "hostdev", mode="subsystem", type="pci", managed="no")
+        ElementTree.SubElement(given, "driver", name="vfio")
+        ElementTree.SubElement(ElementTree.SubElement(given, "source"), "address", _parts(address))
+        ElementTree.SubElement(
+            given, "address", type="pci", domain="0x0000", bus=f"{number:#04x}", slot="0x00", function="0x0"
+        )
+    ElementTree.SubElement(ElementTree.SubElement(devices, "vsock", model="virtio"), "cid", auto="no", address=str(cid))
+    ElementTree.SubElement(ElementTree.SubElement(devices, "console", type="pty"), "target", type="serial", port="0")
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _text(parent: ElementTree.Element, name: str, text: str, **attributes: str) -> None:
+    ElementTree.SubElement(parent, name, attributes).text = text
+
+
+def _parts(address: str) -> dict[str, str]:
+    """Return an address as libvirt writes it. Raises: Invalid: it is none."""
+    found = _ADDRESS.fullmatch(address)
+    if found is None:
+        raise errors.Invalid(f"{address!r} is no PCI address", reason="FabricVMInvalid")
+    return {name: f"0x{value}" for name, value in found.groupdict().items()}
+
+
+def pod(vm: ServiceVM, *, node: str, namespace: str, image: str, runtime_class: str) -> dict[str, Any]:
+    """Return the pod. Args: image: of the container, with fairlead and the Manager's library. Raises: Invalid."""
+    check(vm)
+    for what, value in (("namespace", namespace), ("node", node), ("RuntimeClass", runtime_class)):
+        if not _NAME.fullmatch(value):
+            raise errors.Invalid(f'"{value}" is no name of a {what}', reason="FabricVMInvalid")
+    if not image or not image.isprintable() or " " in image:
+        raise errors.Invalid(f"{image!r} is no name of an image", reason="FabricVMInvalid")
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": vm.name, "namespace": namespace},
+        "spec": {
+            "runtimeClassName": runtime_class,
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "tolerations": [{"operator": "Exists"}],
+            "restartPolicy": "Always",
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "containers": [
+                {
+                    "name": "agent",
+                    "image": image,
+                    "command": ["fairlead", "fabric", "serve", "--listen", f"{ANY_CID}:{PORT}"],
+                    "env": [{"name": "FAIRLEAD_FABRIC_SECRET", "value": f"{_MOUNTED}/fabric.secret"}],
+                    "resources": {
+                        "limits": {
+                            RESOURCE: str(vm.switches),
+                            "cpu": str(vm.processors),
+                            "memory": f"{vm.memory_mib}Mi",
+                        }
+                    },
+                    "volumeMounts": [{"name": "secret", "mountPath": _MOUNTED, "readOnly": True}],
+                }
+            ],
+            "volumes": [{"name": "secret", "secret": {"secretName": _KEPT, "defaultMode": 0o400}}],
+        },
+    }
