@@ -70,7 +70,7 @@ class Kernel:
 
     def _react(self, path: Path, name: str, at: str, text: str) -> None:
         if name == "driver_override":
-            path.write_text(f"{text or '(null)'}\n")
+            _replace(path, f"{text or '(null)'}\n")
         elif name == "unbind":
             if not path.parent.exists():
                 raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
@@ -80,7 +80,7 @@ class Kernel:
         elif name == "reset_method":
             if not set(text.split()) <= {"flr", "bus", "pm", "default"}:
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-            path.write_text("flr bus\n" if text == "default" else f"{text}\n")
+            _replace(path, "flr bus\n" if text == "default" else f"{text}\n")
         elif name == "reset":
             self.resets[at, (path.parent / "reset_method").read_text().split()[0]] += 1
         else:
@@ -101,3 +101,10 @@ class Kernel:
     def override(self, address: str) -> str:
         """Return what a function's override says."""
         return (self.tree.folder(address) / "driver_override").read_text().strip()
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file as the kernel takes a write: whole or not at all, also where the writer is killed."""
+    new = path.with_name(f".{path.name}")
+    new.write_text(text)
+    new.replace(path)
