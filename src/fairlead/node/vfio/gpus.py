@@ -130,7 +130,7 @@ class PassthroughGPUs:
             iommufd_nodes=_pair(host.iommufd_node, gpu.device_node),
             numa_node=gpu.numa_node,
             driver=gpu.driver,
-            problem=first.sentence if first is not None else _shared_group(snapshot, gpu),
+            problem="" if first is None else first.sentence,
             is_lost=not gpu.answers,
             vendor_id=gpu.vendor,
             device_id=gpu.device,
@@ -214,18 +214,6 @@ class PassthroughGPUs:
                 f"(NVIDIA's gpu-admin-tools); to keep the new one, remove {modules.FILE} from the agent's state folder"
             )
             raise errors.DeviceFault(message, reason=CC_CHANGED, hint=hint)
-
-
-def _shared_group(snapshot: Snapshot, gpu: Function) -> str:
-    """Return why a GPU cannot be handed out by itself: VFIO hands out groups, and its group has another GPU."""
-    beside = {one.address for one in gpu.members} - {gpu.address}
-    others = [one.address for one in snapshot.gpus if one.address in beside and one.is_bound_to_vfio]
-    if not others:
-        return ""
-    return (
-        f"{gpu.address} is in IOMMU group {gpu.group} with {', '.join(others)}: who opens the group has all of them; "
-        f"use slots that the chipset isolates (ACS), or release the others (fairlead vfio release {others[0]})"
-    )
 
 
 def _as_silent(before: PassthroughGPU, snapshot: Snapshot, gpu: Function) -> PassthroughGPU:
