@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +24,8 @@ from fairlead.node.vfio import busevents, modules, numbers, thirdgate
 from fairlead.plan.vfio import unit, verdict
 from fairlead.silicon.vfio import discovery, registers
 
-_VENDORS: Final = {0x10DE: Vendor.NVIDIA, 0x1002: Vendor.AMD, 0x8086: Vendor.INTEL}
+_NVIDIA: Final = 0x10DE
+_VENDORS: Final = {_NVIDIA: Vendor.NVIDIA, 0x1002: Vendor.AMD, 0x8086: Vendor.INTEL}
 MODULE_MOVED: Final = "ModuleMoved"
 CC_CHANGED: Final = "CCModeChanged"
 """Reason of a GPU whose last tenant left it in another mode of confidential computing."""
@@ -89,31 +90,42 @@ class PassthroughGPUs:
         snapshot = discovery.scan(self._root)
         found = dict[GPUUUID, PassthroughGPU]()
         earlier = {one.address: one for one in self._known.values()}
+        bus = list[str]()
         for gpu in snapshot.gpus:
+            if not gpu.is_bound_to_vfio and gpu.identity.is_certain and gpu.vendor == _NVIDIA:
+                bus.append(gpu.identity.key)
             if gpu.is_bound_to_vfio and gpu.vendor in _VENDORS:
                 silent = None if gpu.answers else earlier.get(gpu.address)
                 one = self._describe(snapshot, gpu, held) if silent is None else _as_silent(silent, snapshot, gpu)
                 problem = one.problem or self._bus.problem(one.address)
                 found[one.key] = dataclasses.replace(one, problem=problem)
+                bus.append(str(one.key))
         there = {gpu.address for gpu in snapshot.gpus}
         for key, before in self._known.items():
             if key not in found and before.address not in there:
                 problem = f"{before.address} is not on the bus any more"
                 gone = dataclasses.replace(before, problem=problem, group_nodes=(), iommufd_nodes=(), is_lost=True)
                 found[key] = gone
-        return self._numbered(found)
+        return self._numbered(found, bus)
 
-    def _numbered(self, found: dict[GPUUUID, PassthroughGPU]) -> dict[GPUUUID, PassthroughGPU]:
-        """Return NVIDIA's GPUs with their numbers; without, where they cannot be kept."""
-        keys = [str(key) for key, one in found.items() if one.vendor is Vendor.NVIDIA]
-        if self.numbers is None or not keys:
+    def _numbered(self, found: dict[GPUUUID, PassthroughGPU], bus: Sequence[str]) -> dict[GPUUUID, PassthroughGPU]:
+        """Return NVIDIA's GPUs with their numbers; without, where they cannot be kept.
+
+        Args: bus: keys in the order of the bus, those of GPUs that have a driver too: NVIDIA's driver counts them all.
+        """
+        ours = {str(key) for key, one in found.items() if one.vendor is Vendor.NVIDIA}
+        others = {str(key) for key in found} - ours
+        if self.numbers is None or not ours:
             return found
         try:
-            given = self.numbers.assign(keys)
+            given = self.numbers.assign([key for key in dict.fromkeys([*bus, *sorted(ours)]) if key not in others])
         except errors.FairleadError as error:
             telemetry.log.warning("gpus without number", reason=error.reason, error=errors.sentence(error))
             return found
-        return {key: dataclasses.replace(one, number=given.get(str(key))) for key, one in found.items()}
+        return {
+            key: dataclasses.replace(one, number=given[str(key)]) if str(key) in ours else one
+            for key, one in found.items()
+        }
 
     def _describe(self, snapshot: Snapshot, gpu: Function, held: frozenset[str]) -> PassthroughGPU:
         judged, host = verdict.judge(snapshot, gpu), snapshot.host
