@@ -29,6 +29,7 @@ from fairlead.plan.claim import default
 from fairlead.plan.claim.refusal import Allocation
 from fairlead.plan.dra import deviceclass
 from fairlead.settings import groups
+from fairlead.silicon import hardware
 from fairlead.wire.kubelet import deviceplugin as wire
 from fairlead.wire.kubelet import drahealth, draplugin
 from fairlead.wire.kubernetes import core, meta
@@ -151,14 +152,26 @@ async def test_a_machine_gets_its_gpu_by_both_services_and_gives_it_back(home: P
         assert home.files() == set()
 
 
+async def test_a_node_without_any_driver_gives_its_gpus_to_claims(home: PassedHome) -> None:
+    """As nodes are whose GPUs are all passed through: no NVML answers, nor was it ever there."""
+    home.silicon = hardware.open_hardware(home.settings.silicon)  # type: ignore[assignment]  # whatever is there
+    async with home.kubelet(), home.agent(), home.driver() as stub:
+        assert sorted(await home.until_untainted()) == sorted(MODULES.values())
+        one = home.write("vm", "gpu-vfio-3")
+        assert (await stub.prepare([one], timeout_s=30))[one.uid].error == ""
+        assert home.edits(one) == ["/dev/vfio/vfio", f"/dev/vfio/{int(ADDRESSES[3][5:7], 16)}"]
+        assert (await stub.unprepare([one], timeout_s=20)) == {one.uid: ""}
+    await home.silicon.close()
+
+
 async def test_a_gpu_that_is_lost_is_tainted_and_unhealthy_and_well_again_once_it_is_back(home: PassedHome) -> None:
     async with home.kubelet(), home.agent(), home.registered() as info:
         await home.until_untainted()
         link = home.tree.folder(ADDRESSES[2])
         target = link.readlink()
         link.unlink()
-        found = await home.until_published(lambda found: bool(found["gpu-vfio-2"].taints))
-        assert "gpu.nvidia.com/gpu-lost" in [one.key for one in found["gpu-vfio-2"].taints]
+        lost = "gpu.nvidia.com/gpu-lost"
+        found = await home.until_published(lambda found: lost in [one.key for one in found["gpu-vfio-2"].taints])
         assert not found["gpu-vfio-1"].taints
         async with grpc.aio.insecure_channel(wire.target(Path(info.endpoint))) as channel:
             reports = drahealth.Stub(channel, drahealth.V1).watch()

@@ -108,8 +108,7 @@ class Claims:
         """Give GPUs away, for ever; the ledger must be open."""
         while not self._around.watch.snapshots.value.is_scanned:
             await self._around.watch.snapshots.wait(self._around.watch.snapshots.version)
-        if self._partitioner is not None:
-            self._partitions = await self._partitioner.list_partitions()
+        await self._read_mig(monitor.without_readings(self._around.watch.snapshots.value.inventory))
         self._offer()
         is_left = await self._adopter.adopt()  # before the sweep, and before a kubelet can ask
         await self._preparer.start()
@@ -133,13 +132,21 @@ class Claims:
         """Offer what there is, for ever: MIG is read whenever the hardware is another than before."""
         async for snapshot in self._around.watch.snapshots.changes():
             hardware = monitor.without_readings(snapshot.inventory)
-            if self._partitioner is not None and hardware != self._hardware_read:
-                try:
-                    self._partitions = await self._partitioner.list_partitions()
-                    self._hardware_read = hardware
-                except errors.FairleadError as error:
-                    telemetry.log.warning("mig not read for claims", reason=error.reason, error=error.message)
+            if hardware != self._hardware_read:
+                await self._read_mig(hardware)
             self._offer()
+
+    async def _read_mig(self, hardware: object) -> None:
+        """Read MIG of all GPUs; a node that passes them through may have no driver to ask. Args: hardware: read now."""
+        if self._partitioner is None:
+            return
+        try:
+            self._partitions = await self._partitioner.list_partitions()
+            self._hardware_read = hardware
+        except errors.FairleadError as error:
+            is_driven = bool(self._around.watch.snapshots.value.known)
+            log = telemetry.log.warning if is_driven else telemetry.log.debug
+            log("mig not read for claims", reason=error.reason, error=error.message)
 
     async def _renew(self) -> None:
         """Have claims' files follow GPUs that are bound anew, for ever: apart, since it waits for claims' locks."""

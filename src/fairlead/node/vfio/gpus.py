@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -104,31 +104,42 @@ class PassthroughGPUs:
         self._has_bridges |= any(one.kind is FunctionKind.SWITCH_BRIDGE for one in snapshot.functions)
         found = dict[GPUUUID, PassthroughGPU]()
         earlier = {one.address: one for one in self._known.values()}
+        bus = list[str]()
         for gpu in snapshot.gpus:
+            if not gpu.is_bound_to_vfio and gpu.identity.is_certain and gpu.vendor == _NVIDIA:
+                bus.append(gpu.identity.key)
             if gpu.is_bound_to_vfio and gpu.vendor in _VENDORS:
                 silent = None if gpu.answers else earlier.get(gpu.address)
                 one = self._describe(snapshot, gpu, held) if silent is None else _as_silent(silent, snapshot, gpu)
                 problem = one.problem or self._bus.problem(one.address)
                 found[one.key] = dataclasses.replace(one, problem=problem)
+                bus.append(str(one.key))
         there = {gpu.address for gpu in snapshot.gpus}
         for key, before in self._known.items():
             if key not in found and before.address not in there:
                 problem = f"{before.address} is not on the bus any more"
                 gone = dataclasses.replace(before, problem=problem, group_nodes=(), iommufd_nodes=(), is_lost=True)
                 found[key] = gone
-        return self._numbered(found), tuple(_switches(snapshot)) if self.offers_switches else ()
+        return self._numbered(found, bus), tuple(_switches(snapshot)) if self.offers_switches else ()
 
-    def _numbered(self, found: dict[GPUUUID, PassthroughGPU]) -> dict[GPUUUID, PassthroughGPU]:
-        """Return NVIDIA's GPUs with their numbers; without, where they cannot be kept."""
-        keys = [str(key) for key, one in found.items() if one.vendor is Vendor.NVIDIA]
-        if self.numbers is None or not keys:
+    def _numbered(self, found: dict[GPUUUID, PassthroughGPU], bus: Sequence[str]) -> dict[GPUUUID, PassthroughGPU]:
+        """Return NVIDIA's GPUs with their numbers; without, where they cannot be kept.
+
+        Args: bus: keys in the order of the bus, those of GPUs that have a driver too: NVIDIA's driver counts them all.
+        """
+        ours = {str(key) for key, one in found.items() if one.vendor is Vendor.NVIDIA}
+        others = {str(key) for key in found} - ours
+        if self.numbers is None or not ours:
             return found
         try:
-            given = self.numbers.assign(keys)
+            given = self.numbers.assign([key for key in dict.fromkeys([*bus, *sorted(ours)]) if key not in others])
         except errors.FairleadError as error:
             telemetry.log.warning("gpus without number", reason=error.reason, error=errors.sentence(error))
             return found
-        return {key: dataclasses.replace(one, number=given.get(str(key))) for key, one in found.items()}
+        return {
+            key: dataclasses.replace(one, number=given[str(key)]) if str(key) in ours else one
+            for key, one in found.items()
+        }
 
     def _describe(self, snapshot: Snapshot, gpu: Function, held: frozenset[str]) -> PassthroughGPU:
         judged, host = verdict.judge(snapshot, gpu), snapshot.host
@@ -146,7 +157,7 @@ class PassthroughGPUs:
             numa_node=gpu.numa_node,
             is_nvlink5=gpu.vendor == _NVIDIA and (self._has_bridges or bool(_NVLINK5.match(gpu.model))),
             driver=gpu.driver,
-            problem=first.sentence if first is not None else _shared_group(snapshot, gpu),
+            problem="" if first is None else first.sentence,
             is_lost=not gpu.answers,
             vendor_id=gpu.vendor,
             device_id=gpu.device,
@@ -240,18 +251,6 @@ class PassthroughGPUs:
                 f"(NVIDIA's gpu-admin-tools); to keep the new one, remove {modules.FILE} from the agent's state folder"
             )
             raise errors.DeviceFault(message, reason=CC_CHANGED, hint=hint)
-
-
-def _shared_group(snapshot: Snapshot, gpu: Function) -> str:
-    """Return why a GPU cannot be handed out by itself: VFIO hands out groups, and its group has another GPU."""
-    beside = {one.address for one in gpu.members} - {gpu.address}
-    others = [one.address for one in snapshot.gpus if one.address in beside and one.is_bound_to_vfio]
-    if not others:
-        return ""
-    return (
-        f"{gpu.address} is in IOMMU group {gpu.group} with {', '.join(others)}: who opens the group has all of them; "
-        f"use slots that the chipset isolates (ACS), or release the others (fairlead vfio release {others[0]})"
-    )
 
 
 def _switches(snapshot: Snapshot) -> Iterator[PassthroughSwitch]:

@@ -1,8 +1,8 @@
 """Remembers by which number claims' devices name each GPU that is passed through, for as long as the node lives.
 
 A device of a ResourceClaim is known by its name alone, `gpu-vfio-3`. A number that followed the order on the bus would
-name another GPU once one is bound or falls out, while a claim has it: so each GPU gets the lowest number that none had
-before, in PCI order, and keeps it under its identity.
+name another GPU once one falls out, while a claim has it: so each GPU of NVIDIA's, bound or not, gets the lowest number
+that none had before, in PCI order as NVIDIA's DRA driver counts, and keeps it under its identity.
 """
 
 from __future__ import annotations

@@ -42,6 +42,7 @@ class Why(enum.Enum):
     IOMMU_OFF = "IOMMUOff"
     NO_GROUP = "NoGroup"
     GROUP_NOT_VIABLE = "GroupNotViable"
+    GROUP_SHARED = "GroupShared"
     MODULE_MISSING = "ModuleMissing"
     HELD = "Held"
     PERSISTENCE = "Persistence"
@@ -108,6 +109,7 @@ def judge(snapshot: Snapshot, function: Function, holders: Holders = NOBODY) -> 
         *_of_drivers(snapshot.host, whole),
         *_of_group(whole),
         *_of_binding(function, whole),
+        *_of_shared_group(function, whole),
         *_notes(function),
     ]
     return Verdict(function=function, obstacles=tuple(dict.fromkeys(found)))
@@ -196,6 +198,23 @@ def _of_binding(function: Function, whole: Sequence[Function]) -> Iterator[Obsta
             message = f"{one.address} ({one.kind.value}) goes with it and is bound to {one.driver}"
             stage = Stage.USE if one.group == function.group else Stage.NOTE
             yield Obstacle(why=Why.SIBLING_NOT_BOUND, stage=stage, message=message, mend=bind)
+
+
+def _of_shared_group(function: Function, whole: Sequence[Function]) -> Iterator[Obstacle]:
+    """Yield that VFIO hands out groups, where another GPU is in this one: two tenants would have both."""
+    others = [
+        one.address
+        for one in whole
+        if one.kind is FunctionKind.GPU and one.address != function.address and one.is_bound_to_vfio
+        if one.group == function.group and function.group is not None
+    ]
+    if others and function.kind is FunctionKind.GPU:
+        message = (
+            f"{function.address} is in IOMMU group {function.group} with {', '.join(others)}: who opens the group has "
+            "all of them"
+        )
+        mend = f"use slots that the chipset isolates (ACS), or give one up: fairlead vfio release {others[0]}"
+        yield Obstacle(why=Why.GROUP_SHARED, stage=Stage.USE, message=message, mend=mend)
 
 
 def _notes(one: Function) -> Iterator[Obstacle]:

@@ -77,6 +77,20 @@ def test_a_bound_gpu_whose_sibling_in_the_group_has_a_driver_is_not_ready() -> N
     assert not found.is_ready
 
 
+def test_two_gpus_of_one_group_can_be_bound_and_neither_is_ready() -> None:
+    one, two = (function(address, driver="vfio-pci", group="15") for address in (GPU, "0000:10:00.0"))
+    for found, other in zip(verdict.judge_gpus(snapshot(one, two)), (two, one), strict=True):
+        assert [(each.why, each.stage) for each in found.obstacles] == [(Why.GROUP_SHARED, Stage.USE)]
+        assert (found.is_ready, found.can_be_bound) == (False, True)
+        assert f"with {other.address}" in found.obstacles[0].message
+        assert f"fairlead vfio release {other.address}" in found.obstacles[0].mend
+
+
+def test_a_switch_in_a_group_with_others_is_ready_as_they_are() -> None:
+    switches = [function(f"0000:0{at}:00.0", kind=FunctionKind.NVSWITCH, driver="vfio-pci", group="9") for at in (5, 6)]
+    assert [verdict.judge(snapshot(*switches), one).obstacles for one in switches] == [(), ()]
+
+
 def test_a_doubt_is_in_the_way_too_and_reads_as_one() -> None:
     holder = Holder(pid=7, name="qemu", what="a VFIO device that the kernel does not name", is_doubt=True)
     found = judge(driver="vfio-pci", holders={GPU: (holder,)})
