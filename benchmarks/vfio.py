@@ -13,7 +13,7 @@ import functools
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks import frame, vfio_node
@@ -117,6 +117,9 @@ async def _written(kernel: sysfskernel.Kernel, acted: list[float]) -> AsyncItera
         class Both:
             async def begin(self) -> None:
                 await child.begin()
+
+            async def announce(self, writes: Sequence[writer.Write]) -> None:
+                await child.announce([(kernel.tree.root / "written", text) for _, text in writes])
 
             async def write(self, path: Path, text: str, limit_s: float) -> None:
                 await child.write(kernel.tree.root / "written", text, limit_s)

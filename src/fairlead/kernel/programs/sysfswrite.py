@@ -1,11 +1,12 @@
-"""Writes to files of sysfs, one write at a time: a program of its own, because such a write can block for ever.
+"""Writes to files of sysfs, one after another: a program of its own, because such a write can block for ever.
 
     python -I -S sysfswrite.py
 
-It prints `UP` once it reads. Each line on standard input is a path, a NUL and a text. The text and a newline are
-written to the file in one call, and one line is printed: `OK`, or an errno name. A driver that is told to let go of a
-device in use waits in the kernel, where no signal ends it: then this process stays behind, and the one that started it
-goes on without.
+It prints `UP` once it reads. Each line on standard input is one or more writes, each a path, a NUL and a text, with a
+NUL between them. They are done in order, the text and a newline in one call. For each one line is printed: `OK`, or an
+errno name, after which the rest of the line is dropped. A line that cannot be printed, since the process that started
+this one has ended, is the last. A driver that is told to let go of a device in use waits in the kernel, where no signal
+ends it: then this process stays behind, and the one that started it goes on without.
 
 Source: kernel Documentation/filesystems/sysfs.rst (a whole value in one write).
 """
@@ -33,9 +34,13 @@ def main() -> int:
     sys.stdout.write("UP\n")
     sys.stdout.flush()
     for line in sys.stdin.buffer:
-        path, _, text = line.decode(errors="surrogateescape").rstrip("\n").partition("\0")
-        sys.stdout.write(f"{write(path, text)}\n")
-        sys.stdout.flush()
+        words = line.decode(errors="surrogateescape").rstrip("\n").split("\0")
+        for path, text in zip(words[::2], words[1::2], strict=False):
+            said = write(path, text)
+            sys.stdout.write(f"{said}\n")
+            sys.stdout.flush()  # fails where nobody reads any more: what comes next is another's to decide
+            if said != "OK":
+                break
     return 0
 
 

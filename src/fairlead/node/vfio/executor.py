@@ -1,8 +1,9 @@
 """Carries out the plans of binding, release and reset, step by step, on this machine.
 
 Each call scans, asks who has what open, plans, and then writes: a plan is never older than its looks. Right before the
-first step that takes a function from its driver, the processes are asked again. A unit whose steps end half-way is put
-back as it was; what cannot be put back is named. All of it can be done again: a plan holds only what is still to do.
+writes of a unit that take a function from its driver, the processes are asked again. A unit whose steps end half-way
+is put back as it was; what cannot be put back is named. All of it can be done again: a plan holds only what is still
+to do.
 
 A write that hangs leaves a child in the kernel (`writer`), which may have the function's lock: nothing more is written
 to that function.
@@ -14,6 +15,7 @@ import asyncio
 import contextlib
 import errno
 import functools
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -138,12 +140,13 @@ class Executor:
 
     async def _run(self, plan: binding.UnitPlan, writing: writer.Writer, done: list[Step]) -> Failure | None:
         """Carry out a plan, noting what is done; returns what failed."""
-        is_asked = False
+        taken = next((step for step in plan.steps if step.act is Act.UNBIND), None)
+        if taken is not None and (message := await self._message_of_users(plan.functions)) is not None:
+            return Failure(step=taken, message=message)
+        # One message for the whole unit, right after that look: the writes of a unit follow each other.
+        writes = itertools.takewhile(lambda step: step.act not in LOOKS, plan.steps)
+        await writing.announce([(self._root / step.path, step.text) for step in writes])
         for step in plan.steps:
-            if step.act is Act.UNBIND and not is_asked:
-                is_asked = True
-                if (message := await self._message_of_users(plan.functions)) is not None:
-                    return Failure(step=step, message=message)
             if (failure := await self._do(step, writing)) is not None:
                 return failure
             done.append(step)

@@ -55,6 +55,9 @@ class Kernel:
     async def begin(self) -> None:
         """Have nothing to start."""
 
+    async def announce(self, writes: Sequence[writer.Write]) -> None:
+        """Wait for each write."""
+
     async def write(self, path: Path, text: str, limit_s: float) -> None:
         """React to one write."""
         assert limit_s > 0
