@@ -127,3 +127,51 @@ def test_helm_refuses_a_value_that_breaks_the_schema_and_names_it(setting: str, 
     done = helm("template", str(manifests.CHART), "--set", setting)
     assert done.returncode != 0
     assert named in done.stderr
+
+
+_VERIFIER = (
+    "agent.verifier.folder=/opt/fairlead/verifier",
+    f"agent.verifier.image=/opt/fairlead/verifier/image@sha256:{'0' * 64}",
+    "agent.verifier.emulator=/opt/fairlead/verifier/qemu",
+    "agent.resources.limits.memory=20Gi",
+)
+
+
+def test_the_verifiers_folder_is_mounted_where_the_agent_looks_for_image_and_emulator() -> None:
+    done = helm("template", str(manifests.CHART), *(word for one in _VERIFIER for word in ("--set", one)))
+    assert done.returncode == 0, done.stderr
+    found = [item for item in manifests.parse(done.stdout) if item["kind"] == "DaemonSet"]
+    (pod,) = [item["spec"]["template"]["spec"] for item in found]
+    container = pod["containers"][0]
+    env = {one["name"]: one.get("value") for one in container["env"]}
+    assert env["FAIRLEAD_LEASE_VERIFIER_EMULATOR"] == "/opt/fairlead/verifier/qemu"
+    assert str(env["FAIRLEAD_LEASE_VERIFIER_IMAGE"]).startswith("/opt/fairlead/verifier/image@sha256:0")
+    assert env["FAIRLEAD_LEASE_VERIFIER_MEMORY_MIB"] == "16384"
+    (mount,) = [one for one in container["volumeMounts"] if one["name"] == "verifier"]
+    assert mount == {"name": "verifier", "mountPath": "/opt/fairlead/verifier", "readOnly": True}
+    (volume,) = [one for one in pod["volumes"] if one["name"] == "verifier"]
+    assert volume["hostPath"] == {"path": "/opt/fairlead/verifier", "type": "Directory"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        (("agent.verifier.folder=",), "agent.verifier.folder is empty"),
+        (("agent.verifier.image=",), "agent.verifier.image is empty"),
+        (("agent.verifier.emulator=/usr/bin/qemu-system-x86_64",), "is not in agent.verifier.folder"),
+        (("agent.verifier.firmware=/usr/share/OVMF.fd",), "is not in agent.verifier.folder"),
+        (("agent.verifier.folder=/opt/fairlead",), ""),
+        (("agent.verifier.folder=/opt/fair",), "is not in agent.verifier.folder"),
+        (("agent.verifier.folder=relative",), "folder"),
+        (("agent.verifier.image=/opt/fairlead/verifier/image",), "image"),
+        (("agent.privileged=false",), "agent.privileged=true"),
+        (("silicon.simulate=h100x8",), "real silicon"),
+        (("agent.resources.limits.memory=256Mi",), "256Mi"),
+        (("agent.settings.lease\\.verifier_processors=2",), "both given"),
+    ],
+)
+def test_a_verifiers_value_without_effect_is_refused_by_name(changes: tuple[str, ...], named: str) -> None:
+    words = [word for one in (*_VERIFIER, *changes) for word in ("--set", one)]
+    done = helm("template", str(manifests.CHART), *words)
+    assert (done.returncode == 0) is (not named), done.stderr
+    assert named in done.stderr

@@ -75,6 +75,26 @@ def check_ledger(settings: Settings) -> None:
     raise errors.Invalid(message, reason="SettingInvalid", hint=hint)
 
 
+def check_switches(settings: Settings) -> None:
+    """Raise Invalid where NVSwitches are to go to pods, and would not, or would go elsewhere too."""
+    namespace = settings.fabric.vm_namespace
+    if not namespace:
+        return
+    faults = {
+        f'fabric.vm_namespace "{namespace}" is no name of a namespace': not _NAMESPACE.fullmatch(namespace),
+        "fabric.vm_namespace is set, and node.vfio is off: no NVSwitch would be offered": (
+            settings.node.vfio == slot.OFF
+        ),
+        "fabric.vm_namespace and fabric.vm_image are both set: one machine has the NVSwitches, a pod's or ours": (
+            bool(settings.fabric.vm_image)
+        ),
+    }
+    for message, is_wrong in faults.items():
+        if is_wrong:
+            hint = "docs/how-to/nvlink-partitions.md says who starts the Service VM"
+            raise errors.Invalid(message, reason="SettingInvalid", hint=hint)
+
+
 def check(chosen: NodeSettings, *, has_store: bool) -> None:
     """Raise Invalid where a label is to say which nodes pass GPUs through, and nothing here could read it."""
     if chosen.vfio == binder.LABEL and not has_store:
@@ -89,18 +109,13 @@ def compose(settings: Settings, watch: monitor.InventoryMonitor, *, boot_id: str
     """
     chosen, state, root = settings.node, settings.state.folder, settings.silicon.root
     naming = slot.naming_of(chosen.vfio, chosen.vfio_names, chosen.vfio_alias, chosen.vfio_nodes)
+    check_switches(settings)
     if naming is None:
-        if settings.fabric.vm_namespace:
-            message = "fabric.vm_namespace is set, and node.vfio is off: no NVSwitch would be offered"
-            raise errors.Invalid(message, reason="SettingInvalid", hint="set node.vfio=bound")
         if chosen.fabric == ON:
             message = "node.fabric=on, and node.vfio is off: partitions are switched for GPUs that are passed through"
             raise errors.Invalid(message, reason="SettingInvalid", hint="set node.vfio=bound, or node.fabric=off")
         return None
     check_ledger(settings)
-    if settings.fabric.vm_namespace and not _NAMESPACE.fullmatch(settings.fabric.vm_namespace):
-        message = f'fabric.vm_namespace "{settings.fabric.vm_namespace}" is no name of a namespace'
-        raise errors.Invalid(message, reason="SettingInvalid", hint="lower-case letters, digits and '-', at most 63")
     bus = busevents.BusEvents(watch.ask_scan)
     gate, carrying = thirdgate.ThirdGate(nodes.take_hold), executor.Executor(root)
     found = gpus.PassthroughGPUs(

@@ -367,7 +367,7 @@ class FabricSettings:
     agent: str = row(
         "",
         text="where `fairlead fabric serve` listens in the Service VM: the path of a unix socket, CID:PORT of vsock, "
-        "or nvswitch:PORT, vsock of whichever machine of root's has this node's NVSwitches; empty: the Manager is "
+        "or nvswitch:PORT, vsock of whichever machine has this node's NVSwitches open; empty: the Manager is "
         "reached by its library",
     )
     secret: Path | None = row(

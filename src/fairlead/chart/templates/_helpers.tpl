@@ -200,3 +200,28 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- range $name, $value := . }}{{ $found = append $found (printf "%s=%s" $name $value) }}{{ end }}
 {{- join "," $found }}
 {{- end -}}
+
+{{- /* Refuses values of the verifier's machine that would have no effect, or end the agent. */}}
+{{- define "fairlead.verifier" -}}
+{{- $verifier := .Values.agent.verifier }}
+{{- $below := printf "%s/" (trimSuffix "/" $verifier.folder) }}
+{{- range $name := list "image" "emulator" "firmware" }}
+{{- $path := get $verifier $name }}
+{{- if and (not $path) (ne $name "firmware") }}
+{{- fail (printf "agent.verifier.folder is given, and agent.verifier.%s is empty: the machine needs an image and a QEMU" $name) }}
+{{- end }}
+{{- if and $path (not (hasPrefix $below $path)) }}
+{{- fail (printf "agent.verifier.%s %s is not in agent.verifier.folder %s: the agent's container sees no other folder of the node" $name $path $verifier.folder) }}
+{{- end }}
+{{- end }}
+{{- if or .Values.silicon.simulate (not .Values.agent.privileged) }}
+{{- fail "agent.verifier needs agent.privileged=true and real silicon: its machine opens /dev/vfio and /dev/kvm" }}
+{{- end }}
+{{- if eq (toString (dig "limits" "memory" "" .Values.agent.resources)) "256Mi" }}
+{{- fail (printf "agent.verifier: its machine has %v MiB, and agent.resources.limits.memory is 256Mi: set it to more than both together" $verifier.memoryMiB) }}
+{{- end }}
+{{- $keys := keys .Values.agent.settings | join " " }}
+{{- if contains "lease.verifier_" $keys }}
+{{- fail "agent.verifier and agent.settings lease.verifier_* are both given: give the one or the other" }}
+{{- end }}
+{{- end }}

@@ -1,4 +1,4 @@
-"""The guest's end of a Service VM's port: takes the host's secret, then writes signs of life.
+"""Reads the host's secret on the port of a Service VM, and writes signs of life there: the guest's end.
 
 Source: Linux drivers/char/virtio_console.c: a port is a character device that blocks until the host has something.
 """

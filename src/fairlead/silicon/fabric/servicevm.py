@@ -1,13 +1,16 @@
 """Finds the Service VM among this machine's virtual machines: the one that has the NVSwitches, by its command line.
 
-Kata gives each of its machines a context id by chance, which only its emulator's command line has. Processes of root
-count alone: another account's would be given the secret's handshake, and could only keep the fabric from being reached.
+Kata gives each of its machines a context id by chance, which only its emulator's command line has. A container's
+process can call itself what it likes, so it must have the switches' VFIO node open as well, which only who was given
+them can. The handshake with the agent proves the rest.
 Source: kata-containers, govmm's `-device vfio-pci,host=` and `-device vhost-vsock-pci,guest-cid=`; proc(5).
 """
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -37,20 +40,21 @@ def port_of(agent: str) -> int | None:
     return port
 
 
-def list_switches(root: Path) -> tuple[str, ...]:
-    """Return the addresses of this node's functions that program NVLink's switches."""
-    return tuple(one.address for one in discovery.scan(root).functions if one.kind in SWITCHES)
-
-
 def find_cid(root: Path) -> int:
     """Return the context id of the machine that has them. Raises: Unavailable (`FabricVMUnknown`): there is not one."""
-    switches = list_switches(root)
+    own = [one for one in discovery.scan(root).functions if one.kind in SWITCHES]
+    switches = tuple(one.address for one in own)
+    numbers = frozenset((node.major, node.minor) for one in own for node in one.nodes)
     if not switches:
         hint = "`fairlead vfio list` shows what is there; name the agent as CID:PORT"
         raise errors.Unavailable("this node has no NVSwitches", reason=UNKNOWN, hint=hint)
-    found = {cid for line in _lines(root) if (cid := _cid_of(line, switches)) is not None}
+    found = {
+        cid
+        for pid, line in _lines(root)
+        if (cid := _cid_of(line, switches)) is not None and _has_open(Path(f"{root}/proc/{pid}/fd"), numbers)
+    }
     if len(found) != 1:
-        what = "no machine of root's has" if not found else f"{len(found)} machines seem to have"
+        what = "no machine has" if not found else f"{len(found)} machines seem to have"
         hint = "start the Service VM; it needs a vsock device, and this process must see the host's processes"
         raise errors.Unavailable(f"{what} the NVSwitches ({', '.join(switches)})", reason=UNKNOWN, hint=hint)
     return found.pop()
@@ -70,13 +74,23 @@ def _spelt(address: str) -> bytes:
     return own + rb"|" + re.escape(address.removeprefix("0000:").encode()) if address.startswith("0000:") else own
 
 
-def _lines(root: Path) -> Iterator[bytes]:
-    """Yield the command lines of root's processes."""
+def _lines(root: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the pid and command line of every process."""
     for pid in filter(str.isdecimal, attribute.names(f"{root}/proc")):
-        place = Path(f"{root}/proc/{pid}/cmdline")
         try:
-            with place.open("rb") as opened:
-                if place.parent.stat().st_uid == 0:
-                    yield opened.read(_LONGEST)
+            with Path(f"{root}/proc/{pid}/cmdline").open("rb") as opened:
+                yield pid, opened.read(_LONGEST)
         except OSError:
             continue  # it ended
+
+
+def _has_open(folder: Path, numbers: frozenset[tuple[int, int]]) -> bool:
+    """Return whether a process has one of some character devices open, by their numbers and not by a path's text."""
+    for name in attribute.names(str(folder)):
+        try:
+            status = (folder / name).stat()
+        except OSError:
+            continue
+        if stat.S_ISCHR(status.st_mode) and (os.major(status.st_rdev), os.minor(status.st_rdev)) in numbers:
+            return True
+    return False

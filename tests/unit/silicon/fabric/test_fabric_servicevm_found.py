@@ -1,8 +1,7 @@
-"""The Service VM is found by its emulator's command line, among root's processes alone."""
+"""The Service VM is found by its emulator's command line, among processes that have the switches open."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -22,9 +21,11 @@ def tree(tmp_path: Path) -> pcitree.Tree:
     return made
 
 
-def process(tree: pcitree.Tree, pid: int, *words: str, uid: int = 0) -> None:
+def process(tree: pcitree.Tree, pid: int, *words: str, opened: str = "dev/vfio/9") -> None:
     path = tree.write(f"proc/{pid}/cmdline", b"\0".join(word.encode() for word in words) + b"\0")
-    os.chown(path.parent, uid, 0)
+    (path.parent / "fd").mkdir(exist_ok=True)
+    (path.parent / "fd/3").unlink(missing_ok=True)
+    (path.parent / "fd/3").symlink_to(tree.root / opened)
 
 
 def qemu(cid: int, *addresses: str) -> list[str]:
@@ -41,9 +42,11 @@ def test_the_machine_with_every_switch_is_found_in_either_spelling(tree: pcitree
     assert servicevm.find_cid(tree.root) == 12
 
 
-def test_another_accounts_process_two_machines_or_none_are_no_answer(tree: pcitree.Tree, tmp_path: Path) -> None:
-    process(tree, 11, *qemu(7, *SWITCHES), uid=1000)
-    with pytest.raises(errors.Unavailable, match="no machine of root's") as caught:
+def test_a_process_that_only_says_so_two_machines_or_none_are_no_answer(tree: pcitree.Tree, tmp_path: Path) -> None:
+    tree.write("tenant/dev/vfio/9", "")  # by the same name in a container's own root
+    process(tree, 10, *qemu(6, *SWITCHES), opened="tenant/dev/vfio/9")
+    process(tree, 11, *qemu(7, *SWITCHES), opened="nowhere")
+    with pytest.raises(errors.Unavailable, match="no machine has") as caught:
         servicevm.find_cid(tree.root)
     assert caught.value.reason == servicevm.UNKNOWN
     process(tree, 12, *qemu(8, *SWITCHES))

@@ -45,6 +45,9 @@ class Launcher:
     limit_bytes: int
 
 
+_MachineFacts = verifier.Facts
+
+
 @frozen
 class Facts:
     """What was found."""
@@ -61,7 +64,9 @@ class Facts:
     """Other plugins and CDI files of the same GPUs."""
     fabric: fabric.Facts = field(default_factory=fabric.Facts)
     """What the Manager of its NVLink fabric says."""
-    verifier: verifier.Facts = field(default_factory=verifier.Facts)
+    service: _MachineFacts = field(default_factory=_MachineFacts)
+    """What a Service VM of our own needs."""
+    verifier: _MachineFacts = field(default_factory=_MachineFacts)
     """What the machine needs that reads GPUs between two tenants."""
 
 
@@ -81,6 +86,7 @@ def collect(config: settings.Settings) -> Facts:
         others=otherplugins.collect(config, snapshot.gpus),
         fabric=fabric.collect(config, snapshot),
         verifier=verifier.collect(config) if is_wanted else verifier.Facts(),
+        service=verifier.collect_service(config),
     )
 
 
@@ -99,6 +105,7 @@ def _launchers(root: Path) -> Iterator[Launcher]:
 def check(facts: Facts) -> Iterator[Finding]:
     """Yield findings; none where nothing is passed through and nothing is to be."""
     yield from fabric.check(facts.fabric)
+    yield from verifier.check_service(facts.service)
     gpus = facts.snapshot.gpus
     if not facts.is_wanted and not any(one.is_bound_to_vfio for one in gpus):
         return

@@ -1,7 +1,8 @@
-"""Collects and checks what the machine needs that reads passed-through GPUs between two tenants."""
+"""Collects and checks what machines of a node's own need: that which reads passed-through GPUs, and the Service VM."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import stat
 from collections.abc import Iterator
@@ -25,18 +26,29 @@ class Facts:
     emulator: str = ""
     has_emulator: bool = True
     has_kvm: bool = True
+    has_vsock: bool = True
 
 
 def collect(config: settings.Settings) -> Facts:
-    """Look at image, emulator and KVM; nothing where no image is named. The image is read whole."""
-    chosen = config.lease
-    if not chosen.verifier_image:
+    """Look at what the verifier's machine needs; nothing where no image is named. The image is read whole."""
+    return _look(config, config.lease.verifier_image)
+
+
+def collect_service(config: settings.Settings) -> Facts:
+    """Look at what a Service VM of our own needs; likewise."""
+    found = _look(config, config.fabric.vm_image)
+    return dataclasses.replace(found, has_vsock=_is_device(config.silicon.root / "dev/vhost-vsock"))
+
+
+def _look(config: settings.Settings, reference: str) -> Facts:
+    if not reference:
         return Facts()
+    chosen = config.lease
     # Loaded here alone: most machines have no such image.
     from fairlead.node.vm import image
 
     try:
-        digest, problem, fix = image.read(chosen.verifier_image).digest, "", ""
+        digest, problem, fix = image.read(reference).digest, "", ""
     except errors.FairleadError as error:
         digest, problem, fix = "", error.message, error.hint or ""
     return Facts(
@@ -58,22 +70,38 @@ def _is_device(path: Path) -> bool:
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    """Yield what keeps the machine from starting, or that nothing does."""
+    """Yield what keeps the verifier's machine from starting, or that nothing does."""
+    why = "no GPU that is passed through is free for the next tenant until its machine has read it"
+    good = f"GPUs that are passed through are read in a machine of the image {facts.image[:19]}"
+    yield from _check(facts, "verifier", why, good)
+
+
+def check_service(facts: Facts) -> Iterator[Finding]:
+    """Yield what keeps the Service VM from starting, or that nothing does."""
+    why = "no slot of several GPUs is given away: nothing switches NVLink"
+    good = f"`fairlead fabric machine` can run a Service VM of the image {facts.image[:19]}"
+    yield from _check(facts, "fabric", why, good)
+
+
+def _check(facts: Facts, check: str, why: str, good: str) -> Iterator[Finding]:
     if not facts.is_wanted:
         return
     found = [
         (bool(facts.problem), facts.problem, facts.fix),
-        (not facts.has_emulator, f"{facts.emulator} is not there, or not a program", "apt-get install qemu-system-x86"),
+        (
+            not facts.has_emulator,
+            f"{facts.emulator} is not there, or not a program",
+            "apt-get install qemu-system-x86; on a cluster agent.verifier of the chart names the nodes' own",
+        ),
+        (not facts.has_vsock, "/dev/vhost-vsock is not there", "modprobe vhost_vsock"),
         (
             not facts.has_kvm,
             "/dev/kvm is not there",
             "modprobe kvm_intel or kvm_amd; turn VT-x or AMD-V on in the firmware",
         ),
     ]
-    why = "no GPU that is passed through is free for the next tenant until its machine has read it"
     for is_wrong, what, fix in found:
         if is_wrong:
-            yield Finding(check="verifier", level="fail", what=what, why=why, fix=fix)
+            yield Finding(check=check, level="fail", what=what, why=why, fix=fix)
     if not any(is_wrong for is_wrong, _, _ in found):
-        what = f"GPUs that are passed through are read in a machine of the image {facts.image[:19]}"
-        yield Finding(check="verifier", level="ok", what=what)
+        yield Finding(check=check, level="ok", what=good)

@@ -178,10 +178,10 @@ def _optional(reached: Reached, call: Callable[[FabricManager], tuple[Any, ...]]
 
 
 def _versions(said: Status) -> str:
-    guests = said.guest_driver or "not said (fabric.guest_driver)"
+    guests = said.guest_driver or "not said"
     differs = bool(said.version and said.guest_driver) and said.version != said.guest_driver
     fate = ": slots of several GPUs are refused until both are one" if differs else ""
-    return f"{said.version or 'not known (fabric.version)'}; driver of tenants' machines {guests}{fate}"
+    return f"{said.version or 'not known (fabric.version)'}; tenants' driver {guests}{fate}"
 
 
 def _lines(said: Status) -> list[tuple[str, str]]:

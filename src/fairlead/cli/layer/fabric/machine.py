@@ -42,6 +42,11 @@ def compose(config: Settings) -> service.ServiceMachine:
         raise errors.Invalid(
             message, reason="SettingInvalid", hint="`fairlead vfio image-digest FOLDER` prints its name"
         )
+    if chosen.vm_namespace:
+        message = (
+            "fabric.vm_image and fabric.vm_namespace are both set: one machine has the NVSwitches, ours or a pod's"
+        )
+        raise errors.Invalid(message, reason="SettingInvalid", hint="leave one of them out")
     image.check_reference(chosen.vm_image)
     for name, value in (("vm_start_s", chosen.vm_start_s), ("vm_silence_s", chosen.vm_silence_s)):
         if not 1 <= value <= 86400:

@@ -117,3 +117,27 @@ def test_a_verifiers_image_that_cannot_be_started_is_said_with_its_remedy(tmp_pa
     ((level, what, _),) = told(named)
     assert (level, "is asked for" in what) == ("fail", True)
     assert any("/dev/kvm" in what for _, what, _ in told("no kvm"))
+
+
+def test_a_service_vm_that_cannot_be_started_is_said_with_its_remedy(tmp_path: Path) -> None:
+    folder = tmp_path / "image"
+    folder.mkdir(mode=0o700)
+    for name in ("kernel", "initramfs"):
+        (folder / name).write_text(name)
+    lease = dataclasses.replace(settings.Settings().lease, verifier_emulator="/bin/sh")
+    silicon = dataclasses.replace(settings.Settings().silicon, root=tmp_path)
+
+    def told(reference: str, *, has_vsock: bool = True) -> list[tuple[str, str, str]]:
+        fabric = dataclasses.replace(settings.Settings().fabric, vm_image=reference)
+        config = dataclasses.replace(settings.Settings(), lease=lease, fabric=fabric, silicon=silicon)
+        facts = dataclasses.replace(verifier.collect_service(config), has_kvm=True, has_vsock=has_vsock)
+        return [(one.level, one.what, one.fix) for one in verifier.check_service(facts)]
+
+    named = f"{folder}@{image.digest_of(folder)}"
+    assert told("") == []
+    assert [one[0] for one in told(named)] == ["ok"]
+    ((level, what, fix),) = told(named, has_vsock=False)
+    assert (level, "vhost-vsock" in what, fix) == ("fail", True, "modprobe vhost_vsock")
+    assert verifier.collect_service(settings.Settings()).is_wanted is False
+    (folder / "kernel").write_text("another")
+    assert [one[0] for one in told(named)] == ["fail"]

@@ -1,0 +1,34 @@
+"""Process 1's program in a Service VM's machine: what stands in for the Fabric Manager, and the agent beside it.
+
+It plays an image with NVIDIA's Manager. The Manager starts only where all four switches of the board are there, as the
+real one does; the agent takes secret and port from its host.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from fairlead.cli import main
+
+BUS = Path("/sys/bus/pci/devices")
+WANTED = 4
+
+
+def begin() -> None:
+    found = [one for one in BUS.iterdir() if (one / "device").read_text().strip() == "0x22a3"]
+    if len(found) != WANTED:
+        raise SystemExit(f"{len(found)} switches of {WANTED}")
+    stub = ("-I", "/stub/tests/fabricstub/manager.py", "unix:/run/fm.sock", "h100")
+    subprocess.Popen((sys.executable, *stub))
+    while not Path("/run/fm.sock").exists():
+        time.sleep(0.05)
+    words = ("fabric", "serve", "--address", "/run/fm.sock", "--library", "/stub/libnvfm.so.1")
+    env = {"PATH": "/usr/bin:/bin", "FAIRLEAD_FABRIC_VERSION": "580.95.05", "FAIRLEAD_CONFIG": "/dev/null"}
+    sys.exit(main.invoke((*words, "--machine-port", "/dev/vport0p1"), env=env))
+
+
+if __name__ == "__main__":
+    begin()
