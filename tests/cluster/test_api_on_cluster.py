@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import time
+import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -271,3 +272,29 @@ def test_the_role_is_exactly_what_the_page_and_the_table_say() -> None:
 def test_the_api_is_for_clusters_with_tenancies() -> None:
     with pytest.raises(SystemExit, match="needs tenancies"):
         charts.render({"api": {"enabled": True}}, namespace=_SPACE)
+
+
+def test_a_port_is_opened_in_a_browser_through_the_api_server(service: Service, server: api.API) -> None:
+    """`Open` is carried by the API server's port-forward, for who may enter the container, and ends with it."""
+    ann, ben = service.log_in("ann"), service.log_in("ben")
+    serves = "mkdir /tmp/www; echo inside > /tmp/www/index.html; exec httpd -f -p 127.0.0.1:8080 -h /tmp/www"
+    ann.ok("run", "-d", "--name", "serves", image.BUSYBOX, "--", "sh", "-c", serves)
+    ann.ok("wait", "serves", "--state", "started")
+    found = urllib.parse.urlsplit(ann.ok("open", "serves", "8080").strip())
+    assert (found.hostname or "").endswith(".apps.localhost")
+    base = f"https://127.0.0.1:{found.port}"
+    with httpx.Client(base_url=base, verify=False, headers={"host": found.netloc}, timeout=60, trust_env=False) as tab:  # noqa: S501 its own certificate
+        assert tab.get("/").status_code == 401
+        landed = tab.get(f"{found.path}?{found.query}")
+        assert (landed.status_code, "__Host-fairlead-open" in landed.headers["set-cookie"]) == (303, True), landed.text
+        own = {"cookie": landed.headers["set-cookie"].partition(";")[0]}
+        page = tab.get("/", headers=own)
+        assert (page.status_code, page.text) == (200, "inside\n")
+        assert tab.get("/none", headers=own).status_code == 404
+        assert tab.get(f"{found.path}?{found.query}").status_code in {401, 403, 404}, "a ticket is good once"
+        space = next(
+            item["status"]["namespace"] for item in server.get(_TENANCIES)["items"] if item["metadata"]["name"] == "red"
+        )
+        assert ben.run("open", "-n", space, "serves", "8080").returncode == 2
+        ann.ok("rm", "-f", "serves")
+        _until(lambda: tab.get("/", headers=own).status_code in {401, 404}, "it ends with its container")

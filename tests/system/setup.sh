@@ -32,9 +32,11 @@ nfs_packages="nfs-kernel-server nfs-common libdevmapper1.02.1 libevent-2.1-7 lib
   libnfsidmap1 libsqlite3-0 libtirpc3 libwrap0"
 # gVisor, for the tests of sandboxes.
 gvisor="$(dirname "$(readlink -f "$0")")/gvisor/setup.sh"
+# JupyterLab of PyPI, behind `fairlead open`.
+jupyter="$HOME/.cache/fairlead/jupyter"
 has_systemd() { [ -e /lib/systemd/systemd ] || [ -d "$systemd" ]; }
 has_roots() { [ -d "$roots-bookworm" ] && [ -d "$roots-trixie" ]; }
-[ ${#missing[@]} -eq 0 ] && [ -d "$kernel" ] && [ -d "$registry" ] && [ -d "$nfs" ] && has_systemd && has_roots && { "$gvisor"; exec "$hgx"; }
+[ ${#missing[@]} -eq 0 ] && [ -d "$kernel" ] && [ -d "$registry" ] && [ -d "$nfs" ] && [ -d "$jupyter" ] && has_systemd && has_roots && { "$gvisor"; exec "$hgx"; }
 if [ "$(id -u)" -ne 0 ]; then
   say "missing: ${missing[*]}, a kernel in $kernel or systemd in $systemd. Run as root: their tests will be skipped"
   exit 0
@@ -69,6 +71,15 @@ has_systemd || unpack "$systemd" $systemd_packages
 [ -d "$registry" ] || unpack "$registry" docker-registry
 # shellcheck disable=SC2086  # a list of packages
 [ -d "$nfs" ] || unpack "$nfs" $nfs_packages
+if [ ! -d "$jupyter" ]; then
+  say "installing JupyterLab into $jupyter"
+  # With the interpreter of the tests, which a container mounts beside it. Its scripts name where it was made.
+  python="$("$(dirname "$(readlink -f "$0")")/../../.venv/bin/python" -c 'import sys; print(sys._base_executable)')"
+  if ! { "$python" -m venv "$jupyter" && "$jupyter/bin/python" -m pip install -q --disable-pip-version-check 'jupyterlab==4.*'; }; then
+    say "no JupyterLab to be had: its tests will be skipped"
+    rm -rf "$jupyter"
+  fi
+fi
 # Bare roots: Debian's own mirror as apt has it here, and nothing more than a checkout's README asks for.
 mirror="$(apt-get indextargets --format '$(ORIGIN) $(RELEASE) $(SITE)' |
   awk '$1 == "Debian" && $2 !~ /-/ {print $3; exit}')"

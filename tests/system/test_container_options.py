@@ -117,3 +117,13 @@ def test_what_ended_goes_on_under_another_name_with_its_output_and_its_gpus_anew
     service.ok("start", "new")
     assert service.until_state("new", "running")["gpu_ids"]
     service.rm("old", "new")
+
+
+def test_what_waits_is_placed_under_its_new_name(service: Home) -> None:
+    service.start("holder", "-g", "8")
+    service.ok("run", "-d", "--name", "waits", "-g", "1", service.image, "--", "sleep", "1000")
+    service.until_state("waits", "pending")
+    service.ok("rename", "waits", "placed")
+    service.rm("holder")
+    assert service.until_state("placed", "running")["gpu_ids"]
+    service.rm("placed")

@@ -16,6 +16,8 @@ import gvisorhome
 import pytest
 from home import Home, make_home
 
+from fairlead.kernel import cgrouplimits
+from fairlead.kernel.cgrouplimits import Limits
 from fairlead.wire.text import timestamp
 
 pytestmark = [
@@ -260,3 +262,23 @@ def test_without_the_handler_it_is_said_how_to_have_it(image: str) -> None:
         one.clear()
         one.close()
         shutil.rmtree(one.folder, ignore_errors=True)
+
+
+def test_its_size_changes_on_the_host_and_its_own_kernel_shows_the_first_one(gvisor: Home) -> None:
+    """What was over the first limit fits then; what its programs read of memory stays, which `update` says."""
+    eats = (
+        "until [ -e /tmp/go ]; do sleep 0.1; done; head -c 300000000 /dev/zero | tail -c 299000000 | wc -c; sleep 1000"
+    )
+    gvisor.start("sized", "--isolation", "gvisor", "--cpus", "1", "-m", "256m", command=("sh", "-c", eats))
+    done = gvisor.ok("update", "sized", "--cpus", "1.5", "-m", "512m")
+    assert "gVisor, whose programs read the memory it was started with" in done.err
+    (row,) = [one for one in gvisor.containers() if one["Names"][0].startswith("fl-sized-") and one["Pid"]]
+    assert cgrouplimits.of_container(row["Pid"], row["Id"]).limits() == Limits(cpu=1.5, memory_bytes=512 << 20)
+    assert gvisor.show("sized")["resize"] == ""
+    seen_inside = gvisor.ok("exec", "sized", "--", "sh", "-c", "touch /tmp/go; grep MemTotal /proc/meminfo").out
+    assert seen_inside.split() == ["MemTotal:", str(256 << 10), "kB"]
+    gvisor.until(lambda: "299000000" in gvisor("logs", "sized").out, what="it holds 300 MB", timeout_s=60)
+    gvisor.ok("update", "sized", "--cpus", "1")
+    refused = gvisor("update", "sized", "--cpus", "4000")
+    assert (refused.code, "Infeasible" in refused.err) == (5, True)
+    gvisor.rm("sized")

@@ -51,6 +51,43 @@ CONTAINER: Final = {
     "workdir": "/srv",
     "binds": [{"host_path": "/srv", "container_path": "/v", "read_only": True}],
 }
+_OPTIONS: Final = {
+    "image": "demo",
+    "read_only": True,
+    "cap_drop": ["NET_RAW"],
+    "devices": [],
+    "init": True,
+    "ipc": "",
+    "isolation": "",
+    "groups": ["44"],
+    "hostname": "a",
+    "hosts": [{"name": "db", "address": "10.0.0.1"}],
+    "dns": ["10.0.0.1"],
+    "dns_searches": ["lab"],
+    "dns_options": ["ndots:1"],
+    "network": "",
+    "ports": [{"container_port": 80, "host_port": 0, "host_ip": "127.0.0.1", "protocol": "tcp"}],
+    "ulimits": [{"name": "core", "soft": 0, "hard": 0}],
+    "memory_mounts": [{"container_path": "/scratch", "size": "8Mi"}],
+    "volumes": [{"name": "cache", "container_path": "/cache", "read_only": True}],
+    "health": {"command": ["true"], "interval_s": 1, "timeout_s": 1, "retries": 3, "start_period_s": 0},
+    "grace_s": 1,
+    "stop_signal": "SIGINT",
+    "pull": "Never",
+    "preempt": False,
+    "priority": 10,
+    "queue": "team",
+    "time_limit_s": 60,
+    "remove_after_s": 60,
+}
+_GANG: Final = {"image": "demo", "gang": "train", "gang_minimum": 2, "claims": [{"name": "mine", "template": "t"}]}
+_RESERVED: Final = {
+    "image": "demo",
+    "reservation": "night",
+    "devices": ["vendor.com/class=name"],
+    "gpus": 1,
+    "secrets": [{"name": "db", "key": "a", "env": "A", "path": ""}],
+}
 OLD_NAMES: Final = {"container-url": "demo", "tenancy": "team"}
 _CLAIMING: Final = {
     "image": "demo",
@@ -193,8 +230,21 @@ _CONFIG_MAP: Final = {
     "data": {"k": "v"},
     "binaryData": {"b": "AAE="},
 }
+_WEBHOOK: Final = {
+    "url": "https://hooks.example/x",
+    "events": ["container.*"],
+    "format": "fairlead",
+    "tenancy": "red",
+    "token": "",
+}
+_NOTICE: Final = {"url": "mailto:ann@example.com", "format": "email", "tenancy": "red", "events": ["container.failed"]}
 BODIES: Final = (
-    ("POST", "/v1/containers", (("container", CONTAINER), ("old names", OLD_NAMES), ("claiming", _CLAIMING))),
+    (
+        "POST",
+        "/v1/containers",
+        (("container", CONTAINER), ("old names", OLD_NAMES), ("claiming", _CLAIMING), ("options", _OPTIONS)),
+    ),
+    ("POST", "/v1/containers?timeout=0", (("gang", _GANG), ("reserved", _RESERVED))),
     ("POST", "/v1/pods", (("pod", POD), ("claim", _CLAIM))),
     (
         "POST",
@@ -210,7 +260,7 @@ BODIES: Final = (
     ),
     ("POST", "/v1/delete", (("deployment", _DEPLOYMENT), ("config map", _CONFIG_MAP))),
     ("PUT", "/v1/quotas", (("quota", QUOTA),)),
-    ("POST", "/v1/faults", (("fault", {"fault": "xid", "gpu": 0, "value": "79"}),)),
+    ("POST", "/v1/faults", (("fault", {"fault": "xid", "gpu": 0, "value": "79", "node": ""}),)),
     (
         "PATCH",
         "/v1/containers/held/resize",
@@ -275,6 +325,7 @@ BODIES: Final = (
                     "from": "tomorrow 9:00",
                     "duration_seconds": 10800,
                     "name": "night",
+                    "namespace": "default",
                     "zone": "Europe/Berlin",
                     "repeat": "weekdays",
                     "until": "2026-12-31",
@@ -297,6 +348,16 @@ BODIES: Final = (
                     "weight": 1,
                     "namespaces": ["default"],
                     "min_runtime_seconds": 1,
+                    "policy": "binpack",
+                    "idle": {
+                        "below_percent": 5,
+                        "after_seconds": 600,
+                        "warn_seconds": 60,
+                        "action": "stop",
+                        "cpu_percent": 50,
+                        "io_bytes": 1000,
+                        "exempt": ["app=x"],
+                    },
                 },
             ),
         ),
@@ -319,6 +380,8 @@ BODIES: Final = (
                     "images": ["registry/team/"],
                     "nfs": "nas.example:/exports/red",
                     "nfs_options": ["vers=4.2"],
+                    "isolation": "gvisor",
+                    "host_users": False,
                 },
             ),
         ),
@@ -335,13 +398,25 @@ BODIES: Final = (
     ),
     ("POST", "/v1/users", (("user", {"name": "ann", "kind": "person", "is_administrator": False}),)),
     ("POST", "/v1/session", (("session", {"key": f"flk_{'a' * 12}_{'b' * 64}"}),)),
-    ("PUT", "/v1/tenancies/held/budget", (("budget", {"amount": "5", "action": "stop", "notify_percent": [50]}),)),
-    ("POST", "/v1/webhooks", (("webhook", {"url": "https://hooks.example/x", "events": ["container.*"]}),)),
-    ("POST", "/v1/notices", (("notice", {"url": "mailto:ann@example.com", "format": "email", "tenancy": "red"}),)),
+    (
+        "PUT",
+        "/v1/tenancies/held/budget",
+        (("budget", {"amount": "5", "action": "stop", "notify_percent": [50], "grace_s": 60}),),
+    ),
+    ("POST", "/v1/webhooks", (("webhook", _WEBHOOK),)),
+    (
+        "POST",
+        "/v1/notices",
+        (("notice", {**_NOTICE, "machine": False}), ("room", {**_NOTICE, "format": "matrix", "token": "t"})),
+    ),
     ("POST", "/v1/notices/held:confirm", (("confirm", {"code": "01234567"}),)),
     ("POST", "/v1/oidc/device:finish", (("login", {"handle": "gAAAA"}),)),
     ("POST", "/v1/keys", (("key", {"account": "ann", "scopes": ["read"], "lifetime_s": 60.0, "note": "x"}),)),
-    ("POST", "/v1/sshkeys", (("key", {"account": "ann", "public_key": "ssh-ed25519 AAAA", "lifetime_s": 60.0}),)),
+    (
+        "POST",
+        "/v1/sshkeys",
+        (("key", {"account": "ann", "public_key": "ssh-ed25519 AAAA", "lifetime_s": 60.0, "note": "x"}),),
+    ),
     ("POST", "/v1/containers/held/ports/8888/door", (("door", {"path": "/lab?token=x"}),)),
     ("POST", "/v1/keys/held:rotate", (("rotate", {"overlap_s": 60.0}),)),
     ("PUT", "/v1/tenancies/held/members/{account}", (("role", {"role": "viewer"}),)),
@@ -356,7 +431,18 @@ BODIES: Final = (
     (
         "POST",
         "/v1/images:build",
-        (("build", {"context": "/nonexistent", "name": "made:1", "containerfile": "/nonexistent/Containerfile"}),),
+        (
+            (
+                "build",
+                {
+                    "context": "/nonexistent",
+                    "name": "made:1",
+                    "containerfile": "/nonexistent/Containerfile",
+                    "args": {"A": "b"},
+                    "target": "base",
+                },
+            ),
+        ),
     ),
 )
 _ENDLESS: Final = frozenset({"follow", "once"})

@@ -13,6 +13,7 @@ from fairlead.cli.container.start import runflags
 from fairlead.cli.core import client as api
 from fairlead.cli.core import options, plaintext
 from fairlead.cli.core.client import Client
+from fairlead.model.container import isolation
 from fairlead.serve.v1.containers.debug.request import ResizeRequest
 from fairlead.serve.v1.containers.view import ContainerView
 
@@ -55,11 +56,11 @@ def update(
     for name in client.named(names, namespace):
         path = f"{api.container_path(name)}/resize"
         client.call("PATCH", path, ContainerView, params={"namespace": namespace}, body=asked)
-        _settle(client, name, namespace)
+        _settle(client, name, namespace, has_memory=memory is not None)
         plaintext.echo(name)
 
 
-def _settle(client: Client, name: str, namespace: str) -> None:
+def _settle(client: Client, name: str, namespace: str, *, has_memory: bool) -> None:
     """Wait until the node has carried it out, or says why not.
 
     Raises: Insufficient: it never will; Unavailable: the service went away before it was said.
@@ -74,6 +75,9 @@ def _settle(client: Client, name: str, namespace: str) -> None:
         time.sleep(_POLL_S)
     if shown.resize:
         plaintext.echo(f"note: {name} keeps its size for now: {shown.resize}", err=True)
+    elif has_memory and shown.isolation == isolation.GVISOR:
+        words = "the memory it was started with; the machine holds it to the new limit"
+        plaintext.echo(f"note: {name} is on gVisor, whose programs read {words}", err=True)
 
 
 def _look(client: Client, name: str, namespace: str, until: float) -> ContainerView:
