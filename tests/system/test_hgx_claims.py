@@ -92,6 +92,7 @@ def test_a_claims_machine_has_its_gpu_alone_and_the_next_one_has_it_reset(world:
     assert world.rows()[world.key(name)]["state"] == "Releasing"
 
     assert world.node.kill(pid) == -9
+    world.until_free()  # a Prepare would wait for the reset for half a minute, which is too short where all is emulated
     second = world.node.call("claimkubelet", "prepare", f"second-{policy.lower()}", device, policy, limit_s=100)
     assert second == nodes
     assert world.resets()[name] > before
