@@ -14,17 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import machine
 import pytest
-from hgx import emulator, fabricworld, image, layout, tenant
+from hgx import emulator, fabricworld, image, layout, serviceimage, tenant
 from hgx.shown import hgx_node
-
-from tests.fabricstub import library
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 HERE = Path(__file__).parent
-MEMORY_MIB = 384
 LIMIT_S = 500
 MOUNTED = tenant.MOUNTED / "service"
 
@@ -37,13 +33,13 @@ class World(fabricworld.World):
         done = self.node.fairlead("vfio", "bind", *(self.node.address[name] for name in self.names.values()), *switches)
         assert done.code == 0, done
         self.node.output("umask 077; head -c 32 /dev/urandom | base64 > /state/fabric.secret")
-        self.node.output(f"echo {(MEMORY_MIB + 2 * tenant.MEMORY_MIB) // 2} >/proc/sys/vm/nr_hugepages")
+        self.node.output(f"echo {(serviceimage.MEMORY_MIB + 2 * tenant.MEMORY_MIB) // 2} >/proc/sys/vm/nr_hugepages")
         digest = self.node.fairlead("vfio", "image-digest", str(MOUNTED))
         assert digest.code == 0, digest
         self.env = {
             "FAIRLEAD_FABRIC_SECRET": "/state/fabric.secret",
             "FAIRLEAD_FABRIC_VM_IMAGE": digest.out.strip(),
-            "FAIRLEAD_FABRIC_VM_MEMORY_MIB": str(MEMORY_MIB),
+            "FAIRLEAD_FABRIC_VM_MEMORY_MIB": str(serviceimage.MEMORY_MIB),
             "FAIRLEAD_FABRIC_VM_PROCESSORS": "1",
             "FAIRLEAD_FABRIC_VM_START_S": str(LIMIT_S),
             "FAIRLEAD_FABRIC_GUEST_DRIVER": "580.95.05",
@@ -79,19 +75,11 @@ def world() -> Iterator[World]:
     emulator.require()
     with tempfile.TemporaryDirectory(prefix="service-") as name:
         folder = Path(name)
-        made = library.compile_library(folder)
-        stub = HERE.parent / "fabricstub"
-        files = {"stub/libnvfm.so.1": made.read_bytes()}
-        files |= {f"stub/tests/fabricstub/{one}": (stub / one).read_bytes() for one in ("manager.py", "lattice.py")}
-        contents = machine.Contents(guest=HERE / "hgx/serviceguest.py", modules=(), programs=(), files=files)
-        machine.pack(folder / "initramfs", contents)
-        memory = f"memory-backend-memfd,id=memory,size={MEMORY_MIB}M,hugetlb=on,hugetlbsize=2M"
-        words = [*emulator.program(tenant.MOUNTED / "qemu"), "-machine", "memory-backend=memory", "-object", memory]
-        (folder / "qemu").write_text(f'#!/bin/sh\nexec {" ".join(words)} "$@"\n')
-        (folder / "qemu").chmod(0o755)
-        (folder / "command-line").write_text("loglevel=3 no_timer_check nowatchdog\n")
-        shared = {f"service/{one}": folder / one for one in ("initramfs", "qemu", "command-line")}
-        shared["service/kernel"] = emulator.own_kernel().image
+        serviceimage.write(folder, switches=4)
+        memory = f"memory-backend-memfd,id=memory,size={serviceimage.MEMORY_MIB}M,hugetlb=on,hugetlbsize=2M"
+        words = ("-machine", "memory-backend=memory", "-object", memory)
+        serviceimage.write_program(folder / "qemu", tenant.MOUNTED / "qemu", *words)
+        shared = {f"service/{one}": folder / one for one in ("kernel", "initramfs", "qemu", "command-line")}
         with hgx_node(
             layout.HGX_H100,
             files={},
@@ -99,7 +87,7 @@ def world() -> Iterator[World]:
             packages=image.AGENT,
             programs=("/usr/bin/setpriv",),
             tenants=1,
-            memory_mib=1536 + MEMORY_MIB + 256,
+            memory_mib=1536 + serviceimage.MEMORY_MIB + 256,
             shared=shared,
         ) as node:
             made_world = World(node)

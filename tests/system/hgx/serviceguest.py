@@ -1,11 +1,12 @@
 """Process 1's program in a Service VM's machine: what stands in for the Fabric Manager, and the agent beside it.
 
-It plays an image with NVIDIA's Manager. The Manager starts only where all four switches of the board are there, as the
+It plays an image with NVIDIA's Manager. The Manager starts only where all switches of the board are there, as the
 real one does; the agent takes secret and port from its host.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -14,13 +15,13 @@ from pathlib import Path
 from fairlead.cli import main
 
 BUS = Path("/sys/bus/pci/devices")
-WANTED = 4
 
 
 def begin() -> None:
     found = [one for one in BUS.iterdir() if (one / "device").read_text().strip() == "0x22a3"]
-    if len(found) != WANTED:
-        raise SystemExit(f"{len(found)} switches of {WANTED}")
+    (wanted,) = re.findall(r"switches=(\d+)", Path("/proc/cmdline").read_text())
+    if len(found) != int(wanted):
+        raise SystemExit(f"{len(found)} switches of {wanted}")
     stub = ("-I", "/stub/tests/fabricstub/manager.py", "unix:/run/fm.sock", "h100")
     subprocess.Popen((sys.executable, *stub))
     while not Path("/run/fm.sock").exists():

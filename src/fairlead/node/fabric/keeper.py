@@ -244,8 +244,8 @@ class PartitionKeeper:
             await self._look()
             while (step := self._next_step()) is not None:
                 await self._carry_out(step)
-            if self._memory.lost - self.needed():
-                await asyncio.to_thread(self._memory.note_ended, self._memory.lost - self.needed())
+            if ended := self._ended():
+                await asyncio.to_thread(self._memory.note_ended, ended)
                 self.told()
         except errors.FairleadError as error:
             self._lose(error)
@@ -357,6 +357,11 @@ class PartitionKeeper:
                 if one is not None:
                     found.add(one.id)
         return frozenset(found)
+
+    def _ended(self) -> frozenset[int]:
+        """Return the lost partitions whose slots have ended; of GPUs that are not scanned yet that is not known."""
+        known = {gpu.module for gpu in self._gpus()}
+        return frozenset(one for one in self._memory.lost - self.needed() if known.issuperset(self._members(one)))
 
     def _used(self, needed: Collection[int]) -> frozenset[int]:
         """Return the modules that a machine may have, other than those that wait for their own partition.

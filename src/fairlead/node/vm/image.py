@@ -88,7 +88,7 @@ def read(reference: str) -> Image:
     digest = digest_of(folder)
     if digest != wanted:
         message = f"the image in {folder} is {digest}, and {wanted} is asked for"
-        hint = "put the right image there, or, if you changed it yourself, set lease.verifier_image to the new digest"
+        hint = "put the right image there, or, if you changed it yourself, name its new digest in the settings"
         raise errors.Conflict(message, reason=CHANGED, hint=hint)
     return Image(
         kernel=str(folder / "kernel"),
@@ -120,6 +120,6 @@ def assert_ours(path: Path) -> None:
     except OSError as error:
         raise errors.Unavailable(f"{path} cannot be looked at: {error.strerror}", reason=INVALID) from error
     if place:
-        message = f"{path} can be changed by others than root (by way of {place}), and says that GPUs are clean"
+        message = f"{path} can be changed by others than root (by way of {place}), and has GPUs or their switches"
         hint = f"chown -R root {path.parent} && chmod -R go-w {path.parent}, and the folders above it"
         raise errors.Denied(message, reason=UNTRUSTED, hint=hint)

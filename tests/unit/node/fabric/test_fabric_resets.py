@@ -209,6 +209,13 @@ async def test_another_service_vm_has_nothing_active_and_its_slots_are_lost_unti
         await node.until(lambda: node.active == [3])
         assert node.overlaps()["x2-1.3"][0] == overlap.LOST, "the machine that runs has no NVLink all the same"
         assert "end its pod" in node.overlaps()["x2-1.3"][1]
+    before, node.gpus = node.gpus, ()  # the next agent has not scanned them yet
+    async with node.agent():
+        await node.until_known()
+        await asyncio.sleep(0.2)
+        node.gpus = before
+        node.keeper.offered()
+        await node.until(lambda: node.overlaps().get("x2-1.3", ("",))[0] == overlap.LOST)
         node.stop("x2-1.3")
         node.listed.clear()
         await node.until_free()
