@@ -485,6 +485,11 @@ def test_the_node_is_named_as_kubernetes_allows(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(socket, "gethostname", lambda: "My_Box")
     assert agent.node_name(settings.Settings()) == "my-box"
     assert agent.node_name(settings.Settings(node=settings.NodeSettings(name="n1"))) == "n1"
+    for name in ("(none)", "a b", "-x", "a" * 254, "\x1b"):
+        monkeypatch.setattr(socket, "gethostname", lambda name=name: name)
+        with pytest.raises(errors.Invalid) as refused:
+            agent.node_name(settings.Settings())
+        assert refused.value.reason == "NodeNameInvalid"
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])

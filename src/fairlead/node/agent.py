@@ -55,12 +55,13 @@ from fairlead.settings import Settings
 from fairlead.silicon import running
 from fairlead.silicon.port import SampledSilicon, Workloads
 from fairlead.store.port import PatchingStore
-from fairlead.wire.kubernetes import core
+from fairlead.wire.kubernetes import core, names
 
 SPEC_RETRY_S: Final = 2.0
 KUBELET_PATIENCE_S: Final = 2.0
 """How long the first advertisement waits for the kubelet's device list; without it every device is Unhealthy."""
 
+_LONGEST_NAME: Final = 253
 P = ParamSpec("P")
 
 
@@ -69,8 +70,16 @@ Surroundings = report.Surroundings
 
 
 def node_name(settings: Settings) -> str:
-    """Return the configured node name, else the host's in the form Kubernetes allows."""
-    return settings.node.name or socket.gethostname().lower().replace("_", "-")
+    """Return the configured node name, else the host's in the form Kubernetes allows.
+
+    Raises: Invalid (`NodeNameInvalid`): it is none; a machine that was given no name is called "(none)".
+    """
+    found = settings.node.name or socket.gethostname().lower().replace("_", "-")
+    if len(found) > _LONGEST_NAME or not names.is_dns_subdomain(found):
+        message = f'"{errors.readable(found[:200])}" cannot be the name of a node: {names.SUBDOMAIN_RULE}'
+        hint = "give the machine a name (`hostnamectl hostname NAME`), or set node.name"
+        raise errors.Invalid(message, reason="NodeNameInvalid", hint=hint)
+    return found
 
 
 async def run_agent(

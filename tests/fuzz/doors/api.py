@@ -66,7 +66,7 @@ _OPTIONS: Final = {
     "dns_searches": ["lab"],
     "dns_options": ["ndots:1"],
     "network": "",
-    "ports": [{"container_port": 80, "host_port": 0, "host_ip": "127.0.0.1", "protocol": "tcp"}],
+    "ports": [{"container_port": 80, "host_port": 0, "host_ip": "127.0.0.1", "protocol": "TCP"}],
     "ulimits": [{"name": "core", "soft": 0, "hard": 0}],
     "memory_mounts": [{"container_path": "/scratch", "size": "8Mi"}],
     "volumes": [{"name": "cache", "container_path": "/cache", "read_only": True}],
@@ -76,7 +76,6 @@ _OPTIONS: Final = {
     "pull": "Never",
     "preempt": False,
     "priority": 10,
-    "queue": "team",
     "time_limit_s": 60,
     "remove_after_s": 60,
 }
@@ -84,6 +83,7 @@ _GANG: Final = {"image": "demo", "gang": "train", "gang_minimum": 2, "claims": [
 _RESERVED: Final = {
     "image": "demo",
     "reservation": "night",
+    "queue": "team",
     "devices": ["vendor.com/class=name"],
     "gpus": 1,
     "secrets": [{"name": "db", "key": "a", "env": "A", "path": ""}],

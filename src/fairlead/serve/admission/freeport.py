@@ -14,6 +14,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.plan.pod import podstate
+from fairlead.plan.pod.network import port
 from fairlead.serve.admission.request import ContainerRequest, PortRequest
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core
@@ -45,6 +46,10 @@ async def chosen(wanted: ContainerRequest, store: Store, *, is_here: bool) -> Co
 
 
 def _free(asked: PortRequest, taken: Collection[int]) -> int:
+    if asked.host_ip and not port.is_address(asked.host_ip):
+        # Before it is bound: a name would be looked up, and the whole service would wait for that.
+        message = f'no port of "{errors.readable(asked.host_ip)}" can be had: it is not an IP address'
+        raise errors.Invalid(message, reason="PortInvalid", hint="an address of this machine, or none")
     family = socket.AF_INET6 if ":" in asked.host_ip else socket.AF_INET
     kind = _KINDS.get(asked.protocol, socket.SOCK_STREAM)
     for _ in range(_TRIES):

@@ -37,12 +37,12 @@ def _port(where: str, one: core.ContainerPort) -> Iterator[str]:
     if one.protocol not in _PROTOCOLS:
         offered = ", ".join(f'"{item}"' for item in _PROTOCOLS)
         yield f'{where}.protocol: Unsupported value: "{one.protocol}": supported values: {offered}'
-    if one.host_ip and not _is_address(one.host_ip):
+    if one.host_ip and not is_address(one.host_ip):
         yield f'{where}.hostIP: Invalid value: "{one.host_ip}": must be a valid IP address, (e.g. 10.9.8.7)'
 
 
-def _is_address(text: str) -> bool:
-    # In its one spelling and without a zone: it becomes part of the engine's argument.
+def is_address(text: str) -> bool:
+    """Return whether a text is an IP address in its one spelling, without a zone: it becomes an engine's argument."""
     try:
         return "%" not in text and str(ipaddress.ip_address(text)) == text.lower()
     except ValueError:

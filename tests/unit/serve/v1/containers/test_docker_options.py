@@ -108,6 +108,19 @@ async def test_a_free_port_is_chosen_and_no_other_pods() -> None:
         await freeport.chosen(elsewhere, store, is_here=True)
 
 
+@pytest.mark.parametrize("address", ["localhost", "db.internal", "\ud800", "127.1", "fe80::1%lo", "a\0b"])
+async def test_a_free_port_is_of_an_address_and_no_name_is_looked_up(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bound(*_: object) -> None:
+        raise AssertionError("a socket is bound to what may be a name")
+
+    monkeypatch.setattr(freeport.socket.socket, "bind", bound)  # type: ignore[attr-defined]  # the module it imported
+    wanted = ContainerRequest(image="demo", ports=(PortRequest(host_port=0, container_port=80, host_ip=address),))
+    with pytest.raises(errors.Invalid, match="is not an IP address"):
+        await freeport.chosen(wanted, MemoryStore(), is_here=True)
+
+
 def test_a_condition_may_have_several_values() -> None:
     (one,) = where.parse('uuid=GPU-a|GPU-"b').selectors
     assert one.endswith('.uuid in ["GPU-a", "GPU-\\"b"])')
