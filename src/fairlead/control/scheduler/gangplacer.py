@@ -128,6 +128,8 @@ class GangPlacer:
 
     def _find_together(self, batch: _Batch, pods: Sequence[core.Pod]) -> Mapping[str, str]:
         """Return nodes by pod's uid where any of the pods share what they ask for; none: none takes them so."""
+        if not any(map(self._cache.is_constrained, pods)):
+            return {}
         needs = [domain.within(one.need, batch.where) for one in self._loop.group(pods, batch.gang.key)]
         if not plan.has_common(needs):
             return {}
