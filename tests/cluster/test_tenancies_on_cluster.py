@@ -485,7 +485,7 @@ def katas_stand_in(cluster: home.Cluster, server: api.API) -> Iterator[None]:
 
 
 def test_a_tenancys_payload_runs_in_a_machine_and_its_phases_name_what_took_longest(
-    katas_stand_in: None, kubeconfig: Path, server: api.API, program: Program, tmp_path: Path
+    katas_stand_in: None, cluster: home.Cluster, kubeconfig: Path, server: api.API, program: Program, tmp_path: Path
 ) -> None:
     """Kubelet, PodResources `Get` and containerd are real; QEMU runs in software, without GPUs."""
     with running(controller(kubeconfig, tmp_path, "--control-tenancy-enforcer=networkpolicy")):
@@ -506,5 +506,16 @@ def test_a_tenancys_payload_runs_in_a_machine_and_its_phases_name_what_took_long
             assert max(spent, key=lambda name: spent[name]) == "preparing"
             # Kubernetes' times of a pod are whole seconds.
             assert spent["preparing"] > float(uptime) - 2, "the machine's boot is a part of it"
+            # One whose machine is killed has ended, with a reason, where its tenant looks.
+            program.show("run", "-d", "-T", "landon", "--name", "cut", image.BUSYBOX, "--", "sleep", "3600")
+            space.until("cut", lambda pod: pod["status"].get("phase") == "Running", what="runs", timeout_s=120)
+            kill = "for one in $1/k8s.io/*/emulator.pid; do kill -9 $(cat $one) || true; done"
+            cluster.host.run("/bin/sh", "-c", kill, "sh", katahost.STATE)
+            pod = space.until("cut", lambda pod: pod["status"].get("phase") == "Failed", what="has ended")
+            (status,) = pod["status"]["containerStatuses"]
+            ended = status["state"]["terminated"]
+            assert (ended["reason"], ended["exitCode"]) == ("Error", 255)
+            explained = json.loads(program.show("explain", "-T", "landon", "cut", "-o", "json"))
+            assert (explained["state"], explained["reason"]) == ("failed", "Error")
         finally:
             program.run("tenancy", "delete", "landon")

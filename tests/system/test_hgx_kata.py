@@ -7,17 +7,17 @@ Manager (`tests/fabricstub`), which no registry has, the image with NVIDIA's dri
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from hgx import katanode, tenant
-from hgx.fabricworld import LIMIT_S, World
+from hgx import emulator, katanode, tenant
+from hgx.fabricworld import LIMIT_S, PYTHON, SWITCHES, World
 from hgx.layout import MODULES
 from hgx.node import NodeError
 
@@ -25,14 +25,13 @@ from fairlead.plan.pod import environment
 from fairlead.plan.sandbox import choice
 from fairlead.serve.admission import request
 from tests.cluster import katahost
+from tests.fabricstub.lattice import H100
+from tests.katastandin import waterfall
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
+_ARTICLE = Path(__file__).parents[1] / "unit/cli/layer/fabric/test_cli_fabric.py"
 SLOT = "nvidia.com/pgpu-x4"
-SUBPHASES = ["devices", "QEMU", "firmware", "kernel", "init"]
-"""What the stand-in tells of a sandbox."""
-ENGINE = "engine"
-"""What is left of the engine's call for it: containerd, its shim, the runtime's start."""
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +41,7 @@ def world() -> Iterator[World]:
         while "BaselineMissing" not in (log := found.node.log("agent.err")):
             assert time.monotonic() < until, log[-3000:]
             time.sleep(0.5)
+        assert [count for count, _ in found.machines()] == [8], "all are read in one machine before the first tenant"
         done = found.node.fairlead("lease", "baseline", "approve", "233010de", "--state-folder", "/state/fairlead")
         assert done.code == 0, done
         found.until(x1=8, x2=4, x4=2, x8=1)
@@ -51,7 +51,7 @@ def world() -> Iterator[World]:
 class Tenant:
     """A payload of the article's that runs on the node."""
 
-    def __init__(self, world: World, name: str, resource: str, *, device: str = "") -> None:
+    def __init__(self, world: World, name: str, resource: str, *, device: str = "", kill_at: str = "") -> None:
         self.world, self.node, self.name = world, world.node, name
         payload = {"container-url": "local/busybox:1", "tenancy": "landon", "command": tenant.LOOK}
         asked = msgspec.json.decode(json.dumps(payload), type=request.ContainerRequest)
@@ -60,7 +60,7 @@ class Tenant:
         (self.main,) = self.pod.spec.containers
         assert list(self.main.resources.limits) == [resource]
         command = list(environment.expand_all(self.main.command, {}))  # as the kubelet does
-        words = (name, resource, self.pod.spec.runtime_class_name, command, device)
+        words = (name, resource, self.pod.spec.runtime_class_name, command, device, kill_at)
         self.told: dict[str, Any] = self.node.call("crinode", "start", *words, limit_s=500)
         self.sandbox: str = self.told["sandbox"]
         (self.device,) = self.told["ids"]
@@ -95,23 +95,18 @@ class Tenant:
         ]
 
     def waterfall(self) -> tuple[list[tuple[str, float]], float]:
-        """Return the phases with their seconds, and the wall time: from the request until the container has written.
+        """Return the phases with their seconds, and the wall time; see `waterfall`."""
+        calls, inner = ([tuple(one) for one in found] for found in (self.told["calls"], self.kept("phases.json")))
+        return waterfall.divide(calls, inner, self.node.call("crinode", "first_output", self.name))
 
-        Each phase is between two stamps of one component: the engine's client, the stand-in, the engine's log.
-        """
-        calls: list[tuple[str, float, float]] = [tuple(one) for one in self.told["calls"]]
-        inner: list[tuple[str, float, float]] = [tuple(one) for one in self.kept("phases.json")]
-        (sandbox,) = (one for one in calls if one[0] == "sandbox")
-        assert [name for name, _, _ in inner] == SUBPHASES
-        for (_, _, end), (_, begin, _) in itertools.pairwise(inner):
-            assert begin == end
-        assert sandbox[1] <= inner[0][1] <= inner[-1][2] <= sandbox[2], "the runtime works within the engine's call"
-        output = self.node.call("crinode", "first_output", self.name)
-        found = [(name, end - begin) for name, begin, end in calls if name != "sandbox"]
-        found += [(name, end - begin) for name, begin, end in inner]
-        found.append((ENGINE, sandbox[2] - sandbox[1] - sum(end - begin for _, begin, end in inner)))
-        found.append(("first output", max(0.0, output - calls[-1][2])))
-        return found, max(output, calls[-1][2]) - calls[0][1]
+
+def test_the_managers_partitions_are_the_articles_fifteen_rows(world: World) -> None:
+    done = world.node.fairlead("fabric", "list", "--agent", "/run/fabric.sock", env=world.env)
+    assert done.code == 0, done
+    rows = [line.split() for line in _ARTICLE.read_text().partition('ARTICLE = """\\\n')[2].splitlines()[2:17]]
+    assert [line.split()[0::4] for line in done.out.splitlines()[2:]] == [row[0::4] for row in rows]
+    assert world.active() == []
+    assert world.published() == {}
 
 
 def test_a_tenants_payload_lands_in_a_machine_of_its_own_with_its_gpus_alone(world: World) -> None:
@@ -148,6 +143,7 @@ def test_a_tenants_payload_lands_in_a_machine_of_its_own_with_its_gpus_alone(wor
     assert second.seen() == list(second.modules)
     assert not set(first.modules) & set(second.modules)
     assert world.active() == sorted((partition, other))
+    world.until(x8=0)
     for size in (8, 4, 2, 1):
         with pytest.raises(NodeError):
             world.admit(f"third-{size}", size)
@@ -169,14 +165,82 @@ def test_a_tenants_payload_lands_in_a_machine_of_its_own_with_its_gpus_alone(wor
     assert world.admit("third", 4) == first.modules
     world.wait_active(*sorted((partition, other)))
     second.remove()
+    time.sleep(3)  # the kubelet lists it
+    for pod in ("second", "third"):
+        world.node.call("kubelet", "end", pod)
+    world.wait_active()
+    world.until(x1=8, x2=4, x4=2, x8=1)
+
+
+def test_no_slot_of_several_is_given_while_the_manager_is_away_and_single_gpus_are(world: World) -> None:
+    world.until(x1=8, x2=4, x4=2, x8=1)
+    pid = int(world.node.output("ps -o pid,args | grep '[f]abricstub/manager.py' | sed 's/^ *//; s/ .*//'").split()[0])
+    world.node.kill(pid)
+    world.until(x2=0, x4=0, x8=0)
+    assert len(world.admit("single", 1)) == 1
+    again = f"exec {PYTHON} -I /stub/tests/fabricstub/manager.py unix:/run/fm.sock h100 restart state {SWITCHES}"
+    world.node.spawn("manager", again)
+    world.until(x4=1)
+    time.sleep(3)
+    world.node.call("kubelet", "end", "single")
+    world.until(x1=8, x2=4, x4=2, x8=1)
+
+
+def test_kills_of_shim_and_emulator_lose_no_gpu_and_leave_no_partition(world: World) -> None:
+    """What `tests/cluster/test_kata_killed.py` does at each step, at two that have a real machine, KVM and VFIO."""
+    world.until(x1=8, x2=4, x4=2, x8=1)
+    one = Tenant(world, "killed", SLOT, kill_at="made")
+    assert any("its process ended without a word" in words for words in one.told["refused"]), one.told["refused"]
+    assert one.seen() == list(one.modules), "the machine of the second try has them"
+    (partition,) = world.active()
+    world.node.output(f"kill -9 {one.kept('emulator.pid')}")
+    state, reason, code = world.node.call("crinode", "ended", one.sandbox, LIMIT_S, limit_s=LIMIT_S + 30)
+    assert (state, reason, code) == ("CONTAINER_EXITED", "Error", 255)
+    assert world.active() == [partition], "the pod is the kubelet's still"
+    before = world.resets(one.modules)  # the kernel's own, at the close of the last user, are in it
+    one.remove()
+    world.node.call("kubelet", "end", "killed")
+    world.wait_active()
+    world.until(x1=8, x2=4, x4=2, x8=1)
+    assert all(now > then for now, then in zip(world.resets(one.modules), before, strict=True))
+    assert world.machines()[-1][0] == 4, "they were read together before the next tenant"
+
+
+MACHINES, TURNS_S = 20, 600.0
+
+
+def test_partitions_follow_turns_of_tenants_with_machines(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Twenty machines that have their slot's GPUs, beside each other, before and after their pods' end.
+
+    No guest boots in them (`hgx/turns.py`), and their GPUs are reset and scrubbed, and not read in a machine: booting
+    is all that would be measured.
+    """
+    node, modules = world.node, sorted(world.names)
+    node.kill(world.agent)
+    world.start_agent(is_verifying=False)
+    world.until(x1=8, x2=4, x4=2, x8=1)
+    addresses = {module: node.address[world.names[module]] for module in modules}
+    facts = {
+        "addresses": addresses,
+        "groups": {module: node.call("facts", "nodes", addresses[module])["group"] for module in modules},
+        "keys": {world.key(module): module for module in modules},
+        "partitions": H100.partitions,
+        "emulator": emulator.program(tenant.MOUNTED / "qemu"),
+    }
+    told = node.call("turns", "walk", facts, 1, MACHINES, TURNS_S, limit_s=1200)
+    with capsys.disabled():
+        print(f"\n{told}")  # noqa: T201
+    assert told["violations"] == [], node.log("agent.err")[-3000:]
+    assert told["machines"] == MACHINES or told["seconds"] > TURNS_S
+    assert told["lingered"] > 0
+    assert told["looks"] > MACHINES
+    assert world.active() == []
 
 
 def test_the_articles_inspection_shows_the_gpus_name_and_its_node(world: World) -> None:
     """The published DaemonSet's settings: ids count from 0, and the seventh GPU is `=6`."""
     node = world.node
     node.kill(world.agent)
-    for pod in ("second", "third"):
-        node.call("kubelet", "end", pod)
     words = ("--state-folder", "/state/published", "--node-vfio", "bound", "--node-engine", "containerd://2.2.1")
     env = {"FAIRLEAD_NODE_VFIO_NAMES": "index", "FAIRLEAD_LEASE_LEDGER": "off"}
     world.agent = node.spawn_fairlead("published", "agent", *words, env=env)

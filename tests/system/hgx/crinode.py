@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -20,6 +23,8 @@ sys.path.insert(0, "/stub")
 SOCKET = Path("/run/containerd/containerd.sock")
 STATE = Path("/run/kata/state/k8s.io")
 LOGS = Path("/run/pods")
+STOPS = Path("/run/kata/stops")
+"""Where the stand-in halts at steps."""
 _RETRY_S = 0.5
 _CALL_S = 500.0
 
@@ -44,10 +49,13 @@ def wait_ready(limit_s: float) -> None:
     _with_engine(work)
 
 
-def start(pod: str, resource: str, handler: str, command: list[str], device: str = "") -> dict[str, Any]:
+def start(
+    pod: str, resource: str, handler: str, command: list[str], device: str = "", kill_at: str = ""
+) -> dict[str, Any]:
     """Have a pod admitted by the kubelet and run by the engine; returns what came of it.
 
     Args:    device: the id that it must have; others are given to pods that do nothing. Empty: any.
+             kill_at: the step at which the stand-in's process is killed, once; the kubelet then tries again.
     Returns: `ids` of devices, `cdi` names, `sandbox`, `refused` (how each sandbox was that had to wait), `calls`:
              name, begin and end of each call, in Unix seconds.
     """
@@ -62,6 +70,8 @@ def start(pod: str, resource: str, handler: str, command: list[str], device: str
         kubelet.admit(f"filler-{ids[0]}", resource)
         ids, cdi = _split(kubelet.admit(pod, resource))
     calls.append(("admission", begin, time.time()))
+    if kill_at:
+        threading.Thread(target=_kill_at, args=(kill_at,), daemon=True).start()
 
     async def work(stub: Any) -> dict[str, Any]:
         from fairlead import errors
@@ -75,7 +85,7 @@ def start(pod: str, resource: str, handler: str, command: list[str], device: str
                 )
             except errors.FairleadError as error:
                 refused.append(error.message)
-                if "unresolvable CDI" not in error.message:
+                if "unresolvable CDI" not in error.message and not kill_at:
                     raise
                 calls.append(("slot", begin, time.time()))
                 begin = time.time()
@@ -92,6 +102,42 @@ def start(pod: str, resource: str, handler: str, command: list[str], device: str
 
     found = _with_engine(work)
     return {"ids": ids, "cdi": cdi, "calls": calls, **found}
+
+
+def _kill_at(step: str) -> None:
+    """Kill the process of the stand-in that comes to a step, and go on."""
+    asked, reached = STOPS / step, STOPS / f"{step}.reached"
+    asked.touch()
+    until = time.monotonic() + _CALL_S
+    while not reached.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    os.kill(int(reached.read_text()), signal.SIGKILL)
+    asked.unlink()
+
+
+def ended(sandbox: str, limit_s: float) -> list[Any]:
+    """Return state, reason and exit code of a pod's container, once it has ended, in the engine's words."""
+    from tests.cluster.proto import cri_pb2 as pb
+
+    container = _container(sandbox)
+
+    async def work(stub: Any) -> list[Any]:
+        until = time.monotonic() + limit_s
+        while True:
+            found = (await stub.container_status(container)).status
+            if found.state == pb.CONTAINER_EXITED or time.monotonic() > until:
+                return [pb.ContainerState.Name(found.state), found.reason, found.exit_code]
+            await asyncio.sleep(0.2)
+
+    return _with_engine(work)
+
+
+def _container(sandbox: str) -> str:
+    """Return the id of a sandbox's one container, as the stand-in has it."""
+    for path in STATE.glob("*/state.json"):
+        if path.parent.name != sandbox and json.loads(path.read_text())["sandbox"] == sandbox:
+            return path.parent.name
+    raise LookupError(f"sandbox {sandbox} has no container")
 
 
 def _split(answer: list[str]) -> tuple[list[str], list[str]]:
@@ -134,12 +180,9 @@ def try_container(pod: str, sandbox: str, device: str) -> str:
 
 def first_output(pod: str) -> float:
     """Return when the engine read the pod's first line, in Unix seconds; its own stamp."""
-    import datetime
+    from tests.katastandin import waterfall
 
-    stamp = (LOGS / pod / "main.log").read_text().split(" ", 1)[0]
-    head, _, rest = stamp.partition(".")
-    digits = rest.rstrip("Z").partition("+")[0]
-    return datetime.datetime.fromisoformat(f"{head}+00:00").timestamp() + float(f"0.{digits}")
+    return waterfall.first_output((LOGS / pod / "main.log").read_text())
 
 
 def kept(sandbox: str, name: str) -> Any:

@@ -20,6 +20,7 @@ from hgx.function import Reset
 from hgx.node import Node
 from hgx.shown import hgx_node
 
+from tests import passedchecker
 from tests.fabricstub import library
 
 LIMIT_S = 300
@@ -49,10 +50,21 @@ class World:
         self.node.spawn_fairlead("serve", *serve, env=self.env)
         self.node.wait_for_log("serve.out", "serving", limit_s=120)
         self.node.call("kubelet", "start")
+        self.start_agent()
+
+    def start_agent(self, *, is_verifying: bool = True) -> None:
+        """Start the agent. Args: is_verifying: it reads GPUs in machines between two tenants; else it resets alone."""
         words = ("--state-folder", "/state/fairlead", "--node-vfio", "bound", "--node-engine", "containerd://2.2.1")
         env = {"FAIRLEAD_NODE_FABRIC": "on", "FAIRLEAD_FABRIC_AGENT": "/run/fabric.sock"}
-        env |= self.env | tenant.verifier_env(self.node)
+        env |= self.env | (tenant.verifier_env(self.node) if is_verifying else {})
         self.agent = self.node.spawn_fairlead("agent", "agent", *words, env=env)
+
+    def key(self, module: int) -> str:
+        """Return the ledger's key of a GPU: it has the board's serial number."""
+        serial = f"{self.node.board[self.names[module]].table.serial:016x}"
+        rows = self.node.call("partitionchecker", "keys_of", "/state/fairlead/lease/ledger.db")
+        (found,) = (one for one in rows if serial in passedchecker._digits(one))
+        return str(found)
 
     def sizes(self) -> dict[int, int]:
         """Return how many slots of each size can be given away."""

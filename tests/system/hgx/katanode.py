@@ -16,6 +16,7 @@ import pytest
 from hgx import emulator, fabricworld, tenant
 from hgx.node import Node
 
+from tests import partitionchecker
 from tests.cluster import katahost
 from tests.katastandin import guest
 from tools.cluster import build, image
@@ -25,7 +26,14 @@ SOCK: Final = "/var/lib/kubelet/pod-resources/kubelet.sock"
 _TESTS: Final = Path(__file__).parents[2]
 _PACKED: Final = (
     *("katastandin/coldplug.py", "katastandin/container.py", "katastandin/runtime.py", "katastandin/sandbox.py"),
-    *("katastandin/wire.py", "cluster/cri.py", "cluster/cripod.py", "cluster/proto/cri_pb2.py"),
+    *(
+        "katastandin/stops.py",
+        "katastandin/waterfall.py",
+        "katastandin/wire.py",
+        "cluster/cri.py",
+        "cluster/cripod.py",
+        "cluster/proto/cri_pb2.py",
+    ),
 )
 _PARAMETERS: Final = f"{guest.PARAMETERS} no_timer_check"
 
@@ -46,7 +54,11 @@ def running() -> Iterator[fabricworld.World]:
         shared = {f"kata/{one}": folder / one for one in ("pause.tar", "busybox.tar", "initramfs")}
         shared |= {f"engine/{path.name}": path for path in engine.iterdir()}
         files = {f"stub/tests/{one}": (_TESTS / one).read_bytes() for one in _PACKED}
-        own = [Path(__file__).parent / "crinode.py"]
+        own = [
+            Path(__file__).parent / "crinode.py",
+            Path(__file__).parent / "turns.py",
+            Path(partitionchecker.__file__),
+        ]
         with fabricworld.running(files=files, modules=own, tenants=3, memory_mib=3072, shared=shared) as world:
             start(world.node)
             yield world
@@ -65,6 +77,7 @@ def start(node: Node) -> None:
         default_memory=tenant.MEMORY_MIB,
         enable_hugepages=True,
         kernel_params=_PARAMETERS,
+        own={"stops": f"{PLACE}/stops"},
     )
     files: dict[str, Any] = {
         "qemu": f'#!/bin/sh\nexec {qemu} "$@"\n',
@@ -72,7 +85,7 @@ def start(node: Node) -> None:
         "runtime": guest.script(str(fabricworld.PYTHON), f"{PLACE}/configuration.toml", *paths),
         "containerd.toml": _engine_config(),
     }
-    node.output(f"mkdir -p {PLACE} && echo '127.0.0.1 localhost' >/etc/hosts && touch /etc/resolv.conf")
+    node.output(f"mkdir -p {PLACE}/stops && echo '127.0.0.1 localhost' >/etc/hosts && touch /etc/resolv.conf")
     for name, text in files.items():
         node.call("facts", "write_text", f"{PLACE}/{name}", text)
     node.output(f"chmod 755 {PLACE}/qemu {PLACE}/runtime")
