@@ -28,6 +28,7 @@ from tests.fabricstub.manager import Manager
 from tests.unit.silicon.vfio import pcitree
 
 PREFIX = "nvidia.com/h100-sxm5-80gb"
+SWITCH = "nvidia.com/nvswitch"
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +46,7 @@ class Board(Home):
 
     def __init__(self, root: Path, stub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(root, 0)
-        tree = pcitree.build_hgx(root, driver="vfio-pci", regions=True)
+        self.tree = tree = pcitree.build_hgx(root, driver="vfio-pci", regions=True)
         tree.write("usr/share/misc/pci.ids", pcitree.PCI_IDS)
         self.settings = dataclasses.replace(
             self.settings,
@@ -61,14 +62,20 @@ class Board(Home):
         monkeypatch.setattr(gpus.PassthroughGPUs, "reset", reset)
 
     async def ask(self, name: str, size: int) -> tuple[str, ...]:
-        limits = {f"{PREFIX}-x{size}": "1"}
+        return await self.ask_for(name, f"{PREFIX}-x{size}", 1)
+
+    async def ask_for(self, name: str, resource: str, count: int, namespace: str = "team") -> tuple[str, ...]:
+        limits = {resource: str(count)}
         pod = core.Pod(
-            metadata=meta.ObjectMeta(name=name, namespace="team", uid=name),
+            metadata=meta.ObjectMeta(name=name, namespace=namespace, uid=name),
             spec=core.PodSpec(
-                containers=(core.Container(name="main", resources=core.ResourceRequirements(limits=limits)),)
+                node_name="node-1",
+                containers=(core.Container(name="main", resources=core.ResourceRequirements(limits=limits)),),
             ),
             status=core.PodStatus(phase="Running"),
         )
+        if resource == SWITCH:
+            await self.store.create(pod)
 
         async def forget(_: str, __: object) -> None:
             return
@@ -132,6 +139,37 @@ async def test_a_board_offers_its_partitions_and_a_pod_gets_four_gpus_with_their
         await home.until(lambda: home.sizes()["x4"] == (2, 0))
         assert home.sizes()["x1"][1] >= 4
         assert home.sizes()["x2"][1] == 1, "the pair that is held stays healthy"
+
+
+async def test_a_service_vms_pod_gets_every_switch_of_the_board_or_none(board: tuple[Board, Manager]) -> None:
+    home, _ = board
+    chosen = dataclasses.replace(home.settings.fabric, vm_namespace="team")
+    home.settings = dataclasses.replace(home.settings, fabric=chosen)
+    async with home.kubelet(), home.agent():
+        await home.until(lambda: home.devices.capacity().get(SWITCH) == (4, 0))  # none is bound yet
+    for address in (*pcitree.HGX_SWITCHES, "0000:08:00.1"):
+        home.tree.bind(address, "vfio-pci")
+    async with home.kubelet(), home.agent():
+        await home.until(lambda: home.devices.capacity().get(SWITCH) == (4, 4))
+        shown = {name: nodes for name, nodes in home.shown().items() if name.startswith(SWITCH)}
+        assert len(shown) == 4
+        assert len({tuple(nodes) for nodes in shown.values()}) == 1, "one IOMMU group has them all"
+        with pytest.raises(errors.FairleadError, match="2 of 4 NVSwitches"):
+            await home.ask_for("half", SWITCH, 2)
+        with pytest.raises(errors.FairleadError, match="t-evil/thief asks for some"):
+            await home.ask_for("thief", SWITCH, 4, "t-evil")
+        await home.store.delete(core.Pod, "thief", "t-evil", grace_s=0)
+        given = await home.ask_for("vm", SWITCH, 4)
+        assert {f"{SWITCH}={one}" for one in given} == set(shown), "Kata resolves RESOURCE=ID"
+        await home.until(lambda: home.sizes()["x4"] == (2, 2))
+
+
+async def test_switches_are_offered_to_no_pod_unless_a_namespace_is_named(board: tuple[Board, Manager]) -> None:
+    home, _ = board
+    async with home.kubelet(), home.agent():
+        await home.until(lambda: home.sizes().get("x4") == (2, 2))
+        assert SWITCH not in home.devices.capacity()
+        assert not [name for name in home.shown() if name.startswith(SWITCH)]
 
 
 class Watch:

@@ -17,7 +17,7 @@ from fairlead.plan.vfio import switchoffer
 from fairlead.wire.kubernetes import core
 
 NEWS_S: Final = 1.5
-"""How long the store may take to tell of a pod that its kubelet has admitted."""
+"""How long the store may take to tell of a pod that its kubelet has admitted, or of one that has ended."""
 _GAP_S: Final = 0.05
 
 ListPods = Callable[[], Collection[core.Pod] | None]
@@ -47,7 +47,7 @@ class SwitchGate:
             return
         until = asyncio.get_running_loop().time() + NEWS_S
         while (refusal := self._refusal(len(devices))) is not None:
-            if not isinstance(refusal, errors.Unavailable) or asyncio.get_running_loop().time() > until:
+            if refusal.reason == switchoffer.NOT_WHOLE or asyncio.get_running_loop().time() > until:
                 raise refusal
             await asyncio.sleep(_GAP_S)
         if self._pods() is None:

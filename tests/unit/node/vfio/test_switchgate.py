@@ -34,7 +34,7 @@ async def test_a_pod_that_the_store_tells_of_a_moment_later_is_waited_for() -> N
     assert ledger.held == ["nvidia.com/h100-x1 1"]
 
 
-async def test_a_foreign_pod_is_refused_at_once_and_one_that_nobody_knows_after_a_wait(
+async def test_while_a_foreign_pod_asks_or_none_is_known_nothing_is_given_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(switchgate, "NEWS_S", 0.1)
@@ -47,6 +47,13 @@ async def test_a_foreign_pod_is_refused_at_once_and_one_that_nobody_knows_after_
         await gate.hold(switchoffer.RESOURCE, OFFERED.devices)
     with pytest.raises(errors.RequestError, match="2 of 4"):
         await gate.hold(switchoffer.RESOURCE, OFFERED.devices[:2])
+
+
+async def test_a_foreign_pod_that_has_ended_a_moment_ago_is_waited_for() -> None:
+    pods = [pod("t-evil", "x"), pod("fabric", "vm")]
+    gate = switchgate.SwitchGate(None, "fabric", whole=lambda: 4, pods=lambda: tuple(pods))
+    asyncio.get_running_loop().call_later(0.1, lambda: pods.pop(0))
+    await gate.hold(switchoffer.RESOURCE, OFFERED.devices)
 
 
 async def test_without_an_api_server_the_number_alone_is_checked() -> None:
