@@ -244,7 +244,6 @@ BODIES: Final = (
         "/v1/containers",
         (("container", CONTAINER), ("old names", OLD_NAMES), ("claiming", _CLAIMING), ("options", _OPTIONS)),
     ),
-    ("POST", "/v1/containers?timeout=0", (("gang", _GANG), ("reserved", _RESERVED))),
     ("POST", "/v1/pods", (("pod", POD), ("claim", _CLAIM))),
     (
         "POST",
@@ -445,6 +444,8 @@ BODIES: Final = (
         ),
     ),
 )
+UNMET: Final = (("POST", "/v1/containers", (("gang", _GANG), ("reserved", _RESERVED))),)
+"""Bodies of the same routes that name what is not there: these may be refused."""
 _ENDLESS: Final = frozenset({"follow", "once"})
 """Parameters with which a route does not answer before its container ends."""
 
@@ -630,13 +631,13 @@ async def _words(folder: Path) -> AsyncIterator[Feed]:
         yield feed
 
 
-def _door(method: str, target: str, specimens: tuple[tuple[str, Any], ...]) -> Door:
+def _door(method: str, target: str, specimens: tuple[tuple[str, Any], ...], *, unmet: str = "") -> Door:
     return Door(
-        name=f"API, {method} {target}",
+        name=f"API, {method} {target}{unmet}",
         opened=lambda folder: _body(folder, method, target),
         specimens=specimens,
         refusals=(Refused,),
-        refuses_specimens=target not in _TAKEN,
+        refuses_specimens=bool(unmet) or target not in _TAKEN,
         every=3 if target == "/v1/pods" else 1,
         sample=120 if target in {"/v1/containers", "/v1/pods"} else 40,
     )
@@ -656,6 +657,7 @@ _TAKEN: Final = {
 
 DOORS: Final = (
     *(_door(method, target, specimens) for method, target, specimens in BODIES),
+    *(_door(*row, unmet=" for what is not there") for row in UNMET),
     Door(
         name="API, names and queries",
         opened=_words,
