@@ -54,7 +54,7 @@ SHOWN = (
     "settings",
 )
 """Lines whose JSON is walked here; `web` runs and has run a GPU."""
-LOGS = {"api", "up", "scheduler", "controller", "kubelet", "fabric serve"}
+LOGS = {"api", "up", "scheduler", "controller", "kubelet", "fabric machine", "fabric serve"}
 """Long-lived processes, whose option is the form of their log."""
 _TIMELESS = """
 apply
