@@ -18,6 +18,7 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 HELLO, LIST, ACTIVATE, DEACTIVATE, SET, FAILED, UNSUPPORTED = range(1, 8)
@@ -51,6 +52,8 @@ class Manager:
         self.has_aborted = False
         self.listener: socket.socket | None = None
         self.open: set[socket.socket] = set()
+        self.switched: Callable[[int, bool], None] = lambda _partition, _is_on: None
+        """Called with each partition that is switched, and whether on."""
         if is_restarted:
             timer = threading.Timer(abort_s, self.abort)
             timer.daemon = True
@@ -172,6 +175,7 @@ class Manager:
         if is_on and any(members & set(self.partitions[one]) for one in self.active):
             return IN_USE
         self.journal.append(f"{'activate' if is_on else 'deactivate'} {partition}")
+        self.switched(partition, is_on)
         (self.active.add if is_on else self.active.discard)(partition)
         self._program(partition, is_on=is_on)
         if "answer lost" in self.faults:

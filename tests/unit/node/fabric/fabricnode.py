@@ -86,6 +86,10 @@ class FabricNode:
     manager: Manager = field(init=False)
     violations: list[str] = field(default_factory=list)
     beside: agentserver.AgentServer | None = None
+    starts: int = 0
+    """How many Managers there have been."""
+    reset_in: dict[int, int] = field(default_factory=dict)
+    """Which of them was there when the last reset of a module began."""
 
     def __post_init__(self) -> None:
         self.gpus = tuple(self.gpu(module) for module in MODULES)
@@ -103,8 +107,16 @@ class FabricNode:
             state=self.folder / "switches",
             **options,  # type: ignore[arg-type]  # its own
         )
+        self.starts += 1
+        self.manager.switched = self.switched
         self.manager.listen(f"unix:{self.socket}")
         return self.manager
+
+    def switched(self, partition: int, is_on: bool) -> None:
+        """Hold an activation against what NVLink 5 needs."""
+        members = self.lattice.partitions[partition]
+        if self.is_nvlink5 and is_on and any(self.reset_in.get(one, 0) < self.starts for one in members):
+            self.violations.append(f"partition {partition} has a GPU that was not reset since the Manager began")
 
     def dial(self) -> nvfm.NVFM:
         return nvfm.NVFM(str(self.stub), address.parse(str(self.socket)), timeout_s=1)
@@ -126,6 +138,7 @@ class FabricNode:
         return Hold(self.openers, path)
 
     async def reset(self, one: PassthroughGPU) -> None:
+        self.reset_in[one.module or 0] = self.starts
         assert self.openers[one.group_nodes[-1].host_path] == "agent", "nobody else may have it meanwhile"
         if any(one.module in self.lattice.partitions[active] for active in self.active if self.size(active) > 1):
             self.violations.append(f"I3 GPU {one.module} is cleaned in an active partition")

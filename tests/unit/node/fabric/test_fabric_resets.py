@@ -18,6 +18,7 @@ from fairlead.silicon.fabric import agentclient, connection
 from fairlead.silicon.fabric.agentserver import Whereabouts
 from fairlead.silicon.fabric.reached import Reached
 from tests.fabricstub.lattice import B200
+from tests.unit.node.fabric import test_fabric_killed
 from tests.unit.node.fabric.fabricnode import MODULES, FabricNode, gpu, library
 
 Make = Callable[..., FabricNode]
@@ -335,3 +336,26 @@ async def test_a_free_gpu_stays_free_and_is_given_away_alone_while_no_manager_is
         await node.give("x1-5")
         await node.until(lambda: node.is_shown("x1-5"))
         assert node.state(5) is State.HELD
+
+
+@pytest.mark.parametrize("turns", [40, pytest.param(400, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+async def test_turns_of_tenants_and_managers_activate_nothing_that_was_not_reset(make: Make, turns: int) -> None:
+    node = make(lattice=B200, is_nvlink5=True, timeout_s=1.0)
+    walk = test_fabric_killed.Walk(node, seed=turns)
+    done = 0
+    while done < turns:
+        async with node.agent():
+            if not done:
+                await fresh(node)
+            while done < turns:
+                done += 1
+                if await walk.turn():
+                    break
+    async with node.agent():
+        await node.until_known()
+        await walk.end()
+        await fresh(node)
+        await node.until(lambda: node.active == [])
+        await node.give("x4-1.2.3.4")
+        await node.until(lambda: node.is_shown("x4-1.2.3.4"))
+    assert walk.given > turns // 20
