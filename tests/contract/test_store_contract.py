@@ -27,7 +27,7 @@ from fairlead.store.kubernetes import credentials
 from fairlead.store.kubernetes import store as kubernetes
 from fairlead.store.port import ChangeKind, Selector
 from fairlead.store.sqlite import store as sqlite
-from fairlead.wire.kubernetes import coordination, core, meta
+from fairlead.wire.kubernetes import coordination, core, meta, names
 
 T = TypeVar("T", bound=meta.Object)
 
@@ -1020,6 +1020,19 @@ async def test_watchers_see_a_renamed_object_go_under_one_name_and_come_under_th
     assert come.object.metadata.annotations == old.metadata.annotations
     await store.delete(core.Pod, "new", team, grace_s=0)
     assert (await anext(seen)).renamed_to == ""
+
+
+async def test_an_annotation_that_says_renamed_makes_no_rename_of_a_deletion_elsewhere(
+    store: port.Store, team: str
+) -> None:
+    if not isinstance(store, kubernetes.KubernetesStore):
+        pytest.skip("an embedded store writes it itself, and admission lets nobody else")
+    about = meta.ObjectMeta(name="old", namespace=team, annotations={names.RENAMED: "new"})
+    old = await store.create(core.ConfigMap(metadata=about))
+    seen = store.watch(core.ConfigMap, Selector(namespace=team), since=old.metadata.resource_version)
+    await store.delete(core.ConfigMap, "old", team)
+    gone = await anext(seen)
+    assert (gone.kind, gone.renamed_to) == (ChangeKind.DELETED, "")
 
 
 async def test_a_rename_is_refused_for_a_taken_name_a_stale_version_and_by_its_check(

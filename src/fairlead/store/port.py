@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from fairlead.store.fence import Fence
-from fairlead.wire.kubernetes import names
 from fairlead.wire.kubernetes.meta import Object
 
 T = TypeVar("T", bound=Object)
@@ -48,14 +47,12 @@ class Change(Generic[T]):
 
     kind: ChangeKind
     object: T
+    renamed_to: str = ""
+    """Under which name a deleted object goes on, with its uid; empty: it is gone.
 
-    @property
-    def renamed_to(self) -> str:
-        """Under which name a deleted object goes on, with its uid; empty: it is gone.
-
-        The next change of its kind adds it: a reader that keeps objects by uid leaves this one out.
-        """
-        return self.object.metadata.annotations.get(names.RENAMED, "") if self.kind is ChangeKind.DELETED else ""
+    The next change of its kind adds it: a reader that keeps objects by uid leaves this one out. Embedded stores alone
+    say so: in an API server an annotation that says it may be anybody's.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,8 +183,8 @@ class Renamer(Protocol):
     async def rename(self, item: T, name: str, check: Callable[[Reader], None]) -> T:
         """Give an object another name, unless `check` raises; as `Admitter.create_checked` otherwise.
 
-        It keeps its uid and all else; its dependants name it so. A watch yields it as DELETED, with the annotation
-        `names.RENAMED`, and then as ADDED, both of one step.
+        It keeps its uid and all else; its dependants name it so. A watch yields it as DELETED, with `renamed_to`,
+        and then as ADDED, both of one step.
         Raises: NotFound; Conflict: another has the name (`AlreadyExists`), the stored one is another version
                 (`StaleVersion`); Invalid: no name of such an object; whatever `check` raises.
         """

@@ -16,7 +16,7 @@ from fairlead import errors
 from fairlead.store import port
 from fairlead.store.embedded import document as documents
 from fairlead.store.embedded import match
-from fairlead.wire.kubernetes import meta
+from fairlead.wire.kubernetes import meta, names
 
 T = TypeVar("T", bound=meta.Object)
 
@@ -42,7 +42,8 @@ class Record:
         if was is None or self.before is None:
             return None
         last = was if self.after is None else self._at_version(kind, self.before)
-        return port.Change(kind=port.ChangeKind.DELETED, object=last)
+        renamed = last.metadata.annotations.get(names.RENAMED, "") if self.after is None else ""
+        return port.Change(kind=port.ChangeKind.DELETED, object=last, renamed_to=renamed)
 
     def _selected(self, kind: type[T], text: str | None, selector: port.Selector) -> T | None:
         if text is None:
