@@ -36,6 +36,7 @@ _INIT = """#!/bin/busybox sh
 mount() {{ /bin/busybox mount -t "$1" "$1" "$2"; }}
 mount proc /proc; mount sysfs /sys; mount devtmpfs /dev; mount cgroup2 /sys/fs/cgroup
 mount tmpfs /run
+/bin/busybox hostname ring
 while read -r module; do /bin/busybox insmod "/modules/$module.ko"; done </modules/order
 exec {first}
 """
