@@ -30,13 +30,15 @@ hgx="$(dirname "$(readlink -f "$0")")/hgx/setup.sh"
 nfs="$HOME/.cache/fairlead/debian/nfs"
 nfs_packages="nfs-kernel-server nfs-common libdevmapper1.02.1 libevent-2.1-7 libevent-core-2.1-7 libkeyutils1
   libnfsidmap1 libsqlite3-0 libtirpc3 libwrap0"
+# libvirt's schema of a domain, and what checks XML against it.
+libvirt="$HOME/.cache/fairlead/debian/libvirt"
 # gVisor, for the tests of sandboxes.
 gvisor="$(dirname "$(readlink -f "$0")")/gvisor/setup.sh"
 # JupyterLab of PyPI, behind `fairlead open`.
 jupyter="$HOME/.cache/fairlead/jupyter"
 has_systemd() { [ -e /lib/systemd/systemd ] || [ -d "$systemd" ]; }
 has_roots() { [ -d "$roots-bookworm" ] && [ -d "$roots-trixie" ]; }
-[ ${#missing[@]} -eq 0 ] && [ -d "$kernel" ] && [ -d "$registry" ] && [ -d "$nfs" ] && [ -d "$jupyter" ] && has_systemd && has_roots && { "$gvisor"; exec "$hgx"; }
+[ ${#missing[@]} -eq 0 ] && [ -d "$kernel" ] && [ -d "$registry" ] && [ -d "$nfs" ] && [ -d "$libvirt" ] && [ -d "$jupyter" ] && has_systemd && has_roots && { "$gvisor"; exec "$hgx"; }
 if [ "$(id -u)" -ne 0 ]; then
   say "missing: ${missing[*]}, a kernel in $kernel or systemd in $systemd. Run as root: their tests will be skipped"
   exit 0
@@ -69,6 +71,7 @@ fi
 # shellcheck disable=SC2086  # a list of packages
 has_systemd || unpack "$systemd" $systemd_packages
 [ -d "$registry" ] || unpack "$registry" docker-registry
+[ -d "$libvirt" ] || unpack "$libvirt" libvirt0 libxml2-utils libxml2
 # shellcheck disable=SC2086  # a list of packages
 [ -d "$nfs" ] || unpack "$nfs" $nfs_packages
 if [ ! -d "$jupyter" ]; then
