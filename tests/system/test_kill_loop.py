@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import kernelseen
@@ -33,6 +34,10 @@ def test_the_loop_sees_a_container_whose_monitor_and_records_are_gone(home: Home
     try:
         verb = "start" if is_let_go else "init"
         subprocess.run(("podman", "--runtime=runc", verb, identity), check=True, capture_output=True)
+        until = time.monotonic() + 10
+        while is_let_go and not any("sleep" in what for what in remains_of(identity).values()):
+            assert time.monotonic() < until  # runc returns before its process became the program
+            time.sleep(0.01)
         for pid, _ in remains_of(identity):
             if b"conmon" in kernelseen.words(pid):
                 os.kill(pid, signal.SIGKILL)

@@ -20,7 +20,7 @@ from fairlead.serve.webhooks.port import Outbox
 from fairlead.serve.webhooks.watcher import Watcher
 from fairlead.store import port as stores
 from fairlead.wire.fairlead.tenancy import Tenancy
-from fairlead.wire.kubernetes import core, gpulease, meta, names
+from fairlead.wire.kubernetes import core, gpulease, meta
 from tests.unit.plan.metering.leases import lease
 from tests.unit.serve.v1.accounts.test_api_accounts import Lab, opened
 from tests.unit.serve.world import World
@@ -117,12 +117,10 @@ async def test_a_container_with_another_name_is_told_of_under_it_and_never_as_re
     outbox: Outbox = lab.accounts.webhooks  # type: ignore[assignment]  # as above
     watcher = Watcher(lab.world.store, outbox)
     waiting = _pod(lab, "old", "Pending")
-    notes = {names.RENAMED: "new"}
-    gone = msgspec.structs.replace(waiting, metadata=msgspec.structs.replace(waiting.metadata, annotations=notes))
     come = _pod(lab, "new", "Running")
     come = msgspec.structs.replace(come, metadata=msgspec.structs.replace(come.metadata, uid=waiting.metadata.uid))
     await watcher.handle(("pod:", (waiting,)))
-    await watcher.handle(stores.Change(kind=stores.ChangeKind.DELETED, object=gone))
+    await watcher.handle(stores.Change(kind=stores.ChangeKind.DELETED, object=waiting, renamed_to="new"))
     await watcher.handle(stores.Change(kind=stores.ChangeKind.ADDED, object=come))
     assert (await _told(lab))[-1] == ("container.running", "new")
     assert "container.removed" not in {type_ for type_, _ in await _told(lab)}
