@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,7 @@ exec /bin/busybox poweroff -f
 """
 _MACHINE = (
     *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-monitor", "none"),
-    *("-M", "q35,accel=tcg,kernel-irqchip=split", "-cpu", "max", "-smp", "1", "-m", "768"),
+    *("-M", "q35,accel=tcg,kernel-irqchip=split", "-cpu", "max"),
     *("-append", "console=ttyS0 loglevel=4 panic=-1 no_timer_check nowatchdog intel_iommu=on iommu=pt"),
     *("-device", "intel-iommu,intremap=on,caching-mode=on"),
 )
@@ -104,7 +105,7 @@ class Contents:
     tree: Path = Path("/")
     """Where Debian packages were unpacked; programs and libraries below it are packed as if below the root."""
     packages: Sequence[str] = ()
-    """Of Python, besides those that layer commands import."""
+    """Of Python, besides those that layer commands import; a module of one file by the file's name."""
     first: str = "/start"
     """Command line of process 1; `/start` runs the guest's program and powers off."""
 
@@ -134,7 +135,7 @@ def pack(target: Path, contents: Contents) -> Path:
             below = path.relative_to(contents.tree) if path.is_relative_to(contents.tree) else path
             archive.add_file(path, str(below))
         for top in (library, *sources, *packages):
-            archive.add_tree(top)
+            archive.add_file(top) if top.is_file() else archive.add_tree(top)
         archive.add_file(SITE / "typing_extensions.py")
         _add_modules(archive, contents.modules)
         archive.add_file(contents.guest, "/guest.py")
@@ -175,25 +176,59 @@ def _add_modules(archive: Archive, names: Iterable[str]) -> None:
     archive.add("modules/order", "".join(f"{name}\n" for name in order).encode())
 
 
-def boot(folder: Path, initramfs: Path, *devices: str, limit_s: float) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """What a machine is made of beside its program."""
+
+    devices: Sequence[str] = ()
+    """As for QEMU's `-device`."""
+    disk: Path | None = None
+    """A raw image, `/dev/vda`; what the guest was told is flushed is there after a loss of power."""
+    cpus: int = 1
+    memory_mib: int = 768
+
+
+def boot(
+    folder: Path, initramfs: Path, *devices: str, limit_s: float, board: Board | None = None, last: str = "done"
+) -> dict[str, Any]:
     """Run a machine to its end; returns what its guest reported, by name.
 
-    Args: devices: as for QEMU's `-device`.
+    Args: devices: as for QEMU's `-device`.   last: after this report the power is lost; `done`: it ends by itself.
     """
     (kernel,) = (KERNEL / "boot").glob("vmlinuz-*")
     console, reports = folder / "console", folder / "reports"
-    line = [QEMU, *_MACHINE, "-kernel", str(kernel), "-initrd", str(initramfs)]
+    made = board or Board()
+    line = [QEMU, *_MACHINE, "-smp", str(made.cpus), "-m", str(made.memory_mib)]
+    line += ["-kernel", str(kernel), "-initrd", str(initramfs)]
     line += ["-serial", f"file:{console}", "-serial", f"file:{reports}"]
-    for device in devices:
+    for device in (*devices, *made.devices):
         line += ["-device", device]
-    try:
-        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=limit_s)
-        problem = done.stderr if done.returncode else ""
-    except subprocess.TimeoutExpired:
-        problem = f"not over after {limit_s:.0f} s"
-    found = [json.loads(each) for each in reports.read_text().splitlines()] if reports.exists() else []
-    told = {one["name"]: one["value"] for one in found}
-    if problem or "done" not in told:
+    if made.disk is not None:
+        line += ["-drive", f"file={made.disk},format=raw,if=virtio,cache=writethrough"]
+    reports.unlink(missing_ok=True)
+    with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        problem, until = "", time.monotonic() + limit_s
+        while process.poll() is None:
+            if time.monotonic() > until:
+                problem = f"not over after {limit_s:.0f} s"
+            if problem or (last != "done" and last in _told(reports)):
+                process.kill()
+                break
+            time.sleep(0.1)
+        process.wait()
+        if not problem and last == "done" and process.returncode:
+            problem = process.stderr.read() if process.stderr is not None else ""
+    told = _told(reports)
+    if problem or last not in told:
         text = console.read_text(errors="replace") if console.exists() else ""
-        pytest.fail(f"the machine ended early ({problem}); reports: {sorted(told)}; console:\n{text[-6000:]}")
+        last_words = {name: told[name] for name in list(told)[-3:]}
+        shown = f"reports: {sorted(told)}, the last ones {str(last_words)[:6000]}"
+        pytest.fail(f"the machine ended early ({problem}); {shown}; console:\n{text[-6000:]}")
     return told
+
+
+def _told(reports: Path) -> dict[str, Any]:
+    """Return what a guest has reported so far; a line that is being written counts once it is whole."""
+    text = reports.read_text() if reports.exists() else ""
+    found = [json.loads(each) for each in text[: text.rfind("\n") + 1].splitlines()]
+    return {one["name"]: one["value"] for one in found}
