@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import secrets
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from fairlead import backoff, errors, telemetry
 from fairlead.frozen import frozen
-from fairlead.node.vm import emulator, image
+from fairlead.node.vm import emulator, options
 from fairlead.wire.fairlead import servicevm
-from fairlead.wire.qemu.machine import Machine, Passed
 
-_OURS: Final = "console=ttyS0 panic=-1 quiet"
 _AGAIN_S: Final = 2.0
 _LONGEST_S: Final = 60.0
 _STEADY_S: Final = 300.0
@@ -36,15 +34,9 @@ SWITCHES: Final = "FabricSwitchesUnready"
 
 
 @frozen
-class Options:
-    """How the machine is made."""
+class Options(options.Options):
+    """How the machine is made and watched."""
 
-    image: str
-    """FOLDER@sha256:HEX."""
-    emulator: str
-    firmware: str
-    memory_mib: int
-    processors: int
     start_s: float
     """Longest time until its agent first says that it lives."""
     silence_s: float
@@ -99,7 +91,7 @@ class ServiceMachine:
 
     async def _run_one(self, stop: asyncio.Event) -> None:
         """Run one machine to its end. Raises: FairleadError: how it ended, or why it did not start."""
-        made = await asyncio.to_thread(self._read_image)
+        made = await asyncio.to_thread(options.read_image, self._options)
         secret = await asyncio.to_thread(self._secret)
         given = await asyncio.to_thread(self._switches)
         if given.problem:
@@ -113,11 +105,17 @@ class ServiceMachine:
             await running.tell(servicevm.emit(hello))
             await self._watch(running, stop)
 
-        cid = secrets.choice(_CIDS)
-        telemetry.log.info("service vm starts", count=number, pci=",".join(given.addresses))
-        await emulator.run_machine(
-            lambda qmp, report: self._describe(made, given, cid, qmp, report), use, limit_s=self._options.start_s
+        describe = functools.partial(
+            options.describe,
+            self._options,
+            made,
+            name="fairlead-fabric",
+            addresses=given.addresses,
+            with_iommufd=given.with_iommufd,
+            cid=secrets.choice(_CIDS),
         )
+        telemetry.log.info("service vm starts", count=number, pci=",".join(given.addresses))
+        await emulator.run_machine(lambda *ports: describe(ports), use, limit_s=self._options.start_s)
 
     async def _watch(self, running: emulator.Running, stop: asyncio.Event) -> None:
         """Read signs of life until `stop` is set. Raises: FairleadError: the machine is over, silent, or lies."""
@@ -131,29 +129,6 @@ class ServiceMachine:
             if not self.is_alive.is_set():
                 self.is_alive.set()
                 telemetry.log.info("service vm lives", count=self.starts)
-
-    def _read_image(self) -> image.Image:
-        """Return the image, once nobody else could change it, the emulator or its firmware; blocking."""
-        for path in filter(None, (self._options.emulator, self._options.firmware)):
-            image.assert_ours(Path(path))
-        return image.read(self._options.image)
-
-    def _describe(self, made: image.Image, given: Switches, cid: int, qmp: int, report: int) -> Machine:
-        return Machine(
-            name="fairlead-fabric",
-            emulator=self._options.emulator,
-            firmware=self._options.firmware,
-            kernel=made.kernel,
-            initramfs=made.initramfs,
-            command_line=" ".join(filter(None, (made.command_line, _OURS))),
-            memory_mib=self._options.memory_mib,
-            processors=self._options.processors,
-            qmp=qmp,
-            report=report,
-            functions=tuple(Passed(address=one) for one in given.addresses),
-            with_iommufd=given.with_iommufd,
-            cid=cid,
-        )
 
 
 async def _next_line(running: emulator.Running, limit_s: float, stop: asyncio.Event) -> bytes | None:

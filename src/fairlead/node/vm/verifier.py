@@ -9,27 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.frozen import frozen
 from fairlead.model.driver import PassthroughGPU
-from fairlead.node.vm import emulator, image
+from fairlead.node.vm import emulator, options
 from fairlead.plan.lease import guestevidence
 from fairlead.wire.fairlead import guestreport
 from fairlead.wire.fairlead.guestreport import GPUReport
 from fairlead.wire.qemu import pcibuses
-from fairlead.wire.qemu.machine import MOST_FUNCTIONS, Machine, Passed
+from fairlead.wire.qemu.machine import MOST_FUNCTIONS
 
 TOGETHER_S: Final = 0.5
 """How long a first GPU waits for others of its slot to be announced; they are given back at about the same time."""
 PATIENCE_S: Final = 30.0
 """How long it waits for those that were: each is reset before, in seconds or not at all."""
-_OURS: Final = "console=ttyS0 panic=-1 quiet"
 
 Lend = Callable[[Collection[str]], AbstractAsyncContextManager[None]]
 """Lets go of GPUs, by key, for the length of a block, at whose end they are in our hands again.
@@ -39,15 +38,9 @@ Raises: Conflict: one cannot be taken back.
 
 
 @frozen
-class Options:
-    """How the machine is made."""
+class Options(options.Options):
+    """How the machine is made and waited for."""
 
-    image: str
-    """FOLDER@sha256:HEX."""
-    emulator: str
-    firmware: str
-    memory_mib: int
-    processors: int
     limit_s: float
     """For one machine, from its start to its report."""
 
@@ -135,23 +128,25 @@ class MachineVerifier:
             _answer(batch, found)
 
     async def _read_all(self, gpus: Mapping[str, PassthroughGPU]) -> Mapping[str, Reading]:
-        made = await asyncio.to_thread(self._read_image)
+        made = await asyncio.to_thread(options.read_image, self._options)
         nonce = secrets.token_hex(16)
+        describe = functools.partial(
+            options.describe,
+            self._options,
+            made,
+            name=f"fairlead-verifier-{nonce[:8]}",
+            addresses=[one.address for one in gpus.values()],
+            # Groups where there are some: several functions of one group go to one machine that way alone.
+            with_iommufd=not all(one.group_nodes for one in gpus.values()),
+            words=(f"fairlead.nonce={nonce}",),
+        )
         begun = asyncio.get_running_loop().time()
         async with self._lend(gpus.keys()):
 
             async def use(running: emulator.Running) -> Mapping[str, Reading]:
                 return await self._take_report(running, gpus, nonce, made.digest, begun)
 
-            return await emulator.run_machine(
-                lambda qmp, report: self._describe(made, gpus, nonce, qmp, report), use, limit_s=self._options.limit_s
-            )
-
-    def _read_image(self) -> image.Image:
-        """Return the image, once nobody else could change it, the emulator or its firmware; blocking."""
-        for path in filter(None, (self._options.emulator, self._options.firmware)):
-            image.assert_ours(Path(path))
-        return image.read(self._options.image)
+            return await emulator.run_machine(lambda *ports: describe(ports), use, limit_s=self._options.limit_s)
 
     async def _take_report(
         self, running: emulator.Running, gpus: Mapping[str, PassthroughGPU], nonce: str, digest: str, begun: float
@@ -167,26 +162,6 @@ class MachineVerifier:
             key: Reading(reported=one, driver=report.driver, image=digest, seconds=seconds)
             for key, one in found.items()
         }
-
-    def _describe(
-        self, made: image.Image, gpus: Mapping[str, PassthroughGPU], nonce: str, qmp: int, report: int
-    ) -> Machine:
-        words = (made.command_line, _OURS, f"fairlead.nonce={nonce}")
-        return Machine(
-            name=f"fairlead-verifier-{nonce[:8]}",
-            emulator=self._options.emulator,
-            firmware=self._options.firmware,
-            kernel=made.kernel,
-            initramfs=made.initramfs,
-            command_line=" ".join(filter(None, words)),
-            memory_mib=self._options.memory_mib,
-            processors=self._options.processors,
-            qmp=qmp,
-            report=report,
-            functions=tuple(Passed(address=one.address) for one in gpus.values()),
-            # Groups where there are some: several functions of one group go to one machine that way alone.
-            with_iommufd=not all(one.group_nodes for one in gpus.values()),
-        )
 
 
 def _answer(
