@@ -10,6 +10,8 @@ from typing import Final
 
 from fairlead.frozen import frozen
 
+AGENT_PORT: Final = 6667
+"""Of vsock, on which the agent in a Service VM of ours listens: one above the Manager's own."""
 VERSION: Final = r"[0-9]{1,4}(?:\.[0-9]{1,4}){1,3}"
 """Form of a version of NVIDIA's driver and of the Manager, which has the same numbers: 580.95.05."""
 

@@ -14,10 +14,10 @@ from xml.etree import ElementTree
 
 from fairlead import errors
 from fairlead.frozen import frozen
+from fairlead.model import cdikind
+from fairlead.model.fabric import AGENT_PORT
 
-PORT: Final = 6667
-"""On which the agent listens: one above the Manager's own."""
-RESOURCE: Final = "nvidia.com/nvswitch"
+RESOURCE: Final = cdikind.KINDS["nvswitch"]
 ANY_CID: Final = 4294967295
 _LEAST_CID: Final = 3
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?", re.ASCII)
@@ -131,7 +131,7 @@ def pod(vm: ServiceVM, *, node: str, namespace: str, image: str, runtime_class: 
                 {
                     "name": "agent",
                     "image": image,
-                    "command": ["fairlead", "fabric", "serve", "--listen", f"{ANY_CID}:{PORT}"],
+                    "command": ["fairlead", "fabric", "serve", "--listen", f"{ANY_CID}:{AGENT_PORT}"],
                     "env": [{"name": "FAIRLEAD_FABRIC_SECRET", "value": f"{_MOUNTED}/fabric.secret"}],
                     "resources": {
                         "limits": {

@@ -20,6 +20,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from fairlead.model import cdikind
+
 TENANCY: Final = "fairlead.dev/tenancy"
 """Label of a tenant's namespace; any value."""
 
@@ -95,7 +97,7 @@ ANNOTATIONS: Final = (
 Read alike by RE2 and by `re`.
 """
 
-SWITCHES: Final = ("nvidia.com/nvswitch",)
+SWITCHES: Final = (cdikind.KINDS["nvswitch"],)
 """Resources that are the Service VM's alone."""
 
 VOLUMES: Final = (

@@ -25,7 +25,7 @@ from fairlead.wire.kubernetes import core
 from fairlead_cdi import emit
 from fairlead_cdi import spec as cdi
 
-RESOURCE: Final = "nvidia.com/nvswitch"
+RESOURCE: Final = cdikind.KINDS["nvswitch"]
 UNUSABLE: Final = "NVSwitchUnusable"
 NOT_WHOLE: Final = "NVSwitchesNotWhole"
 FOREIGN: Final = "NVSwitchesForeign"

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from fairlead import errors
 from fairlead.frozen import frozen
+from fairlead.model.fabric import AGENT_PORT
 from fairlead.settings.groups import FabricSettings
 from fairlead.silicon.fabric import address, agentclient, nvfm, servicevm
 from fairlead.silicon.fabric.connection import Connection
@@ -41,7 +42,7 @@ def reach(settings: FabricSettings, secret: Path) -> Reached:
 
 def agent_of(settings: FabricSettings) -> str:
     """Return where the settings have the agent; empty: the Manager is reached by its library."""
-    return settings.agent or (f"nvswitch:{servicevm.PORT}" if settings.vm_image else "")
+    return settings.agent or (f"nvswitch:{AGENT_PORT}" if settings.vm_image else "")
 
 
 def through_agent(settings: FabricSettings, agent: str, secret: Path) -> Reached:

@@ -22,8 +22,6 @@ from fairlead.silicon.vfio import attribute, discovery
 _AGENT: Final = re.compile(r"nvswitch:([0-9]{1,10})", re.ASCII)
 _CID: Final = re.compile(rb"guest-cid\"?[=:]\"?([0-9]{1,10})")
 _LONGEST: Final = 1 << 18
-PORT: Final = 6667
-"""Of vsock, on which the agent of a machine of ours listens: one above the Manager's own."""
 UNKNOWN: Final = "FabricVMUnknown"
 
 

@@ -11,10 +11,11 @@ from fairlead import errors, telemetry
 from fairlead.cli.core import options, stopping
 from fairlead.cli.layer.fabric import vm
 from fairlead.kernel import heldlock
+from fairlead.model.fabric import AGENT_PORT
 from fairlead.model.vfio import SWITCHES, Snapshot
 from fairlead.node.vm import image, service
 from fairlead.settings import Settings
-from fairlead.silicon.fabric import agentclient, servicevm
+from fairlead.silicon.fabric import agentclient
 from fairlead.silicon.vfio import discovery
 
 
@@ -62,7 +63,7 @@ def compose(config: Settings) -> service.ServiceMachine:
             processors=chosen.vm_processors,
             start_s=chosen.vm_start_s,
             silence_s=chosen.vm_silence_s,
-            port=servicevm.PORT,
+            port=AGENT_PORT,
         ),
         secret=lambda: agentclient.read_secret(config.fabric_secret),
         switches=lambda: switches_of(discovery.scan(config.silicon.root)),
