@@ -61,7 +61,6 @@ SPEC_RETRY_S: Final = 2.0
 KUBELET_PATIENCE_S: Final = 2.0
 """How long the first advertisement waits for the kubelet's device list; without it every device is Unhealthy."""
 
-_LONGEST_NAME: Final = 253
 P = ParamSpec("P")
 
 
@@ -75,7 +74,7 @@ def node_name(settings: Settings) -> str:
     Raises: Invalid (`NodeNameInvalid`): it is none; a machine that was given no name is called "(none)".
     """
     found = settings.node.name or socket.gethostname().lower().replace("_", "-")
-    if len(found) > _LONGEST_NAME or not names.is_dns_subdomain(found):
+    if not names.is_object_name(found):
         message = f'"{errors.readable(found[:200])}" cannot be the name of a node: {names.SUBDOMAIN_RULE}'
         hint = "give the machine a name (`hostnamectl hostname NAME`), or set node.name"
         raise errors.Invalid(message, reason="NodeNameInvalid", hint=hint)

@@ -7,7 +7,6 @@ and the device plugins treat them as they do all others.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -28,13 +27,13 @@ from fairlead.node.vfio import (
 )
 from fairlead.plan.vfio import slot
 from fairlead.settings import NodeSettings, Settings
+from fairlead.wire.kubernetes import names
 
 if TYPE_CHECKING:
     from fairlead.node.fabric import keeper
 
 Labels = latest.Latest[Mapping[str, str] | None]
 
-_NAMESPACE: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 BOUND: Final = "bound"
 """The value of `node.vfio` with which GPUs are offered that are bound already."""
 ON: Final = "on"
@@ -81,7 +80,7 @@ def check_switches(settings: Settings) -> None:
     if not namespace:
         return
     faults = {
-        f'fabric.vm_namespace "{namespace}" is no name of a namespace': not _NAMESPACE.fullmatch(namespace),
+        f'fabric.vm_namespace "{namespace}" is no name of a namespace': not names.is_dns_label(namespace),
         "fabric.vm_namespace is set, and node.vfio is off: no NVSwitch would be offered": (
             settings.node.vfio == slot.OFF
         ),
@@ -190,8 +189,8 @@ def _refuse_left(settings: Settings, boot_id: str) -> None:
 
     left = memory.FabricMemory(folder, boot_id).linked
     if left:
-        names = ", ".join(map(str, sorted(left)))
-        message = f"node.fabric=off, and the NVLink partitions {names} of several GPUs were left active"
+        ids = ", ".join(map(str, sorted(left)))
+        message = f"node.fabric=off, and the NVLink partitions {ids} of several GPUs were left active"
         hint = f"set node.fabric=on until their pods have ended, or deactivate them and remove {folder / memory.FILE}"
         raise errors.Unavailable(message, reason="FabricLeft", hint=hint)
 

@@ -91,7 +91,7 @@ def check(name: str, values: Mapping[str, bytes]) -> None:
 
 def check_name(name: str) -> None:
     """Refuse what no Secret can be called. Raises: Invalid (`SecretInvalid`)."""
-    if not names.is_dns_subdomain(name) or len(name) > _LONGEST:
+    if not names.is_object_name(name):
         close = _UNFIT.sub("-", name.lower()).strip("-.")[:_LONGEST] or "token"
         message = f'secret name "{errors.readable(name[:_LONGEST])}" is not of lower case letters, digits, "-" and "."'
         raise _invalid(message, f'for example "{close}"')

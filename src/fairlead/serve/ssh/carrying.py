@@ -60,8 +60,7 @@ def target_of(user: str) -> Target:
     `scp` takes a name with a slash for a file of its own machine; no name of an object has a plus. Raises: Invalid.
     """
     namespace, _, name = user.replace("+", "/", 1).rpartition("/")
-    is_name = len(name) <= _LONGEST_NAME and names.is_dns_subdomain(name)
-    if not is_name or (namespace and not names.is_dns_label(namespace)):
+    if not names.is_object_name(name) or (namespace and not names.is_dns_label(namespace)):
         message = f'"{errors.readable(user[:_LONGEST_NAME])}" names no container'
         raise errors.Invalid(message, reason="ContainerNameInvalid", hint=f"the user name is CONTAINER or {_WHERE}")
     return Target(name=name, namespace=namespace)

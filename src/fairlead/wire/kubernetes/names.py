@@ -19,6 +19,7 @@ SUBDOMAIN_RULE: Final = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
     "end with an alphanumeric character"
 )
+_LONGEST_NAME: Final = 253
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -26,6 +27,11 @@ _DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-
 def is_dns_label(text: str) -> bool:
     """Return whether a text is an RFC 1123 label: it may be part of a host name or a path. At most 63 characters."""
     return _DNS_LABEL.fullmatch(text) is not None
+
+
+def is_object_name(text: str) -> bool:
+    """Return whether a text may name an object: an RFC 1123 subdomain of at most 253 characters."""
+    return len(text) <= _LONGEST_NAME and is_dns_subdomain(text)
 
 
 def is_dns_subdomain(text: str) -> bool:

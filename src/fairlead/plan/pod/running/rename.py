@@ -6,19 +6,15 @@ process that runs carries it in its engine's labels, and the ledger of GPUs and 
 
 from __future__ import annotations
 
-from typing import Final
-
 from fairlead import errors
 from fairlead.plan.pod import podstate
 from fairlead.wire.kubernetes import core, names
-
-_LONGEST: Final = 253
 
 
 def refusal(pod: core.Pod, name: str) -> errors.FairleadError | None:
     """Return why a pod keeps its name; None: it may have another."""
     about = pod.metadata
-    if len(name) > _LONGEST or not names.is_dns_subdomain(name):
+    if not names.is_object_name(name):
         message = f'Pod "{about.name}" is not renamed: metadata.name: Invalid value: "{errors.readable(name[:200])}"'
         return errors.Invalid(f"{message}: {names.SUBDOMAIN_RULE}", reason="InvalidMetadata")
     if owner := next(iter(about.owner_references), None):
