@@ -7,6 +7,7 @@ that none had before, in PCI order as NVIDIA's DRA driver counts, and keeps it u
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -37,7 +38,8 @@ class GPUNumbers:
         Raises: Unavailable: the disk refuses; then no GPU gets a new number.
         """
         known = self._read()
-        found, free = dict(known), (number for number in range(len(known) * 2 + 4096) if number not in known.values())
+        found, used = dict(known), set(known.values())
+        free = (number for number in itertools.count() if number not in used)
         for key in keys:
             if key not in found:
                 found[key] = next(free)
