@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import os
 import select
@@ -35,7 +34,7 @@ from fairlead.node.vm import verifier
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.lease import baseline
 from fairlead.wire.fairlead.guestreport import GPUReport
-from tests import partitionchecker
+from tests import nodehold, partitionchecker
 from tests.fabricstub import manager
 from tests.fabricstub.lattice import H100
 from tests.unit.node.fabric.fabricnode import MODULES, FabricNode
@@ -47,16 +46,6 @@ PROGRAM = Path(__file__).parent.parent
 def address_of(module: int) -> str:
     """Return the PCI address of a GPU."""
     return f"0000:{MODULES.index(module):02x}:00.0"
-
-
-class _Hold:
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-
-    def close(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-        self._handle = -1
 
 
 class KilledNode(FabricNode):
@@ -79,14 +68,8 @@ class KilledNode(FabricNode):
             group_nodes=(path,),
         )
 
-    def take(self, one: PassthroughGPU) -> _Hold:
-        handle = os.open(one.group_nodes[-1].host_path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(handle)
-            raise errors.Conflict(f"{one.address} is in use", reason="VFIONodeInUse") from error
-        return _Hold(handle)
+    def take(self, one: PassthroughGPU) -> nodehold.NodeHold:
+        return nodehold.hold(Path(one.group_nodes[-1].host_path), one.address)
 
     async def reset(self, one: PassthroughGPU) -> None:
         (self.folder / "memory" / one.address).write_text("")

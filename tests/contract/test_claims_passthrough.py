@@ -41,17 +41,21 @@ from fairlead.wire.kubernetes.resource.resourceclaim import (
     ResourceClaimStatus,
 )
 from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
+from tests import nodehold
 from tests.contract.test_agent_contract import PATIENCE_S
 from tests.contract.test_claim_driver import ClaimHome
 from tests.fabricstub import library
 from tests.fabricstub.lattice import H100
-from tests.unit.node.dra.claimnode import NodeHold
 from tests.unit.plan.claim import claimworld
 from tests.unit.silicon.vfio import pcitree
 
 ADDRESSES = sorted(pcitree.HGX_MODULES)
 MODULES = {pcitree.HGX_MODULES[address]: f"gpu-vfio-{number}" for number, address in enumerate(ADDRESSES)}
 SLOT = "nvidia.com/h100-sxm5-80gb-x1"
+
+
+def _hold(root: Path, address: str) -> nodehold.NodeHold:
+    return nodehold.hold(root / "held" / address, address, may_make=True)
 
 
 class PassedHome(ClaimHome):
@@ -68,7 +72,7 @@ class PassedHome(ClaimHome):
         async def reset(_: object, one: PassthroughGPU) -> None:
             self.resets.append(one.address)
 
-        monkeypatch.setattr(nodes, "take_hold", lambda gpu: NodeHold(root / "held" / gpu.address))
+        monkeypatch.setattr(nodes, "take_hold", lambda gpu: _hold(root, gpu.address))
         monkeypatch.setattr(gpus.PassthroughGPUs, "reset", reset)
 
     def choose_fabric(self, stub: Path) -> None:
@@ -78,9 +82,9 @@ class PassedHome(ClaimHome):
         fabric = groups.FabricSettings(manager=manager, library=str(stub), timeout_s=2)
         self.settings = dataclasses.replace(self.settings, fabric=fabric)
 
-    def machine(self, address: str) -> NodeHold:
+    def machine(self, address: str) -> nodehold.NodeHold:
         """Open a GPU's node as a virtual machine does. Raises: Conflict: somebody has it."""
-        return NodeHold(self.settings.silicon.root / "held" / address)
+        return _hold(self.settings.silicon.root, address)
 
     def edits(self, claim: draplugin.Claim) -> list[str]:
         """Return the paths of the nodes in a claim's CDI file."""

@@ -180,8 +180,6 @@ def _add_modules(archive: Archive, names: Iterable[str]) -> None:
 class Board:
     """What a machine is made of beside its program."""
 
-    devices: Sequence[str] = ()
-    """As for QEMU's `-device`."""
     disk: Path | None = None
     """A raw image, `/dev/vda`; what the guest was told is flushed is there after a loss of power."""
     cpus: int = 1
@@ -201,7 +199,7 @@ def boot(
     line = [QEMU, *_MACHINE, "-smp", str(made.cpus), "-m", str(made.memory_mib)]
     line += ["-kernel", str(kernel), "-initrd", str(initramfs)]
     line += ["-serial", f"file:{console}", "-serial", f"file:{reports}"]
-    for device in (*devices, *made.devices):
+    for device in devices:
         line += ["-device", device]
     if made.disk is not None:
         line += ["-drive", f"file={made.disk},format=raw,if=virtio,cache=writethrough"]

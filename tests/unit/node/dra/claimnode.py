@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import fcntl
 import functools
-import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +52,7 @@ from fairlead.wire.kubernetes.resource.resourceclaim import (
 )
 from fairlead_cdi import parse
 from fairlead_cdi import spec as cdi
+from tests import nodehold
 
 DRIVER, POOL = "gpu.nvidia.com", "here"
 _IOMMU = DeviceNode(path="/dev/iommu", host_path="/dev/iommu", major=10, minor=9, mode=0o600)
@@ -108,23 +107,6 @@ def passed(number: int, **changes: Any) -> PassthroughGPU:
 
 def vfio_node(name: str, minor: int) -> DeviceNode:
     return DeviceNode(path=f"/dev/vfio/{name}", host_path=f"/dev/vfio/{name}", major=240, minor=minor, mode=0o600)
-
-
-class NodeHold:
-    """A node that takes one opener, taken: a process that dies lets go of it, as the kernel has it."""
-
-    def __init__(self, path: Path) -> None:
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-        try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            self.close()
-            raise errors.Conflict(f"{path.name} is in use", reason="VFIONodeInUse") from error
-
-    def close(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-        self._handle = -1
 
 
 class ClaimStore(MemoryStore):
@@ -322,11 +304,11 @@ class ClaimNode:
             self._offered = (facts, {one.name: one for one in found})
         return self._offered[1]
 
-    def take(self, gpu: PassthroughGPU) -> NodeHold:
+    def take(self, gpu: PassthroughGPU) -> nodehold.NodeHold:
         """Open the node of a GPU that is passed through, as its user. Raises: Conflict: somebody has it."""
         folder = self.folder / "vfio"
         folder.mkdir(exist_ok=True)
-        return NodeHold(folder / str(gpu.key))
+        return nodehold.hold(folder / str(gpu.key), str(gpu.key), may_make=True)
 
     def passed_row(self, gpu: PassthroughGPU) -> Row:
         return self.gate.rows.value.get(str(gpu.key)) or Row(key=str(gpu.key))

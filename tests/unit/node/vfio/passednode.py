@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import fcntl
 import functools
 import json
 import os
@@ -35,7 +33,7 @@ from fairlead.node.vfio.executor import Executor
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.vfio import slot, slotoffer
-from tests import passedchecker
+from tests import nodehold, passedchecker
 from tests.unit.silicon.vfio import pcitree, sysfskernel
 
 MODULES = {"0000:0f:00.0": 1, "0000:13:00.0": 2, "0000:17:00.0": 3}
@@ -113,12 +111,7 @@ class PassedNode:
 
     def take(self, address: str, who: str) -> int:
         """Open a GPU's node; returns the descriptor. Raises: OSError (EBUSY): somebody has it."""
-        handle = os.open(self.node(address), os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(handle)
-            raise OSError(errno.EBUSY, "Device or resource busy") from error
+        handle = nodehold.open_alone(self.node(address))
         os.ftruncate(handle, 0)
         os.pwrite(handle, who.encode(), 0)
         return handle
@@ -280,9 +273,9 @@ class PassedNode:
                 return error.reason
         return "ok"
 
-    def _hold(self, gpu: PassthroughGPU) -> _Hold:
+    def _hold(self, gpu: PassthroughGPU) -> nodehold.NodeHold:
         try:
-            return _Hold(self.take(gpu.address, f"agent {os.getpid()}"))
+            return nodehold.NodeHold(self.take(gpu.address, f"agent {os.getpid()}"))
         except OSError as error:
             raise errors.Conflict(f"{self.node(gpu.address)} is in use", reason="VFIONodeInUse") from error
 
@@ -345,16 +338,6 @@ class PassedNode:
     def until_free(self) -> None:
         """Wait until every GPU is free."""
         self.until({f"x1-{module}": "Free" for module in MODULES.values()})
-
-
-class _Hold:
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-
-    def close(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-        self._handle = -1
 
 
 def address_of(name: str) -> str:
