@@ -193,9 +193,17 @@ MPS_FAILURES = Metric(
 )
 START_PHASE = Metric(
     name="fairlead_start_phase_seconds",
-    text="phases of a container's start: admission, slot, pull, sandbox, first output; by its devices, 8: and more",
+    text="phases of a container's start: admission, slot, activation, pull, sandbox, first output; by its devices, 8: "
+    "and more",
     labels=("phase", "devices"),
     buckets_s=(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0, 1800.0),
+)
+MACHINE_PART = Metric(
+    name="fairlead_machine_start_seconds",
+    text="parts of the phase sandbox of a virtual machine: engine, QEMU, firmware, kernel and init, driver, container; "
+    "by its devices, 8: and more",
+    labels=("part", "devices"),
+    buckets_s=START_PHASE.buckets_s,
 )
 NEIGHBOURS = Metric(
     name="fairlead_gpu_neighbours",
@@ -205,6 +213,7 @@ NEIGHBOURS = Metric(
 METRICS: Final = (
     NEIGHBOURS,
     START_PHASE,
+    MACHINE_PART,
     MPS_FAILURES,
     DEVICES,
     UNHEALTHY_DEVICES,

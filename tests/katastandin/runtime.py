@@ -104,7 +104,8 @@ def create(options: dict[str, str], words: list[str]) -> None:
     folder.mkdir(parents=True)
     try:
         if marks.get(coldplug.KIND, "sandbox") == "sandbox":
-            pid = _create_sandbox(options, folder, marks, begin)
+            cgroup = str((spec.get("linux") or {}).get("cgroupsPath") or "")
+            pid = _create_sandbox(options, folder, marks, begin, cgroup)
         else:
             pid = _create_container(options, folder, bundle, spec, marks)
     except BaseException:
@@ -114,7 +115,7 @@ def create(options: dict[str, str], words: list[str]) -> None:
     _write_pid(options, pid)
 
 
-def _create_sandbox(options: dict[str, str], folder: Path, marks: dict[str, str], begin: float) -> int:
+def _create_sandbox(options: dict[str, str], folder: Path, marks: dict[str, str], begin: float, cgroup: str) -> int:
     timeline = sandbox.Timeline(begin)
     config = coldplug.load_config(Path(options["--config"]))
     coldplug.check_annotations(marks, config)
@@ -131,7 +132,7 @@ def _create_sandbox(options: dict[str, str], folder: Path, marks: dict[str, str]
         log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         for number in (1, 2):
             os.dup2(log, number)
-        sandbox.run(folder, config, functions, timeline, told)
+        sandbox.run(folder, config, functions, timeline, cgroup=cgroup, told=told)
 
     pid = _keep(folder, {"sandbox": folder.name}, work)
     stops.reach(config.stops, "sandbox")

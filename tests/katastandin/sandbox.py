@@ -7,6 +7,7 @@ processes and the agent. QEMU has a session of its own and outlives it when it i
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import secrets
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tests.katastandin import coldplug, stops, wire
+from tests.katastandin import coldplug, monitor, stops, wire
 
 PORT_NAME: Final = "org.fairlead.katastandin"
 _VSOCK: Final = Path("/dev/vhost-vsock")
@@ -27,6 +28,7 @@ _VSOCK_PORT: Final = 1024
 _END_S: Final = 120.0
 """How long the kernel may take to end QEMU: it unpins memory and resets GPUs meanwhile."""
 _TURN_S: Final = 0.2
+_TIMES_S: Final = 5.0
 
 
 class Timeline:
@@ -46,13 +48,14 @@ class Timeline:
 class Sandbox:
     """A machine that runs."""
 
-    def __init__(self, folder: Path, config: coldplug.Config, timeline: Timeline) -> None:
-        self.folder, self.config, self.timeline = folder, config, timeline
+    def __init__(self, folder: Path, config: coldplug.Config, timeline: Timeline, cgroup: str) -> None:
+        self.folder, self.config, self.timeline, self.cgroup = folder, config, timeline, cgroup
         self.process: subprocess.Popen[bytes]
         self._agent: socket.socket
         self._lock = threading.Lock()
         self._clients: dict[int, socket.socket] = {}
         self._over = threading.Event()
+        self._channels = itertools.count(1)
 
     def boot(self, functions: Sequence[coldplug.Function]) -> None:
         """Start QEMU and return once the agent has spoken. Raises: coldplug.Refused: with the reason."""
@@ -71,6 +74,7 @@ class Sandbox:
                 start_new_session=True,
             )
         (self.folder / "emulator.pid").write_text(str(self.process.pid))
+        monitor.join(self.cgroup, self.folder.name, self.process.pid)
         stops.reach(self.config.stops, "emulator")
         qmp_theirs.close()
         peer_theirs.close()
@@ -98,7 +102,10 @@ class Sandbox:
 
     def serve(self) -> int:
         """Carry frames until SIGTERM comes or the machine ends; returns the exit code. QEMU has ended then."""
-        with contextlib.closing(socket.socket(socket.AF_UNIX)) as listener:
+        with (
+            contextlib.closing(socket.socket(socket.AF_UNIX)) as listener,
+            monitor.serving(self.config.root, self.folder.name, self._ask_times),
+        ):
             listener.bind(str(self.folder / "agent"))
             listener.listen()
             threading.Thread(target=self._hear, daemon=True).start()
@@ -120,7 +127,7 @@ class Sandbox:
         config = self.config
         accelerator = config.accelerator or ("kvm" if os.access("/dev/kvm", os.R_OK | os.W_OK) else "tcg")
         words = [config.path, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
-        words += ["-name", f"sandbox-{self.folder.name[:12]}", "-machine", f"q35,accel={accelerator}"]
+        words += ["-name", f"sandbox-{self.folder.name}", "-machine", f"q35,accel={accelerator}"]
         words += ["-cpu", "host" if accelerator == "kvm" else "max", "-smp", str(config.default_vcpus)]
         words += ["-m", f"{config.default_memory}M"]
         if config.enable_hugepages:
@@ -181,14 +188,28 @@ class Sandbox:
         except wire.Ended:
             self._over.set()
 
+    def _ask_times(self) -> bytes:
+        """Return what the guest's kernel says of itself. Raises: wire.Ended; TimeoutError."""
+        ours, theirs = socket.socketpair()
+        channel = next(self._channels)
+        self._clients[channel] = theirs
+        try:
+            ours.settimeout(_TIMES_S)
+            with self._lock:
+                wire.send(self._agent, channel, "S")
+            return wire.receive(ours)[2]
+        finally:
+            self._clients.pop(channel, None)
+            ours.close()
+            theirs.close()
+
     def _accept(self, listener: socket.socket) -> None:
-        channel = 0
         while True:
             try:
                 client, _ = listener.accept()
             except OSError:
                 return
-            channel += 1
+            channel = next(self._channels)
             self._clients[channel] = client
             threading.Thread(target=self._carry, args=(channel, client), daemon=True).start()
 
@@ -202,11 +223,20 @@ class Sandbox:
 
 
 def run(
-    folder: Path, config: coldplug.Config, functions: Sequence[coldplug.Function], timeline: Timeline, told: int
+    folder: Path,
+    config: coldplug.Config,
+    functions: Sequence[coldplug.Function],
+    timeline: Timeline,
+    *,
+    cgroup: str,
+    told: int,
 ) -> NoReturn:
-    """Be the sandbox's process. Args: told: gets `{}` once the machine runs, or `{"refused": …}`."""
+    """Be the sandbox's process.
+
+    Args: cgroup: the sandbox's, in its pod's.   told: gets `{}` once the machine runs, or `{"refused": …}`.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
-    one, code = Sandbox(folder, config, timeline), 1
+    one, code = Sandbox(folder, config, timeline, cgroup), 1
     try:
         one.boot(functions)
         (folder / "phases.json").write_text(json.dumps(timeline.phases))

@@ -879,13 +879,24 @@ class SeriesView(Record, frozen=True, kw_only=True):
     """Largest value of each step; null: not known."""
 
 
+class StartPartView(Record, frozen=True, kw_only=True):
+    """`StartPartView` of the API."""
+
+    name: str
+    """Engine, QEMU, firmware, kernel and init, driver or container, in that order."""
+    started_at: str
+    duration_s: float
+
+
 class StartPhaseView(Record, frozen=True, kw_only=True):
     """`StartPhaseView` of the API."""
 
     name: str
-    """Admission, slot, pull, sandbox or first output."""
+    """Admission, slot, activation, pull, sandbox or first output."""
     started_at: str
     duration_s: float
+    parts: tuple[StartPartView, ...] = ()
+    """What the phase is made of, where more is known: a virtual machine's boot."""
 
 
 class Status(Record, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, nodeobject, pods
 from fairlead.node.lease import ledgerpath
 from fairlead.node.publish import devicetaint, features, nodecondition, objects, podcondition
-from fairlead.node.trace import foreignkubelet, watchclient
+from fairlead.node.trace import foreignkubelet, starts, watchclient
 from fairlead.plan.gpu import attribution
 from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.lease import verification
@@ -103,6 +103,9 @@ class StoreParts:
             if recall is not None
             else None
         )
+        if self.trace is not None:
+            counting = starts.Starts(store, node, objectives=settings.control.start_objectives)
+            self.trace.count_start = counting.count
 
     async def follow_pods(self, _: telemetry.Meter) -> None:
         """Follow this node's pods for ever; it waits for the store alone, whose watches have limits of their own."""

@@ -66,6 +66,13 @@ STAGES: Final = (
     ),
     Stage(key="edits", layer="cdi", title="CDI edits resolved", reasons=("EditsResolved",), needs_devices=True),
     Stage(key="created", layer="engine", title="container created", reasons=("ContainerCreated",)),
+    Stage(
+        key="machine",
+        layer="engine",
+        title="virtual machine started",
+        reasons=("MachineStarted",),
+        is_optional=True,
+    ),
     Stage(key="isolated", layer="kernel", title="isolation read back", reasons=("IsolationRead",)),
     Stage(key="started", layer="engine", title="container started", reasons=("ContainerStarted",)),
     Stage(key="wrote", layer="process", title="first output", reasons=("FirstOutput",), is_optional=True),

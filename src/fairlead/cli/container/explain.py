@@ -106,9 +106,12 @@ def start_lines(found: ContainerView | Explanation) -> list[str]:
     """Return the phases of a container's start as a line, and which took longest; none where it has not begun."""
     if not found.start:
         return []
-    longest = max(found.start, key=lambda one: one.duration_s)
+    each = [part for one in found.start for part in one.parts or (one,)]
+    longest = max(each, key=lambda one: one.duration_s)
     shown = ", ".join(f"{one.name} {output.moment(one.duration_s)}" for one in found.start)
-    return [f"start: {shown}; {longest.name} took longest"]
+    parts = ", ".join(f"{part.name} {output.moment(part.duration_s)}" for one in found.start for part in one.parts)
+    lines = [f"start: {shown}; {longest.name} took longest"]
+    return [*lines, f"its virtual machine: {parts}"] if parts else lines
 
 
 def price(text: str) -> str:

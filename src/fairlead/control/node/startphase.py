@@ -78,22 +78,9 @@ class StartPhases:
         if found[-1].end < self._begun:
             return  # an earlier process counted it
         size = startphase.size(pod)
-        for one in found:
-            if one.name != startphase.OUTPUT:
-                self._meter.observe(telemetry.START_PHASE, one.seconds, one.name, str(size))
-        limit_s = startphase.objective(self._objectives, size)
-        told = None if limit_s is None else startphase.breach(found, limit_s)
-        if told is not None:
-            facts = {"phases": {one.name: round(one.seconds, 3) for one in found}, "objective_s": limit_s}
-            step = TraceStep(
-                layer="process",
-                reason=startphase.SLOW,
-                message=told[0],
-                at=time.time(),
-                facts={**facts, "phase": told[1].name},
-                is_warning=True,
-            )
-            await tracerecorder.record(self._store, tracerecorder.reference(pod), step, once=startphase.SLOW)
+        startphase.observe(found, size, self._meter)
+        if (slow := startphase.judge(found, self._objectives, size, at=time.time())) is not None:
+            await tracerecorder.record(self._store, tracerecorder.reference(pod), slow, once=startphase.SLOW)
 
     async def _look_for_output(self, pod: core.Pod, started: float) -> float | None:
         try:

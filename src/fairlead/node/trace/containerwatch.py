@@ -32,7 +32,7 @@ import asyncinotify
 from fairlead import errors, telemetry
 from fairlead.backoff import Backoff
 from fairlead.kernel import cgroup as devicecgroup
-from fairlead.kernel import probeprocess, readback
+from fairlead.kernel import probeprocess, processid, readback
 
 POLL_S: Final = 0.002
 BEGIN_S: Final = 10.0
@@ -230,7 +230,7 @@ class ContainerWatch(Generic[P]):
         pid = await self._until_begun(folder)
         if pid is None:
             return None
-        began_at = _made_at(pid, self._root) or time.time()
+        began_at = processid.made_at(pid, self._root) or time.time()
         return FoundContainer(id=name, pid=pid, began_at=began_at, is_late=True, prepared=None, found=None)
 
     async def _catch(self, uid: str, name: str, folder: Path) -> FoundContainer[P] | None:
@@ -388,16 +388,6 @@ def _has_own_root(process: Path, host: tuple[int, int]) -> bool:
 def _identity(folder: Path) -> tuple[int, int]:
     status = folder.stat()
     return status.st_dev, status.st_ino
-
-
-def _made_at(pid: int, root: Path) -> float | None:
-    """Return when the kernel made a process, in Unix time to a hundredth. Source: proc_pid_stat(5), field 22."""
-    try:
-        text = (root / "proc" / str(pid) / "stat").read_text()
-    except OSError:
-        return None
-    ticks = int(text.rpartition(")")[2].split()[19])
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def find_process(container_id: str, root: Path = Path("/")) -> int | None:

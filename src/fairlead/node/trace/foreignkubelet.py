@@ -25,13 +25,16 @@ from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.kernel import readback
+from fairlead.model.container import isolation
 from fairlead.model.container.step import TraceStep
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, pods
 from fairlead.node.isolation import edits
-from fairlead.node.trace import containerwatch, steps, watchclient
+from fairlead.node.trace import containerwatch, starts, steps, watchclient
 from fairlead.plan.gpu import attribution as plan
 from fairlead.plan.gpu.attribution import Attempt, Grant
+from fairlead.plan.sandbox import machinestart
+from fairlead.plan.sandbox.machinestart import MachineTimes
 from fairlead.plan.supply import Supply
 from fairlead.store import tracerecorder
 from fairlead.store.port import Store
@@ -78,6 +81,11 @@ class _Memory:
     known: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once `grants` is filled."""
     done: set[str] = field(default_factory=set)
+    steps: list[TraceStep] = field(default_factory=list)
+    """What this agent recorded, until the start is counted."""
+    machine: MachineTimes | None = None
+    """How far its virtual machine has started."""
+    is_counted: bool = False
     found: dict[str, FoundContainer] = field(default_factory=dict)
     """By the runtime's id."""
 
@@ -104,11 +112,16 @@ class ForeignKubelet:
         """
         self._node, self._store, self._pods, self._holdings = node, store, pods, holdings
         self._supply, self._recall, self._cdi_folder = supply, recall, cdi_folder
+        self._meter: telemetry.Meter = telemetry.UNMETERED
+        self.count_start: starts.CountStart = starts.count_none
+        """Counts a start once its container runs; set by who has objectives."""
         self._calls: deque[plan.Call] = deque(maxlen=CALLS)
         self._memories: dict[str, _Memory] = {}
         self._began = time.time()
         self._queue = WorkQueue("trace", self._work)
-        self._watcher = watchclient.WatchClient[Prepared](prepare=self._prepare, seen=self._seen, program=watch)
+        self._watcher = watchclient.WatchClient[Prepared](
+            prepare=self._prepare, seen=self._seen, seen_machine=self.seen_machine, program=watch
+        )
         pods.listen(self._pod_changed)
 
     def told(self, call: plan.Call) -> None:
@@ -118,6 +131,7 @@ class ForeignKubelet:
 
     async def run(self, meter: telemetry.Meter = telemetry.UNMETERED) -> None:
         """Observe for ever."""
+        self._meter = meter
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._queue.run(meter), name="trace: containers")
             tasks.create_task(self._watcher.run(meter), name="container watch")
@@ -132,10 +146,11 @@ class ForeignKubelet:
         uid = pod.metadata.uid
         memory = self._memories.get(uid)
         if memory is None:
-            if is_gone or not any(plan.requests(pod, self._resources())) or self._is_old(pod):
+            is_ours = any(plan.requests(pod, self._resources())) or _has_machine(pod)
+            if is_gone or not is_ours or self._is_old(pod):
                 return
             memory = self._memories[uid] = _Memory(pod=pod)
-            self._watcher.follow(uid)
+            self._watcher.follow(uid, is_machine=_has_machine(pod))
         memory.pod, memory.is_gone = pod, is_gone
         self._holdings.ask()
         self._queue.add(uid)
@@ -163,6 +178,12 @@ class ForeignKubelet:
         memory = self._memories.get(uid)
         if memory is not None:
             memory.found[seen.id] = seen
+            self._queue.add(uid)
+
+    def seen_machine(self, uid: str, times: MachineTimes) -> None:
+        """Take how far a pod's machine has started."""
+        if (memory := self._memories.get(uid)) is not None:
+            memory.machine = times
             self._queue.add(uid)
 
     async def _prepare(self, uid: str) -> Prepared | None:
@@ -214,6 +235,8 @@ class ForeignKubelet:
             await self._record_attempt(memory, attempt)
         if is_looking:
             return _LOOKING_S
+        if not memory.is_counted and not await self._count_start(memory):
+            return _AGAIN_S
         if memory.is_gone or memory.pod.status.phase in core.ENDED_PHASES:
             await self._close(uid, memory)
         return None
@@ -256,6 +279,22 @@ class ForeignKubelet:
             message = f"step {step.reason} of pod {about.name} is not kept yet"
             raise errors.Unavailable(message, reason="StepNotKept")
         memory.done.add(key)
+        if not memory.is_counted:
+            memory.steps.append(step)
+
+    async def _count_start(self, memory: _Memory) -> bool:
+        """Count the pod's start once its container runs; returns False where what is missing of it may come yet."""
+        started = next((one.at for one in memory.steps if one.reason == "ContainerStarted"), None)
+        if started is None:
+            return True
+        if _has_machine(memory.pod):
+            is_over = memory.pod.status.phase in core.ENDED_PHASES or time.time() - started > GRANT_WAIT_S
+            if (memory.machine is None or memory.machine.agent_at is None) and not is_over:
+                return False
+            if memory.machine is not None:
+                await self._record(memory, machinestart.REASON, steps.machine_started(memory.machine, at=started))
+        memory.is_counted = await self.count_start(memory.pod, memory.steps, self._meter)
+        return memory.is_counted
 
     async def _record_grant(self, memory: _Memory, grant: Grant) -> None:
         key, call = f"{grant.container}/{grant.resource}", grant.call
@@ -362,6 +401,10 @@ class ForeignKubelet:
             at=_noticed(meta.timestamp(ended.finished_at), time.time()),
         )
         await self._record(memory, f"ContainerEnded/{attempt.key}", step)
+
+
+def _has_machine(pod: core.Pod) -> bool:
+    return isolation.of_class(pod.spec.runtime_class_name) == isolation.VM
 
 
 def _noticed(told: float | None, now: float) -> float:

@@ -14,6 +14,8 @@ from fairlead.engine.port import ContainerSpec, ContainerState
 from fairlead.kernel import readback
 from fairlead.model.container.step import TraceStep
 from fairlead.node.isolation import edits
+from fairlead.plan.sandbox import machinestart
+from fairlead.plan.sandbox.machinestart import MachineTimes
 from fairlead.wire.kubernetes import devicechange
 from fairlead.wire.kubernetes.devicechange import DeviceChangeSpec
 from fairlead.wire.proto import deviceplugin_pb2 as pb
@@ -270,6 +272,19 @@ def started(
         at=at,
         duration_s=duration_s,
         facts={"container": container, "name": name, **(more or {})},
+    )
+
+
+def machine_started(times: MachineTimes, *, at: float) -> TraceStep:
+    """Return how a pod's virtual machine started. Args: at: when its container was let go, at the latest."""
+    ready = times.agent_at if times.agent_at is not None else at
+    return TraceStep(
+        layer="engine",
+        reason=machinestart.REASON,
+        message="the virtual machine started" if times.agent_at is not None else "the virtual machine began to start",
+        at=min(ready, at),
+        duration_s=max(0.0, min(ready, at) - times.began_at),
+        facts=times.facts(),
     )
 
 

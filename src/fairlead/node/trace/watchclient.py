@@ -19,6 +19,7 @@ from typing import Any, Final, Generic, assert_never, cast
 from fairlead import command, errors, pipe, telemetry
 from fairlead.node.trace import watchmessage as wire
 from fairlead.node.trace.containerwatch import FoundContainer, P
+from fairlead.plan.sandbox.machinestart import MachineTimes
 
 SILENT_S: Final = 30.0
 """Longest silence of the process, which sends `Alive` every 2 s."""
@@ -50,11 +51,17 @@ class WatchClient(Generic[P]):
         *,
         prepare: Callable[[str], Coroutine[Any, Any, P | None]],
         seen: Callable[[str, FoundContainer[P]], None],
+        seen_machine: Callable[[str, MachineTimes], None] = lambda _uid, _times: None,
         program: Program,
     ) -> None:
-        """Start nothing before `run`. Args: as `ContainerWatch`; `program`: what is started."""
+        """Start nothing before `run`.
+
+        Args: as `ContainerWatch`.   seen_machine: as `MachineWatch.seen`.   program: what is started.
+        """
         self._prepare, self._seen, self._program = prepare, seen, program
-        self._followed: set[str] = set()
+        self._seen_machine = seen_machine
+        self._followed: dict[str, bool] = {}
+        """By uid: whether its machine is followed too."""
         self._looking: set[str] = set()
         self._orders: asyncio.Queue[wire.Order] = asyncio.Queue()
         self._are_too_many = asyncio.Event()
@@ -65,15 +72,19 @@ class WatchClient(Generic[P]):
         self.pid: int | None = None
         """Of the process, while there is one."""
 
-    def follow(self, uid: str) -> None:
-        """See this pod's containers from now on; those that are there already are seen late. Idempotent."""
+    def follow(self, uid: str, *, is_machine: bool = False) -> None:
+        """See this pod's containers from now on; those that are there already are seen late. Idempotent.
+
+        Args: is_machine: they are in a virtual machine, whose start is seen too.
+        """
         if uid not in self._followed:
-            self._followed.add(uid)
-            self._order(wire.Follow(uid))
+            self._followed[uid] = is_machine
+            for order in _follow(uid, is_machine=is_machine):
+                self._order(order)
 
     def forget(self, uid: str) -> None:
         """See no more of this pod."""
-        self._followed.discard(uid)
+        self._followed.pop(uid, None)
         self._order(wire.Forget(uid))
 
     def is_looking(self, container_id: str) -> bool:
@@ -142,8 +153,9 @@ class WatchClient(Generic[P]):
         self.pid = pid
         self._are_too_many.clear()
         self._orders = asyncio.Queue()
-        for uid in self._followed:
-            self._orders.put_nowait(wire.Follow(uid))
+        for uid, is_machine in self._followed.items():
+            for order in _follow(uid, is_machine=is_machine):
+                self._orders.put_nowait(order)
         for order, _ in self._reads.values():
             self._orders.put_nowait(order)
 
@@ -169,6 +181,8 @@ class WatchClient(Generic[P]):
                 tasks.create_task(self._answer(report), name=f"prepare {report.uid}")
             case wire.Seen():
                 self._seen(report.uid, self._container(report))
+            case wire.SeenMachine():
+                self._seen_machine(report.uid, report.times)
             case wire.HasRead():
                 _, future = self._reads.get(report.number, (None, None))
                 if future is not None and not future.done():
@@ -198,3 +212,8 @@ class WatchClient(Generic[P]):
             read_s=seen.read_s,
             unread=seen.unread,
         )
+
+
+def _follow(uid: str, *, is_machine: bool) -> tuple[wire.Order, ...]:
+    """Return the orders by which a pod is followed."""
+    return (wire.Follow(uid), wire.FollowMachine(uid)) if is_machine else (wire.Follow(uid),)

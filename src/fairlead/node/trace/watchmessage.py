@@ -12,6 +12,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.kernel.readback import Isolation
+from fairlead.plan.sandbox.machinestart import MachineTimes
 from fairlead.wire.text import typedjson
 
 LONGEST: Final = 4 * 2**20
@@ -28,6 +29,12 @@ class Follow(msgspec.Struct, frozen=True, tag=True):
 
 class Forget(msgspec.Struct, frozen=True, tag=True):
     """See no more of a pod."""
+
+    uid: str
+
+
+class FollowMachine(msgspec.Struct, frozen=True, tag=True):
+    """See a followed pod's virtual machine start."""
 
     uid: str
 
@@ -51,7 +58,7 @@ class Read(msgspec.Struct, frozen=True, tag=True):
     numbers: tuple[tuple[int, int], ...]
 
 
-Order = Follow | Forget | Prepared | Read
+Order = Follow | FollowMachine | Forget | Prepared | Read
 
 
 class Alive(msgspec.Struct, frozen=True, tag=True):
@@ -87,6 +94,13 @@ class Seen(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     unread: str
 
 
+class SeenMachine(msgspec.Struct, frozen=True, tag=True):
+    """How far a pod's machine has started; said again each time more is known."""
+
+    uid: str
+    times: MachineTimes
+
+
 class HasRead(msgspec.Struct, frozen=True, tag=True):
     """The answer to `Read`; `pid` None: no process of the container can be seen; `found` None: it had ended."""
 
@@ -96,7 +110,7 @@ class HasRead(msgspec.Struct, frozen=True, tag=True):
     duration_s: float = 0.0
 
 
-Report = Alive | Looking | Prepare | Seen | HasRead
+Report = Alive | Looking | Prepare | Seen | SeenMachine | HasRead
 
 
 class Lines:

@@ -18,8 +18,9 @@ import msgspec
 
 from fairlead import errors, pipe, telemetry
 from fairlead.kernel import readback
-from fairlead.node.trace import containerwatch
+from fairlead.node.trace import containerwatch, machinewatch
 from fairlead.node.trace import watchmessage as wire
+from fairlead.plan.sandbox.machinestart import MachineTimes
 
 ALIVE_S: Final = 2.0
 
@@ -46,6 +47,8 @@ class _Process:
             prepare=self._prepare, seen=self._seen, looking=self._looking, root=root
         )
 
+        self._machines = machinewatch.MachineWatch(nodes=self._nodes, seen=self._seen_machine, root=root)
+
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch.run(), name="watch")
@@ -71,8 +74,11 @@ class _Process:
         match order:
             case wire.Follow():
                 self._watch.follow(order.uid)
+            case wire.FollowMachine():
+                self._machines.follow(order.uid, tasks)
             case wire.Forget():
                 self._watch.forget(order.uid)
+                self._machines.forget(order.uid)
             case wire.Prepared():
                 self._take_answer(order)
             case wire.Read():
@@ -95,6 +101,13 @@ class _Process:
             return await future
         finally:
             self._asked.pop(number, None)
+
+    async def _nodes(self, uid: str) -> tuple[str, ...]:
+        wanted = await self._prepare(uid)
+        return wanted.paths if wanted is not None else ()
+
+    def _seen_machine(self, uid: str, times: MachineTimes) -> None:
+        self._reports.put_nowait(wire.SeenMachine(uid, times))
 
     def _looking(self, container: str, is_over: bool) -> None:
         self._reports.put_nowait(wire.Looking(container=container, is_over=is_over))

@@ -2,7 +2,9 @@
 
 From the request to the process: `admission` (judged and stored), `slot` (waited for its place, and given its devices),
 `pull` (its image was fetched), `sandbox` (made and let go: namespaces, gVisor's kernel or a machine's boot), and from
-the process on `first output`. A phase of which nothing is recorded is left out; its time is in the one after it.
+the process on `first output`. A phase of which nothing is recorded is left out; its time is in the one after it. A
+machine's boot is divided further, as far as its node saw it (`machinestart`). `activation` is the wait for the NVLink
+partition of several GPUs.
 """
 
 from __future__ import annotations
@@ -12,17 +14,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead import errors
+from fairlead import errors, telemetry
 from fairlead.model.container.step import TraceStep
 from fairlead.plan.pod import podstate
+from fairlead.plan.sandbox import machinestart
 from fairlead.wire.kubernetes import core
 
-ADMISSION, SLOT, PULL, SANDBOX, OUTPUT = NAMES = ("admission", "slot", "pull", "sandbox", "first output")
+ADMISSION, SLOT, ACTIVATION, PULL, SANDBOX, OUTPUT = NAMES = (
+    *("admission", "slot", "activation", "pull", "sandbox", "first output"),
+)
 FIRST_OUTPUT: Final = "FirstOutput"
 PULLED: Final = "ImagePulled"
 SLOW: Final = "StartSlow"
 _ENDS: Final = (
     (SLOT, ("Scheduled", "DevicesChosen", "DevicesAllocated")),
+    (ACTIVATION, ("PartitionActivated",)),
     (PULL, (PULLED,)),
     (SANDBOX, ("ContainerStarted",)),
     (OUTPUT, (FIRST_OUTPUT,)),
@@ -40,6 +46,8 @@ class Phase:
     name: str
     begin: float
     end: float
+    parts: tuple[Phase, ...] = ()
+    """What it is made of, each from the end of the one before; none where nothing more is known."""
 
     @property
     def seconds(self) -> float:
@@ -66,9 +74,18 @@ def phases(steps: Sequence[TraceStep]) -> tuple[Phase, ...]:
             continue
         # Of a restart each step is there again: the process was let go, and wrote, once first.
         end = max(reached, min(times) if name in {SANDBOX, OUTPUT} else max(times))
-        found.append(Phase(name=name, begin=reached, end=end))
+        found.append(Phase(name=name, begin=reached, end=end, parts=_parts(name, steps, reached, end)))
         reached = end
     return tuple(found)
+
+
+def _parts(name: str, steps: Sequence[TraceStep], begin: float, end: float) -> tuple[Phase, ...]:
+    """Return the parts of a machine's boot; none of another phase, and of other sandboxes."""
+    said = next((step for step in steps if step.reason == machinestart.REASON and not step.teller), None)
+    times = machinestart.of_facts(said.facts) if said is not None and name == SANDBOX else None
+    if times is None:
+        return ()
+    return tuple(Phase(name=part, begin=at, end=until) for part, at, until in machinestart.parts(times, begin, end))
 
 
 def is_whole(found: Iterable[Phase]) -> bool:
@@ -108,10 +125,31 @@ def breach(found: Sequence[Phase], limit_s: float) -> tuple[str, Phase] | None:
 
     Waiting for a place is no fault of the start: the time is counted from the place on, and without the first output.
     """
-    counted = [one for one in found if one.name in {ADMISSION, PULL, SANDBOX}]
+    counted = [one for one in found if one.name in {ADMISSION, ACTIVATION, PULL, SANDBOX}]
     total = sum(one.seconds for one in counted)
     if not counted or total <= limit_s:
         return None
-    longest = max(counted, key=lambda one: one.seconds)
+    longest = max((part for one in counted for part in one.parts or (one,)), key=lambda one: one.seconds)
     share = f"{longest.name} took {longest.seconds:.1f} s of it"
     return f"the start took {total:.1f} s, its objective is {limit_s:g} s: {share}", longest
+
+
+def judge(found: Sequence[Phase], objectives: dict[int, float], gpus: int, *, at: float) -> TraceStep | None:
+    """Return the step that says that a start of so many GPUs broke its objective; None: it did not. Args: at: now."""
+    limit_s = objective(objectives, gpus)
+    told = None if limit_s is None else breach(found, limit_s)
+    if told is None:
+        return None
+    spent = {one.name: round(one.seconds, 3) for one in found}
+    parts = {part.name: round(part.seconds, 3) for one in found for part in one.parts}
+    facts = {"phases": spent, "objective_s": limit_s, "phase": told[1].name, **({"parts": parts} if parts else {})}
+    return TraceStep(layer="process", reason=SLOW, message=told[0], at=at, facts=facts, is_warning=True)
+
+
+def observe(found: Iterable[Phase], gpus: int, meter: telemetry.Meter) -> None:
+    """Give a start's phases to the figures; the first output, which is known later, is given by who reads it."""
+    for one in found:
+        if one.name != OUTPUT:
+            meter.observe(telemetry.START_PHASE, one.seconds, one.name, str(gpus))
+        for part in one.parts:
+            meter.observe(telemetry.MACHINE_PART, part.seconds, part.name, str(gpus))

@@ -13,16 +13,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead import errors
+from fairlead import errors, telemetry
 from fairlead.model.container.step import TraceStep
 from fairlead.model.gpu import Vendor
 from fairlead.model.ids import DeviceID
 from fairlead.node.deviceplugin import podresources
 from fairlead.node.inventory import latest, pods
-from fairlead.node.trace import foreignkubelet, watchclient
+from fairlead.node.trace import foreignkubelet, starts, watchclient
 from fairlead.plan import trace
 from fairlead.plan.gpu.attribution import Call, Grant, Holding, Preference
 from fairlead.plan.gpu.offer import advertise
+from fairlead.plan.sandbox.machinestart import MachineTimes
 from fairlead.plan.supply import Supply
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
@@ -61,7 +62,9 @@ class Node:
         (self.folder / "fairlead-test.json").write_bytes(content)
 
     @contextlib.asynccontextmanager
-    async def agent(self, *, recalls: bool = True) -> AsyncIterator[Agent]:
+    async def agent(
+        self, *, recalls: bool = True, meter: telemetry.Meter = telemetry.UNMETERED
+    ) -> AsyncIterator[Agent]:
         holdings = podresources.Holdings(self.folder / "no.sock")
         followed = pods.Pods("node-1", self.store)
 
@@ -81,16 +84,19 @@ class Node:
             watch=watchclient.Program(),
         )
         async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(part.run()), tasks.create_task(followed.run())]
+            running = [tasks.create_task(part.run(meter)), tasks.create_task(followed.run())]
             yield Agent(part, holdings)
             for task in running:
                 task.cancel()
 
-    async def place(self) -> core.Pod:
-        container = {"name": "main", "image": "cuda", "resources": {"limits": {GPU: 1}}}
+    async def place(self, *, devices: int = 1, runtime_class: str = "") -> core.Pod:
+        limits = {GPU: devices} if devices else {}
+        container = {"name": "main", "image": "cuda", "resources": {"limits": limits}}
+        spec = {"nodeName": "node-1", "containers": [container]}
+        spec |= {"runtimeClassName": runtime_class} if runtime_class else {}
         one = core.Pod(
             metadata=meta.ObjectMeta(name="train", namespace="team"),
-            spec=msgspec.convert({"nodeName": "node-1", "containers": [container]}, core.PodSpec),
+            spec=msgspec.convert(spec, core.PodSpec),
         )
         return await self.store.create(one)
 
@@ -266,6 +272,57 @@ class Refusing(MemoryStore):
         if self.is_away and isinstance(item, core.Event):
             raise errors.Unavailable("the server is away", reason="ServerAway")
         return await super().create(item)
+
+
+class Figures:
+    """A meter that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, ...], float] = {}
+        self.has_parts = asyncio.Event()
+
+    def add(self, metric: telemetry.Metric, *labels: str) -> None: ...
+
+    def set(self, metric: telemetry.Metric, value: float, *labels: str) -> None: ...
+
+    def heartbeat(self, loop: str, within_s: float | None) -> None: ...
+
+    def observe(self, metric: telemetry.Metric, seconds: float, *labels: str) -> None:
+        assert (metric.name, *labels) not in self.found, "one start is counted once"
+        self.found[metric.name, *labels] = seconds
+        if labels[0] == "container":
+            self.has_parts.set()
+
+
+@pytest.mark.parametrize("is_slow", [True, False])
+async def test_the_start_of_a_machine_is_recorded_counted_and_held_to_its_objective(node: Node, is_slow: bool) -> None:
+    figures = Figures()
+    counting = starts.Starts(node.store, "node-1", objectives="0=1s" if is_slow else "0=1h,1=1s")
+    async with node.agent(meter=figures) as agent:
+        agent.part.count_start = counting.count
+        begun = time.time()
+        pod = await node.place(devices=0, runtime_class="kata-qemu-nvidia-gpu-x1")
+        times = MachineTimes(began_at=begun + 1, kernel_at=begun + 1.5, agent_at=begun + 2)
+        await asyncio.sleep(2.5)
+        await node.tell(pod, containerID="containerd://c0", state={"running": {"startedAt": second()}})
+        await node.until(pod.metadata.uid, has("ContainerStarted"))
+        agent.part.seen_machine(pod.metadata.uid, times)
+        last = "StartSlow" if is_slow else "MachineStarted"
+        steps = await node.until(pod.metadata.uid, has("MachineStarted", last))
+        async with asyncio.timeout(PATIENCE_S):
+            await figures.has_parts.wait()
+        await node.tell(pod, containerID="containerd://c0", state=ended("c0"))
+        steps = await node.until(pod.metadata.uid, has("ContainerEnded"))
+    (machine,) = (step for step in steps if step.reason == "MachineStarted")
+    assert machine.facts == times.facts()
+    parts = {name[1]: spent for name, spent in figures.found.items() if name[0] == "fairlead_machine_start_seconds"}
+    assert list(parts) == ["engine", "firmware", "kernel and init", "container"]
+    assert figures.found["fairlead_start_phase_seconds", "sandbox", "0"] == pytest.approx(sum(parts.values()))
+    slow = [step for step in steps if step.reason == "StartSlow"]
+    assert bool(slow) == is_slow
+    if slow:
+        assert slow[0].facts["phase"] in parts
+        assert slow[0].facts["parts"] == {name: round(spent, 3) for name, spent in parts.items()}
 
 
 async def test_steps_wait_for_a_store_that_is_away(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from fairlead.frozen import frozen
+from fairlead.plan.sandbox import machinestart
 from fairlead.serve.console.draw import words
 from fairlead.serve.v1.containers.traceview import EntryView, TraceView
+from fairlead.wire.text import timestamp
 
 WIDTH: Final = 1000
 """Of the drawing; a page scales it."""
@@ -70,6 +72,10 @@ def waterfall(trace: TraceView) -> Waterfall | None:
     for one, end in zip(steps, ends, strict=True):
         if end < origin:
             continue
+        if one.stage == "machine" and (parts := _machine(one, origin, reached, end, total)):
+            bars += parts
+            reached = max(reached, end)
+            continue
         took = one.step.duration_s if one.step is not None else None
         begin = max(origin, end - took) if took is not None else max(origin, min(reached, end))
         lead = f", waited {words.span(begin - reached)} before" if begin - reached > 0.05 else ""
@@ -92,6 +98,29 @@ def waterfall(trace: TraceView) -> Waterfall | None:
         total=words.span(max(ends)),
         wait=words.span(origin) if origin else "",
     )
+
+
+def _machine(one: EntryView, origin: float, reached: float, end: float, total: float) -> list[Bar]:
+    """Return a bar for each part of a virtual machine's boot; none: no part of it was seen."""
+    times = machinestart.of_facts(one.step.facts) if one.step is not None else None
+    at = timestamp.parse(one.step.at) if one.step is not None else None
+    if times is None or at is None or one.offset_s is None:
+        return []
+    request = at - one.offset_s
+    begin = max(origin, min(reached, end))
+    return [
+        Bar(
+            label=f"machine: {name}",
+            layer=one.layer,
+            text=words.span(until - start),
+            title=f"{words.span(start - request)} to {words.span(until - request)} after the request",
+            x=round(WIDTH * (start - request - origin) / total, 1),
+            width=round(max(_LEAST, WIDTH * (until - start) / total), 1),
+            is_warning=False,
+        )
+        for name, start, until in machinestart.parts(times, begin + request, end + request)
+        if name != machinestart.NAMES[-1]
+    ]
 
 
 def _wait(steps: Sequence[EntryView]) -> float:

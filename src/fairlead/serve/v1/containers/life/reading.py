@@ -8,12 +8,13 @@ from typing import Any, TypeVar
 
 from fairlead import errors
 from fairlead.model.container.step import TraceStep
+from fairlead.plan import trace
 from fairlead.plan.metering import container
 from fairlead.plan.metering.price import Pricing
 from fairlead.plan.metering.usage import MICROS
 from fairlead.plan.pod import phase
 from fairlead.plan.sandbox import startphase
-from fairlead.serve.v1.containers.life.view import CostView, PhaseView, ProofView, StartPhaseView
+from fairlead.serve.v1.containers.life.view import CostView, PhaseView, ProofView, StartPartView, StartPhaseView
 from fairlead.serve.v1.dependencies import Services
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.gpudevice import GPUDevice
@@ -31,10 +32,7 @@ async def told(services: Services, pod: core.Pod, steps: Sequence[TraceStep]) ->
     models = {one.metadata.name: one.spec.product for one in (await _all(services, GPUDevice) if leases else ())}
     return {
         "phases": _phases(pod, steps, now=now),
-        "start": tuple(
-            StartPhaseView(name=one.name, started_at=timestamp.emit(one.begin), duration_s=round(one.seconds, 6))
-            for one in startphase.phases(steps)
-        ),
+        "start": tuple(map(_start, startphase.phases(trace.with_statuses(trace.with_acceptance(steps, pod), pod)))),
         "cost": _cost(pod, leases, models, services.backend.metering.pricing, now=now) if leases else None,
         "gpu_leases": _proofs(pod, leases, models),
     }
@@ -46,6 +44,16 @@ async def _all(services: Services, kind: type[T]) -> tuple[T, ...]:
         return tuple((await services.census.list(kind)).items)
     except (errors.NotFound, errors.Denied):
         return ()
+
+
+def _start(one: startphase.Phase) -> StartPhaseView:
+    """Describe one phase of a start."""
+    parts = (
+        StartPartView(name=part.name, started_at=timestamp.emit(part.begin), duration_s=round(part.seconds, 6))
+        for part in one.parts
+    )
+    begun = timestamp.emit(one.begin)
+    return StartPhaseView(name=one.name, started_at=begun, duration_s=round(one.seconds, 6), parts=tuple(parts))
 
 
 def _phases(pod: core.Pod, steps: Sequence[TraceStep], *, now: float) -> tuple[PhaseView, ...]:

@@ -16,12 +16,26 @@ class PhaseView(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: Annotated[float, msgspec.Meta(description="until now, if it is in this phase now")]
 
 
+class StartPartView(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of the boot of a container's virtual machine."""
+
+    name: Annotated[
+        str, msgspec.Meta(description="engine, QEMU, firmware, kernel and init, driver or container, in that order")
+    ]
+    started_at: str
+    duration_s: float
+
+
 class StartPhaseView(msgspec.Struct, frozen=True, kw_only=True):
     """One phase of a container's start; they add up to all of it."""
 
-    name: Annotated[str, msgspec.Meta(description="admission, slot, pull, sandbox or first output")]
+    name: Annotated[str, msgspec.Meta(description="admission, slot, activation, pull, sandbox or first output")]
     started_at: str
     duration_s: float
+    parts: Annotated[
+        tuple[StartPartView, ...],
+        msgspec.Meta(description="what the phase is made of, where more is known: a virtual machine's boot"),
+    ] = ()
 
 
 class CostView(msgspec.Struct, frozen=True, kw_only=True):
