@@ -469,6 +469,36 @@ def test_a_tenancys_isolation_binds_its_pods(
                 server.delete(f"{classes}/{name}")
 
 
+def observing(cluster: home.Cluster) -> tuple[str, ...]:
+    """Return the arguments of an agent that observes pods, for which every start takes too long."""
+    env = "os.environ['FAIRLEAD_CONTROL_START_OBJECTIVES'] = '0=0.001s'"
+    code = f"import os, runpy; {env}; runpy.run_module('fairlead.cli.main', run_name='__main__', alter_sys=True)"
+    _, _, *words = node.PRODUCT
+    return ("-c", code, *words, f"--cluster-kubeconfig={cluster.kubeconfig}", f"--node-name={cluster.node}")
+
+
+def _assert_boot_is_told(program: Program, uptime_s: float) -> None:
+    """Assert that a container's start is divided down to the parts of its machine's boot, which add up."""
+    explained = json.loads(program.show("explain", "-T", "landon", "own", "-o", "json"))
+    started = {one["name"]: one for one in explained["start"]}
+    assert list(started) == ["admission", "slot", "sandbox"], explained["start"]
+    parts = {one["name"]: one["duration_s"] for one in started["sandbox"]["parts"]}
+    order = ["engine", "QEMU", "firmware", "kernel and init", "container"]
+    assert list(parts) == [name for name in order if name in parts]
+    assert {"engine", "firmware", "container"} <= set(parts), explained["start"]
+    assert sum(parts.values()) == pytest.approx(started["sandbox"]["duration_s"], abs=0.01)
+    # The guest's clock says when its agent began; an emulated one is set to the second.
+    inside = parts.get("kernel and init", 0.0) + parts["container"]
+    assert inside > uptime_s - 2
+    shown = program.show("explain", "-T", "landon", "own")
+    assert "its virtual machine: engine " in shown
+    assert "virtual machine started" in program.show("trace", "-T", "landon", "own")
+    slow = explained["facts"].get("parts", {})
+    assert slow == {} or list(slow) == list(parts)
+    events = program.show("trace", "-T", "landon", "own", "-o", "json")
+    assert "StartSlow" in events
+
+
 @pytest.fixture
 def katas_stand_in(cluster: home.Cluster, server: api.API) -> Iterator[None]:
     """The node's containerd has Kata's stand-in (`tests/katastandin`) for a handler: no registry has Kata."""
@@ -488,7 +518,10 @@ def test_a_tenancys_payload_runs_in_a_machine_and_its_phases_name_what_took_long
     katas_stand_in: None, cluster: home.Cluster, kubeconfig: Path, server: api.API, program: Program, tmp_path: Path
 ) -> None:
     """Kubelet, PodResources `Get` and containerd are real; QEMU runs in software, without GPUs."""
-    with running(controller(kubeconfig, tmp_path, "--control-tenancy-enforcer=networkpolicy")):
+    with (
+        running(controller(kubeconfig, tmp_path, "--control-tenancy-enforcer=networkpolicy")),
+        node.running(node.Agent(cluster, observing(cluster)), server),
+    ):
         program.show("tenancy", "create", "landon", "--isolation", "vm")
         try:
             space = pods.Space(server, until(server, "landon", phase="Ready")["status"]["namespace"])
@@ -506,6 +539,7 @@ def test_a_tenancys_payload_runs_in_a_machine_and_its_phases_name_what_took_long
             assert max(spent, key=lambda name: spent[name]) == "preparing"
             # Kubernetes' times of a pod are whole seconds.
             assert spent["preparing"] > float(uptime) - 2, "the machine's boot is a part of it"
+            _assert_boot_is_told(program, float(uptime))
             # One whose machine is killed has ended, with a reason, where its tenant looks.
             program.show("run", "-d", "-T", "landon", "--name", "cut", image.BUSYBOX, "--", "sleep", "3600")
             space.until("cut", lambda pod: pod["status"].get("phase") == "Running", what="runs", timeout_s=120)

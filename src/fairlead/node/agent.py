@@ -167,6 +167,7 @@ class _Agent:
                 snapshots=self.watch.snapshots,
                 supply=self.supply,
                 holdings=self.holdings,
+                activation=self.passthrough.fabric.activation if self.passthrough and self.passthrough.fabric else None,
                 recall=(lambda grant: self.plugins.recall(grant)) if around.is_kubelet_foreign else None,  # noqa: PLW0108  (made later)
             )
             if store is not None

@@ -44,12 +44,14 @@ class StoreParts:
         supply: latest.Latest[Supply],
         holdings: podresources.Holdings,
         recall: Callable[[attribution.Grant], pb.ContainerAllocateResponse | None] | None,
+        activation: foreignkubelet.Activation | None = None,
     ) -> None:
         """Compose; nothing runs yet.
 
         Args:    supply: what the node gives away.
                  recall: gives the answer that a device plugin remembers, where the kubelet is foreign and records no
                  steps of containers; None: the kubelet records them.
+                 activation: says when a device's NVLink partition was activated; None: the node has none.
         """
         self.mig = objects.MIGPublication(strategy=latest.Latest(settings.node.mig_strategy))
         """What the node's labels say of MIG; the agent keeps it true."""
@@ -105,7 +107,7 @@ class StoreParts:
         )
         if self.trace is not None:
             counting = starts.Starts(store, node, objectives=settings.control.start_objectives)
-            self.trace.count_start = counting.count
+            self.trace.count_start, self.trace.activation = counting.count, activation
 
     async def follow_pods(self, _: telemetry.Meter) -> None:
         """Follow this node's pods for ever; it waits for the store alone, whose watches have limits of their own."""

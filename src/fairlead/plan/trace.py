@@ -64,6 +64,13 @@ STAGES: Final = (
         reasons=("DevicesAllocated",),
         needs_devices=True,
     ),
+    Stage(
+        key="activated",
+        layer="deviceplugin",
+        title="NVLink partition activated",
+        reasons=("PartitionActivated",),
+        is_optional=True,
+    ),
     Stage(key="edits", layer="cdi", title="CDI edits resolved", reasons=("EditsResolved",), needs_devices=True),
     Stage(key="created", layer="engine", title="container created", reasons=("ContainerCreated",)),
     Stage(

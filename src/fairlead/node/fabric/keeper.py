@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final
 
@@ -97,6 +98,7 @@ class PartitionKeeper:
         """Why it is not known which partitions are active; empty: it is."""
         self.mismatch: latest.Latest[str] = latest.Latest("")
         """Why no tenant's driver fits the Manager; empty: it does, or one of the versions is not known."""
+        self._activated: dict[tuple[int, ...], tuple[float, float]] = {}
         self.waiting: Mapping[int, str] = {}
         """Partitions that are needed and not active yet, and why."""
 
@@ -161,6 +163,13 @@ class PartitionKeeper:
             reason, message = found
             hint = "`fairlead fabric status` asks the Manager; see its log" if reason == UNKNOWN else None
             raise errors.Unavailable(f"no slot of several GPUs: {message}", reason=reason, hint=hint)
+
+    def activation(self, device: str) -> tuple[float, float] | None:
+        """Return when a slot's partition was last activated by this agent, Unix time, and how long that took.
+
+        Returns: None: it was not.
+        """
+        return next((when for modules, when in self._activated.items() if slot.id_of(modules) == device), None)
 
     def lost_slots(self) -> dict[str, str]:
         """Return the held slots whose NVLink ended with the Service VM, by id, each with what that means."""
@@ -388,6 +397,7 @@ class PartitionKeeper:
             await self._note(before, others)
             return
         telemetry.crash_point(f"fabric.{step.verb.value}-begun")
+        begun = time.time()
         try:
             await self._caller.call(lambda manager: manager.activate(one) if is_on else manager.deactivate(one))
         except errors.DeviceFault as error:
@@ -396,6 +406,8 @@ class PartitionKeeper:
             await self._condemn(one, error)  # half programmed, perhaps: it stays doubtful, and is switched off next
             return
         telemetry.crash_point(f"fabric.{step.verb.value}-done")
+        if is_on:
+            self._activated[self._members(one)] = (time.time(), time.time() - begun)
         await self._note(self.active | {one} if is_on else self.active, others)
 
     async def _condemn(self, partition: int, error: errors.FairleadError) -> None:

@@ -53,6 +53,7 @@ GRANT_WAIT_S: Final = 10.0
 _AGAIN_S: Final = 1.0
 _LOOKING_S: Final = 0.05
 _TOO_SOON: Final = "the container had ended before it could be read"
+_IN_MACHINE: Final = "it is in a virtual machine, whose kernel is its own"
 _UNSEEN: Final = "its processes cannot be seen from here: the agent needs the host's pids (hostPID)"
 
 
@@ -68,6 +69,8 @@ class Prepared:
     duration_s: float
 
 
+Activation = Callable[[str], tuple[float, float] | None]
+"""Returns when a device's NVLink partition was last activated, Unix time, and how long that took; None: it was not."""
 FoundContainer = containerwatch.FoundContainer[Prepared]
 
 
@@ -115,6 +118,8 @@ class ForeignKubelet:
         self._meter: telemetry.Meter = telemetry.UNMETERED
         self.count_start: starts.CountStart = starts.count_none
         """Counts a start once its container runs; set by who has objectives."""
+        self.activation: Activation | None = None
+        """Set where devices have NVLink partitions."""
         self._calls: deque[plan.Call] = deque(maxlen=CALLS)
         self._memories: dict[str, _Memory] = {}
         self._began = time.time()
@@ -293,8 +298,17 @@ class ForeignKubelet:
                 return False
             if memory.machine is not None:
                 await self._record(memory, machinestart.REASON, steps.machine_started(memory.machine, at=started))
+        await self._record_activation(memory)
         memory.is_counted = await self.count_start(memory.pod, memory.steps, self._meter)
         return memory.is_counted
+
+    async def _record_activation(self, memory: _Memory) -> None:
+        created = meta.timestamp(memory.pod.metadata.creation_timestamp) or 0.0
+        for device in (device for grant in memory.grants for device in grant.ids):
+            found = self.activation(device) if self.activation is not None else None
+            if found is not None and found[0] >= created:
+                step = steps.partition_activated(device, at=found[0], duration_s=found[1])
+                await self._record(memory, f"PartitionActivated/{device}", step)
 
     async def _record_grant(self, memory: _Memory, grant: Grant) -> None:
         key, call = f"{grant.container}/{grant.resource}", grant.call
@@ -356,7 +370,9 @@ class ForeignKubelet:
         if key in memory.done:
             return
         name = attempt.container
-        if seen is not None and seen.found is not None:
+        if _has_machine(memory.pod):
+            step = steps.isolation_unread(name, _IN_MACHINE, at=noticed)
+        elif seen is not None and seen.found is not None:
             found = _narrowed(seen.found, resolved)
             step = steps.isolation_read(
                 name, seen.pid, found, granted=resolved.paths, at=seen.read_at, duration_s=seen.read_s

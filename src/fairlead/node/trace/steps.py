@@ -275,6 +275,18 @@ def started(
     )
 
 
+def partition_activated(device: str, *, at: float, duration_s: float) -> TraceStep:
+    """Return that the NVLink partition of a slot was activated, before which no machine is shown its GPUs."""
+    return TraceStep(
+        layer="deviceplugin",
+        reason="PartitionActivated",
+        message=f"NVLink partition of {device} activated",
+        at=at,
+        duration_s=duration_s,
+        facts={"device": device},
+    )
+
+
 def machine_started(times: MachineTimes, *, at: float) -> TraceStep:
     """Return how a pod's virtual machine started. Args: at: when its container was let go, at the latest."""
     ready = times.agent_at if times.agent_at is not None else at

@@ -61,7 +61,7 @@ class WatchClient(Generic[P]):
         self._prepare, self._seen, self._program = prepare, seen, program
         self._seen_machine = seen_machine
         self._followed: dict[str, bool] = {}
-        """By uid: whether its machine is followed too."""
+        """By uid: whether it is a virtual machine."""
         self._looking: set[str] = set()
         self._orders: asyncio.Queue[wire.Order] = asyncio.Queue()
         self._are_too_many = asyncio.Event()
@@ -75,12 +75,11 @@ class WatchClient(Generic[P]):
     def follow(self, uid: str, *, is_machine: bool = False) -> None:
         """See this pod's containers from now on; those that are there already are seen late. Idempotent.
 
-        Args: is_machine: they are in a virtual machine, whose start is seen too.
+        Args: is_machine: they are in a virtual machine, whose start is seen in their place.
         """
         if uid not in self._followed:
             self._followed[uid] = is_machine
-            for order in _follow(uid, is_machine=is_machine):
-                self._order(order)
+            self._order(_follow(uid, is_machine=is_machine))
 
     def forget(self, uid: str) -> None:
         """See no more of this pod."""
@@ -154,8 +153,7 @@ class WatchClient(Generic[P]):
         self._are_too_many.clear()
         self._orders = asyncio.Queue()
         for uid, is_machine in self._followed.items():
-            for order in _follow(uid, is_machine=is_machine):
-                self._orders.put_nowait(order)
+            self._orders.put_nowait(_follow(uid, is_machine=is_machine))
         for order, _ in self._reads.values():
             self._orders.put_nowait(order)
 
@@ -214,6 +212,6 @@ class WatchClient(Generic[P]):
         )
 
 
-def _follow(uid: str, *, is_machine: bool) -> tuple[wire.Order, ...]:
-    """Return the orders by which a pod is followed."""
-    return (wire.Follow(uid), wire.FollowMachine(uid)) if is_machine else (wire.Follow(uid),)
+def _follow(uid: str, *, is_machine: bool) -> wire.Order:
+    """Return the order by which a pod is followed: on the host a machine has no containers to be seen."""
+    return wire.FollowMachine(uid) if is_machine else wire.Follow(uid)

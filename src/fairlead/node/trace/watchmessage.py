@@ -34,7 +34,7 @@ class Forget(msgspec.Struct, frozen=True, tag=True):
 
 
 class FollowMachine(msgspec.Struct, frozen=True, tag=True):
-    """See a followed pod's virtual machine start."""
+    """See a pod's virtual machine start."""
 
     uid: str
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -39,9 +40,14 @@ async def test_a_slot_is_shown_once_its_partition_is_active_and_named_by_modules
     async with node.agent():
         await ready(node)
         node.manager.faults["slow"] = "0.1"
+        before = time.time()
         await node.give("x2-1.3")
         assert not node.is_shown("x2-1.3"), "the Manager has not answered yet"
         await node.until(lambda: node.is_shown("x2-1.3"))
+        at, took_s = node.keeper.activation("x2-1.3") or (0.0, 0.0)
+        assert before + took_s <= at <= time.time()
+        assert took_s >= 0.1
+        assert node.keeper.activation("x2-2.4") is None
         assert node.manager.journal == ["activate 3"]
         assert [node.state(module) for module in (1, 3, 2)] == [State.HELD, State.HELD, State.FREE]
         assert node.start("x2-1.3")
