@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +30,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
 _SPACE: Final = "gpus"
 _TENANCIES: Final = "/apis/fairlead.dev/v1alpha1/tenancies"
+_CHECKOUT: Final = Path(__file__).parents[2]
+_PAGE: Final = _CHECKOUT / "docs/how-to/virtual-machines.md"
 _AT_REST: Final = ("DaemonSet", "Deployment")
 _TENANCY_KINDS: Final = "tenancies.fairlead.dev"
 
@@ -499,6 +503,19 @@ def _assert_boot_is_told(program: Program, uptime_s: float) -> None:
     assert "StartSlow" in events
 
 
+def follow_page(program: Program, cluster: home.Cluster, folder: Path) -> None:
+    """Follow what is marked on the page on virtual machines; its tenancy is there, and its image is another one."""
+    said = ("--say", f"busybox -- uname={image.BUSYBOX} -- uname", "--say", f"busybox -- id={image.BUSYBOX} -- id")
+    words = (*("--marked", "needs a cluster", "--skip", "tenancy create"), *said, _PAGE)
+    home_folder = folder / "reader"
+    home_folder.mkdir()
+    path = ":".join((str(Path(sys.executable).parent), os.defpath))
+    env = {"HOME": str(home_folder), "KUBECONFIG": str(program.kubeconfig), "TERM": "dumb", "PATH": path}
+    argv = (sys.executable, _CHECKOUT / "tests/system/pages.py", *words)
+    done = subprocess.run(argv, cwd=home_folder, env=env, capture_output=True, text=True, check=False, timeout=150)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr
+
+
 @pytest.fixture
 def katas_stand_in(cluster: home.Cluster, server: api.API) -> Iterator[None]:
     """The node's containerd has Kata's stand-in (`tests/katastandin`) for a handler: no registry has Kata."""
@@ -540,6 +557,7 @@ def test_a_tenancys_payload_runs_in_a_machine_and_its_phases_name_what_took_long
             # Kubernetes' times of a pod are whole seconds.
             assert spent["preparing"] > float(uptime) - 2, "the machine's boot is a part of it"
             _assert_boot_is_told(program, float(uptime))
+            follow_page(program, cluster, tmp_path)
             # One whose machine is killed has ended, with a reason, where its tenant looks.
             program.show("run", "-d", "-T", "landon", "--name", "cut", image.BUSYBOX, "--", "sleep", "3600")
             space.until("cut", lambda pod: pod["status"].get("phase") == "Running", what="runs", timeout_s=120)
