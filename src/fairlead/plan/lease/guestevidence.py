@@ -15,7 +15,8 @@ from fairlead.model.driver import PassthroughGPU
 from fairlead.model.evidence import Evidence
 from fairlead.model.ids import GPUUUID
 from fairlead.plan.lease.check import Finding, Verdict
-from fairlead.wire.fairlead.guestreport import GPUReport, GuestReport
+from fairlead.wire.fairlead import guestreport
+from fairlead.wire.fairlead.guestreport import Attestation, GPUReport, GuestReport
 
 OTHER: Final = "GuestReportOfOthers"
 UNREAD: Final = "GuestGPUUnread"
@@ -35,6 +36,8 @@ def match(report: GuestReport, nonce: str, places: Mapping[str, str]) -> dict[st
         wrong = "it has a GPU twice"
     elif foreign := sorted(found.keys() - places.keys()):
         wrong = f"it has {', '.join(foreign)}, which the machine was not given"
+    elif stale := sorted(one.pci for one in report.gpus if not _is_attested_now(one, nonce)):
+        wrong = f"{', '.join(stale)} attested itself for another start"
     elif missing := sorted(places.keys() - found.keys()):
         wrong = f"{', '.join(missing)} is missing: the guest's driver did not start it"
     else:
@@ -70,8 +73,11 @@ def evidence_of(gpu: PassthroughGPU, reported: GPUReport, driver: str) -> Eviden
 
 
 def judge(gpu: PassthroughGPU, reported: GPUReport) -> tuple[Finding, ...]:
-    """Return what is found of a GPU's place on its board, and of MIG, which the last tenant may have left on."""
-    return _judge_module(gpu, reported), _judge_mig(reported)
+    """Return what is found of a GPU's place on its board, of MIG, which the last tenant may have left on, and of its
+    attestation, where the machine's image has `nvattest`.
+    """
+    attested = () if reported.attestation is None else (_judge_attestation(reported, reported.attestation),)
+    return _judge_module(gpu, reported), _judge_mig(reported), *attested
 
 
 def _judge_module(gpu: PassthroughGPU, reported: GPUReport) -> Finding:
@@ -89,6 +95,32 @@ def _judge_mig(reported: GPUReport) -> Finding:
         message = "MIG is on, or will be after a reset: its last tenant left it so"
         return _found("mig mode", Verdict.FAIL, "MIGModeChanged", message, "on", "off")
     return _found("mig mode", Verdict.GOOD, "", "", "off" if reported.mig_mode is False else "", "off")
+
+
+def _is_attested_now(reported: GPUReport, nonce: str) -> bool:
+    told = reported.attestation
+    return told is None or bool(told.failure) or told.nonce.casefold() == guestreport.attestation_nonce(nonce)
+
+
+def _judge_attestation(reported: GPUReport, told: Attestation) -> Finding:
+    """Hold each claim by itself: the overall verdict of `nvattest` asks neither for CC mode nor against DEVTOOLS."""
+    wrong = told.failure or next((words for words, is_so in _attestation_faults(reported, told) if is_so), "")
+    if wrong:
+        message = f"nvattest: {wrong}"
+        return _found("attestation", Verdict.FAIL, "AttestationFailed", message, wrong, "attested")
+    return _found("attestation", Verdict.GOOD, "", "", "attested", "attested")
+
+
+def _attestation_faults(reported: GPUReport, told: Attestation) -> tuple[tuple[str, bool], ...]:
+    said = told.measurements or "not said"
+    return (
+        ("its measurements are not signed by the GPU for this start", not told.is_signed),
+        (f"its measurements are not NVIDIA's ({said})", told.measurements.casefold() != "success"),
+        ("it did not boot securely", told.secure_boot is not True),
+        (f"its debugging is not disabled ({told.debug or 'not said'})", not told.debug.startswith("disabled")),
+        ("confidential computing is off", reported.confidential is not True),
+        ("it is in DEVTOOLS mode, in which its memory is not encrypted", reported.devtools is not False),
+    )
 
 
 def _number(value: int | None) -> str:

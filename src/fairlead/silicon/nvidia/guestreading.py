@@ -1,7 +1,7 @@
 """Reads all GPUs of a verifier's virtual machine through NVML, in the guest; see `wire.fairlead.guestreport`.
 
 A GPU that does not answer is reported as such: the host decides what follows.
-Source: nvml.h, nvmlDeviceGetModuleId, nvmlDeviceGetMigMode.
+Source: nvml.h, nvmlDeviceGetModuleId, nvmlDeviceGetMigMode, nvmlSystemGetConfComputeState.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from fairlead.model.evidence import Evidence
 from fairlead.model.ids import GPUUUID
 from fairlead.silicon.nvidia import binding, inspector
 from fairlead.silicon.pci import pci
+from fairlead.wire.fairlead import guestreport
 from fairlead.wire.fairlead.guestreport import GPUReport, GuestReport
 
-_LONGEST: Final = 96
 _LONGEST_FAILURE: Final = 400
 
 
@@ -29,11 +31,22 @@ def read_guest(library: object | Path | None, nonce: str) -> GuestReport:
     nvml = binding.Binding(library)
     try:
         count = nvml.nvml.nvmlDeviceGetCount()
-        driver = _printable(str(nvml.nvml.nvmlSystemGetDriverVersion()), _LONGEST)
+        driver = _printable(str(nvml.nvml.nvmlSystemGetDriverVersion()), guestreport.LONGEST)
         found = (nvml.nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count))
-        return GuestReport(nonce=nonce, driver=driver, gpus=tuple(_read(nvml, handle) for handle in found))
+        mode = _confidential(nvml)
+        gpus = (msgspec.structs.replace(_read(nvml, handle), **mode) for handle in found)
+        return GuestReport(nonce=nonce, driver=driver, gpus=tuple(gpus))
     finally:
         nvml.shut_down()
+
+
+def _confidential(nvml: binding.Binding) -> dict[str, bool]:
+    """Return the mode of confidential computing, which a driver has for all of its GPUs; nothing: it does not say."""
+    try:
+        state = nvml.reading("nvmlSystemGetConfComputeState")
+    except nvml.error:
+        return {}
+    return {} if state is None else {"confidential": bool(state.ccFeature), "devtools": bool(state.devToolsMode)}
 
 
 def _read(nvml: binding.Binding, handle: Any) -> GPUReport:
@@ -50,12 +63,12 @@ def _read(nvml: binding.Binding, handle: Any) -> GPUReport:
 def _report(address: str, seen: Evidence, mode: tuple[int, int] | None, module: int | None) -> GPUReport:
     return GPUReport(
         pci=address,
-        serial=_printable(seen.serial, _LONGEST),
-        part=_printable(seen.part, _LONGEST),
+        serial=_printable(seen.serial, guestreport.LONGEST),
+        part=_printable(seen.part, guestreport.LONGEST),
         device=seen.device,
         subsystem=seen.subsystem,
-        vbios=_printable(seen.vbios, _LONGEST),
-        inforom=_printable(seen.inforom, _LONGEST),
+        vbios=_printable(seen.vbios, guestreport.LONGEST),
+        inforom=_printable(seen.inforom, guestreport.LONGEST),
         module=module,
         link_width=seen.link_width,
         link_width_max=seen.link_width_max,

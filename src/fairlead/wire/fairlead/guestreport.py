@@ -7,6 +7,7 @@ kernel's command line.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -18,10 +19,26 @@ VERSION: Final = "fairlead.guest-report/1"
 MOST_GPUS: Final = 16
 MALFORMED: Final = "GuestReportMalformed"
 
-Text = Annotated[str, msgspec.Meta(max_length=96, pattern=r"\A[ -~]*\Z")]
+LONGEST: Final = 96
+Text = Annotated[str, msgspec.Meta(max_length=LONGEST, pattern=r"\A[ -~]*\Z")]
 Words = Annotated[str, msgspec.Meta(max_length=400, pattern=r"\A[ -~]*\Z")]
 Address = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]\Z")]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class Attestation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What NVIDIA's `nvattest` says of one GPU's signed measurements."""
+
+    nonce: Text
+    is_signed: bool = False
+    """Whether the GPU signed them together with the nonce."""
+    measurements: Text = ""
+    """`success`: the firmware that was measured is NVIDIA's."""
+    secure_boot: bool | None = None
+    debug: Text = ""
+    """`disabled`: nobody can look into the GPU."""
+    failure: Text = ""
+    """Why it was not attested; empty: it was."""
 
 
 class GPUReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -48,6 +65,12 @@ class GPUReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     remap_pending: bool | None = None
     remap_failed: bool | None = None
     recovery_action: Count | None = None
+    confidential: bool | None = None
+    """Whether confidential computing is on."""
+    devtools: bool | None = None
+    """Whether its development mode is, in which memory is not encrypted."""
+    attestation: Attestation | None = None
+    """Left out: the image has no `nvattest`."""
     failure: Words = ""
     """Why it could not be read; empty: it was."""
 
@@ -63,6 +86,11 @@ class GuestReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 _DECODER: Final = typedjson.Decoder(GuestReport)
+
+
+def attestation_nonce(nonce: str) -> str:
+    """Return the nonce that GPUs sign, 64 hexadecimal digits. Args: nonce: of the start."""
+    return hashlib.sha256(f"fairlead attestation {nonce}".encode()).hexdigest()
 
 
 def emit(report: GuestReport) -> bytes:

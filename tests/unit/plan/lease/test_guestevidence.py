@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
 import pytest
 
 from fairlead import errors
@@ -12,7 +13,8 @@ from fairlead.model.gpu import Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.plan.lease import guestevidence
 from fairlead.plan.lease.check import Verdict
-from fairlead.wire.fairlead.guestreport import GPUReport, GuestReport
+from fairlead.wire.fairlead import guestreport
+from fairlead.wire.fairlead.guestreport import Attestation, GPUReport, GuestReport
 
 PLACES = {"0000:01:00.0": "pcie-1", "0000:02:00.0": "pcie-2"}
 ONE, TWO, THREE = (GPUReport(pci=f"0000:0{number}:00.0", serial=f"s{number}") for number in (1, 2, 3))
@@ -68,3 +70,55 @@ def test_a_swapped_module_and_mig_that_was_left_on_fail() -> None:
     assert worst(dataclasses.replace(GPU, module=None), GPUReport(pci=place, module=4)) == set()
     assert worst(GPU, GPUReport(pci=place, module=4)) == {"ModuleMoved"}
     assert worst(GPU, GPUReport(pci=place, mig_mode_pending=True)) == {"MIGModeChanged"}
+
+
+WELL = Attestation(
+    nonce=guestreport.attestation_nonce("n"),
+    is_signed=True,
+    measurements="success",
+    secure_boot=True,
+    debug="disabled",
+)
+ATTESTED = GPUReport(pci="0000:01:00.0", confidential=True, devtools=False, attestation=WELL)
+
+
+def _attested(**changes: object) -> GPUReport:
+    own = {name: value for name, value in changes.items() if name in {"confidential", "devtools"}}
+    claims = {name: value for name, value in changes.items() if name not in own}
+    return msgspec.structs.replace(ATTESTED, attestation=msgspec.structs.replace(WELL, **claims), **own)
+
+
+def test_an_attested_gpu_is_good_and_one_without_is_not_judged() -> None:
+    checks = {one.check: one.verdict for one in guestevidence.judge(GPU, ATTESTED)}
+    assert checks["attestation"] is Verdict.GOOD
+    assert "attestation" not in {one.check for one in guestevidence.judge(GPU, ONE)}
+    assert guestevidence.match(_report(ATTESTED, TWO), "n", PLACES)["pcie-1"] == ATTESTED
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"failure": "no RIM"}, "nvattest: no RIM"),
+        ({"is_signed": False}, "not signed"),
+        ({"measurements": ""}, "not NVIDIA's (not said)"),
+        ({"measurements": "fail"}, "not NVIDIA's (fail)"),
+        ({"secure_boot": None}, "did not boot securely"),
+        ({"secure_boot": False}, "did not boot securely"),
+        ({"debug": ""}, "not disabled (not said)"),
+        ({"debug": "enabled"}, "not disabled (enabled)"),
+        ({"confidential": False}, "confidential computing is off"),
+        ({"confidential": None}, "confidential computing is off"),
+        ({"devtools": True}, "DEVTOOLS"),
+        ({"devtools": None}, "DEVTOOLS"),
+    ],
+)
+def test_each_claim_counts_by_itself(changes: dict[str, object], told: str) -> None:
+    (found,) = (one for one in guestevidence.judge(GPU, _attested(**changes)) if one.check == "attestation")
+    assert (found.verdict, found.reason) == (Verdict.FAIL, "AttestationFailed")
+    assert told in found.message
+
+
+def test_an_attestation_of_another_start_makes_the_whole_report_anothers() -> None:
+    old = _attested(nonce=guestreport.attestation_nonce("m"))
+    with pytest.raises(errors.ProtocolError, match="attested itself for another start"):
+        guestevidence.match(_report(old, TWO), "n", PLACES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Final
 
 import click
 
-from fairlead import errors
+from fairlead import command, errors
 from fairlead.cli.core import options, plaintext
 from fairlead.settings import Settings
 from fairlead.wire.qemu.machine import REPORT_PORT
@@ -27,17 +28,21 @@ _NO_PORT: Final = "GuestPortMissing"
 def report_verb(config: Settings, /, *, port: str | None, nonce: str | None) -> None:
     """Report this machine's GPUs to the node that verifies them; run in a verifier's virtual machine.
 
-    The GPUs are read through NVIDIA's driver, which must be loaded. It writes one line of JSON.
+    The GPUs are read through NVIDIA's driver, which must be loaded, and attested by `nvattest`, where that is there.
+    It writes one line of JSON.
     """
     root = config.silicon.root
     found = nonce if nonce is not None else _find_nonce(root)
     if not found.isascii() or not found.isprintable() or not 0 < len(found) <= 96:
         raise errors.Invalid(f"no nonce: {errors.readable(found[:100])!r}", reason="GuestNonceInvalid")
     # Loaded here alone: the other verbs of the group need neither a driver's library nor reports.
-    from fairlead.silicon.nvidia import guestreading
+    from fairlead.silicon.nvidia import attesting, guestreading
     from fairlead.wire.fairlead import guestreport
 
-    line = guestreport.emit(guestreading.read_guest(None, found))
+    report = guestreading.read_guest(None, found)
+    if (program := command.find_program(attesting.PROGRAM)) is not None:
+        report = asyncio.run(attesting.attest(report, str(program)))
+    line = guestreport.emit(report)
     if port == "-":
         plaintext.echo(line.decode().rstrip())
         return
