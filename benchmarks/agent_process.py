@@ -3,7 +3,8 @@
 `python -m benchmarks.agent_process FOLDER PROFILE` prints one JSON line when its imports are done and one when it is
 ready (monotonic seconds, the clock all processes share), then obeys lines on standard input: `inject FAULT GPU [VALUE]`
 answers with the time right before the fault, `memory` with the resident bytes. End of input ends it. With a tree and a
-value of `node.vfio` behind them, GPUs of the tree are passed through by the ledger.
+value of `node.vfio` behind them, GPUs of the tree are passed through by the ledger; with a library and the address of a
+Fabric Manager behind those, in slots of several.
 """
 
 from __future__ import annotations
@@ -48,14 +49,20 @@ async def commands() -> asyncio.StreamReader:
     return reader
 
 
-async def main(folder: Path, profile: str, tree: str = "", vfio: str = "off") -> None:
+async def main(
+    folder: Path, profile: str, tree: str = "", vfio: str = "off", library: str = "", manager: str = ""
+) -> None:
     config = settings.Settings(
         state=settings.StateSettings(folder=folder, run=folder / "run"),
-        node=settings.NodeSettings(name="bench", cdi_folder=folder / "cdi", engine=ENGINE, vfio=vfio),
+        node=settings.NodeSettings(
+            name="bench", cdi_folder=folder / "cdi", engine=ENGINE, vfio=vfio, fabric="on" if manager else "off"
+        ),
         silicon=settings.SiliconSettings(root=Path(tree or "/")),
         # The same GPUs are asked for a thousand times, which a ledger refuses; its part is a row of its own.
         lease=settings.LeaseSettings(ledger="on" if tree else "off"),
     )
+    if manager:
+        config = settings.override(config, {"fabric.library": library, "fabric.manager": manager})
     silicon = simulated.SimulatedSilicon(folder / "silicon", profile)
     started = time.monotonic()
     try:

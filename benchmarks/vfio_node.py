@@ -175,10 +175,13 @@ def allocate_ms() -> tuple[Sequence[float], Sequence[float]]:
     return [one * 1e3 for one in fours], [one * 1e3 for one in wholes]
 
 
-def agent_mib(tree: Path, *, vfio: str) -> float:
-    """Return the memory of an agent that has started on a machine's tree. Args: vfio: the setting `node.vfio`."""
+def agent_mib(tree: Path, *, vfio: str, fabric: tuple[str, ...] = ()) -> float:
+    """Return the memory of an agent that has started on a machine's tree.
+
+    Args: vfio: the setting `node.vfio`.   fabric: library and address of a Fabric Manager; none: without NVLink.
+    """
     with tempfile.TemporaryDirectory(prefix="fl-bench-") as name:
-        argv = [sys.executable, "-m", "benchmarks.agent_process", name, "h100x8", str(tree), vfio]
+        argv = [sys.executable, "-m", "benchmarks.agent_process", name, "h100x8", str(tree), vfio, *fabric]
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
             assert agent.stdin is not None
             assert agent.stdout is not None
