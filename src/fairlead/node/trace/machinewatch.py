@@ -75,9 +75,9 @@ class MachineWatch:
             async with asyncio.timeout(LONGEST_S):
                 await self._see(uid)
         except TimeoutError:
-            telemetry.log.info("machine not seen to start", pod=uid, seconds=LONGEST_S)
+            telemetry.log.info("machine not seen to start", pod=uid, duration_s=LONGEST_S)
         except OSError as error:
-            telemetry.log.info("machine not seen to start", pod=uid, error=error.strerror)
+            telemetry.log.info("machine not seen to start", pod=uid, error=error.strerror or "")
 
     async def _see(self, uid: str) -> None:
         async with asyncio.TaskGroup() as tasks:
