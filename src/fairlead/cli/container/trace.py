@@ -21,6 +21,7 @@ from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.model.container import isolation
 from fairlead.plan.pod import personwords
+from fairlead.plan.sandbox import machinestart
 from fairlead.plan.trace import Record
 from fairlead.serve.v1.containers.traceview import EntryView, TraceView
 from fairlead.serve.v1.containers.view import ContainerView
@@ -360,6 +361,15 @@ def _nothing(_facts: Facts) -> Iterator[str]:
     return iter(())
 
 
+def _machine(facts: Facts) -> Iterator[str]:
+    """Draw the parts of a machine's boot, up to its agent."""
+    times = machinestart.of_facts(facts)
+    if times is not None and times.agent_at is not None:
+        for name, begin, end in machinestart.parts(times, times.began_at, times.agent_at):
+            if end > begin:
+                yield f"{name} {output.moment(end - begin)}"
+
+
 _DRAWN: Final[dict[str, Callable[[Facts], Iterator[str]]]] = {
     "GPUsFound": _found,
     "DevicesAdvertised": _advertised,
@@ -372,6 +382,8 @@ _DRAWN: Final[dict[str, Callable[[Facts], Iterator[str]]]] = {
     "ContainerCreated": _created,
     "ContainerStarted": _nothing,
     "FirstOutput": _nothing,
+    "MachineStarted": _machine,
+    "PartitionActivated": _nothing,
     "ContainerEnded": _ended,
     "Attached": _changed,
     "Detached": _changed,

@@ -82,6 +82,8 @@ def parts(times: MachineTimes, begin: float, end: float) -> Iterator[tuple[str, 
 def parse_guest(text: str, *, asked_at: float, began_at: float) -> tuple[float | None, float | None]:
     """Return when a guest's kernel and its agent began, from the metrics of Kata's shim; None: not said, or impossible.
 
+    An agent that says an impossible time (a guest's clock may be wrong at first) has begun by now: then that counts.
+
     Args:   asked_at: when the metrics were read.   began_at: when the emulator was made; nothing in the guest is older.
     """
     ran, agent = 0.0, None
@@ -99,7 +101,7 @@ def parse_guest(text: str, *, asked_at: float, began_at: float) -> tuple[float |
     if kernel is not None and not began_at <= kernel:
         kernel = None
     if agent is not None and not (kernel or began_at) <= agent <= asked_at:
-        agent = None
+        agent = asked_at
     return kernel, agent
 
 
