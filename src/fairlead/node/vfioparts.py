@@ -55,6 +55,11 @@ class VFIOPart:
     fabric: keeper.PartitionKeeper | None = None
     """What switches NVLink partitions; None: no slot has several GPUs."""
 
+    @property
+    def fabric_manager(self) -> latest.Latest[str] | None:
+        """Return the version of the Fabric Manager, empty while nothing says it; None: no partition is switched."""
+        return self.fabric.version if self.fabric is not None else None
+
     async def run(self, labels: Labels | None) -> None:
         """Bind what is to be bound and follow the bus, for ever. Args: labels: of this node; None: they are unknown."""
         async with asyncio.TaskGroup() as tasks:
