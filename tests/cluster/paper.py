@@ -30,9 +30,10 @@ def add_node(
     gpus: int,
     labels: Mapping[str, str] | None = None,
     taints: Collection[Mapping[str, str]] = (),
+    more: Mapping[str, str] | None = None,
 ) -> None:
-    """Register a node that no machine runs."""
-    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", pods.RESOURCE: str(gpus)}
+    """Register a node that no machine runs. Args: more: amounts of other resources that it offers."""
+    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", pods.RESOURCE: str(gpus), **(more or {})}
     metadata = {"name": name, "labels": LABELS | dict(labels or {})}
     server.create(_NODES, {"metadata": metadata, "spec": {"taints": list(taints)}, "status": status(amounts)})
     # The API server taints every new node as not ready; the node controller that would take that back does not run.
@@ -89,9 +90,17 @@ def member(group: str, count: int) -> api.Object:
 class Space(pods.Space):
     """A namespace of pods for our scheduler, which may go to nodes on paper only."""
 
-    def add(self, name: str, *, gpus: int = 0, about: Mapping[str, Any] | None = None, **spec: Any) -> api.Object:
-        """Create a pod; `about` is more of its metadata, `spec` more of its specification."""
-        limits = {"cpu": "1m", "memory": "1Mi", **({pods.RESOURCE: str(gpus)} if gpus else {})}
+    def add(
+        self,
+        name: str,
+        *,
+        gpus: int = 0,
+        more: Mapping[str, str] | None = None,
+        about: Mapping[str, Any] | None = None,
+        **spec: Any,
+    ) -> api.Object:
+        """Create a pod; `more` are other resources, `about` is more of its metadata, `spec` of its specification."""
+        limits = {"cpu": "1m", "memory": "1Mi", **({pods.RESOURCE: str(gpus)} if gpus else {}), **(more or {})}
         body = {
             "schedulerName": "fairlead",
             "terminationGracePeriodSeconds": 0,

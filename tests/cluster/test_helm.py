@@ -247,8 +247,10 @@ def _text(objects: list[dict[str, Any]]) -> str:
 
 
 def test_the_api_server_takes_everything_the_chart_can_write(tools: Tools, server: api.API) -> None:
+    machine = {"folder": "/opt/x", "image": f"/opt/x/i@sha256:{'0' * 64}", "emulator": "/opt/x/qemu", "secretName": "s"}
     found = _render(
-        runtimeClass={"create": True},
+        runtimeClass={"create": True, "kata": {"create": True, "guestDriver": "580.95.05"}},
+        fabric={"machine": machine},
         priorityClasses={"batch": {"value": -100, "preemptionPolicy": "Never", "description": "waits"}},
         trace={"readBack": True},
     )

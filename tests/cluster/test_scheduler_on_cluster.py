@@ -18,6 +18,7 @@ from tools.cluster import api, home
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
 _NODES = "/api/v1/nodes"
+_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/fairlead/leases"
 _GPU = pods.RESOURCE
 
@@ -105,6 +106,33 @@ def test_two_gpus_go_where_agents_say_that_they_are_joined(space: paper.Space) -
     finally:
         paper.remove_nodes(server, "paper-a", "paper-joined")
         paper.remove_gpus(server, "paper-a", "paper-joined")
+
+
+def test_a_slot_goes_where_the_fabric_manager_has_the_driver_of_the_pods_runtime_class(space: paper.Space) -> None:
+    server, slot = space.server, "nvidia.com/paper-x4"
+    manager, driver = "fairlead.dev/fabric-manager", "fairlead.dev/guest-driver"
+    try:
+        about = {"name": "paper-kata", "annotations": {driver: "580.95.05"}}
+        server.create(_CLASSES, {"metadata": about, "handler": "kata", "overhead": {"podFixed": {"memory": "1Gi"}}})
+        pod = space.add("slot", more={slot: "1"}, runtimeClassName="paper-kata", nodeSelector={"fabric": "yes"})
+        uid = pod["metadata"]["uid"]
+        space.until_unschedulable("slot")  # by then the scheduler has heard of the class
+        paper.add_node(server, "paper-old", gpus=0, labels={"fabric": "yes", manager: "570.158.01"}, more={slot: "1"})
+        said = space.until_unschedulable("slot", "node(s) had Fabric Manager 570.158.01")
+        assert "and the pod's RuntimeClass boots driver 580.95.05" in said
+        assert "install Manager 580.95.05 there" in said
+        events = f"/api/v1/namespaces/{space.namespace}/events"
+
+        def told(items: list[api.Object]) -> bool | None:
+            own = [item["message"] for item in items if item["involvedObject"].get("uid") == uid]
+            return True if any("Fabric Manager 570.158.01" in one for one in own) else None
+
+        server.until(events, told, what="the event FailedScheduling")
+        server.patch(f"{_NODES}/paper-old", {"metadata": {"labels": {manager: "580.95.05"}}})
+        assert space.until_bound("slot") == ["paper-old"]
+    finally:
+        paper.remove_nodes(server, "paper-old")
+        server.delete(f"{_CLASSES}/paper-kata")
 
 
 def _said(space: paper.Space, uid: str) -> str:

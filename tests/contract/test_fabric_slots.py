@@ -20,7 +20,7 @@ from fairlead.node.fabric import memory
 from fairlead.node.inventory import monitor
 from fairlead.node.vfio import gpus, nodes
 from fairlead.settings import groups
-from fairlead.wire.kubernetes import core, meta
+from fairlead.wire.kubernetes import core, meta, names
 from tests.contract.test_agent_contract import Home
 from tests.fabricstub import library
 from tests.fabricstub.lattice import H100
@@ -170,6 +170,27 @@ async def test_switches_are_offered_to_no_pod_unless_a_namespace_is_named(board:
         await home.until(lambda: home.sizes().get("x4") == (2, 2))
         assert SWITCH not in home.devices.capacity()
         assert not [name for name in home.shown() if name.startswith(SWITCH)]
+
+
+async def test_the_node_says_its_managers_version_where_schedulers_read_it(board: tuple[Board, Manager]) -> None:
+    home, _ = board
+    node = core.Node(metadata=meta.ObjectMeta(name="node-1", uid="node-uid", labels={"rack": "7"}))
+    await home.store.create(node)
+    chosen = dataclasses.replace(home.settings.fabric, version="580.95.05")
+    home.settings = dataclasses.replace(home.settings, fabric=chosen)
+
+    async def until_labelled(version: str | None) -> None:
+        async with asyncio.timeout(50):
+            async for change in home.store.watch(core.Node):
+                labels = change.object.metadata.labels
+                if labels.get(names.FABRIC_MANAGER) == version and labels["rack"] == "7":
+                    return
+
+    async with home.kubelet(), home.agent():
+        await until_labelled("580.95.05")
+    home.settings = dataclasses.replace(home.settings, node=dataclasses.replace(home.settings.node, fabric="off"))
+    async with home.kubelet(), home.agent():
+        await until_labelled(None)
 
 
 class Watch:

@@ -42,13 +42,14 @@ class StoreParts:
         *,
         snapshots: latest.Latest[Snapshot],
         supply: latest.Latest[Supply],
+        fabric_manager: latest.Latest[str] | None = None,
         holdings: podresources.Holdings,
         recall: Callable[[attribution.Grant], pb.ContainerAllocateResponse | None] | None,
         activation: foreignkubelet.Activation | None = None,
     ) -> None:
         """Compose; nothing runs yet.
 
-        Args:    supply: what the node gives away.
+        Args:    supply: what the node gives away.   fabric_manager: as `objects.Publisher` takes it.
                  recall: gives the answer that a device plugin remembers, where the kubelet is foreign and records no
                  steps of containers; None: the kubelet records them.
                  activation: says when a device's NVLink partition was activated; None: the node has none.
@@ -66,6 +67,7 @@ class StoreParts:
             mig=self.mig,
             supply=supply,
             labelling=labelling(settings, store),
+            fabric_manager=fabric_manager,
         )
         self.pods = pods.Pods(node, store)
         self._holdings = holdings

@@ -25,7 +25,7 @@ from fairlead.node.vfio import (
     switchgate,
     thirdgate,
 )
-from fairlead.plan.vfio import slot
+from fairlead.plan.vfio import slot, switchoffer
 from fairlead.settings import NodeSettings, Settings
 from fairlead.wire.kubernetes import names
 
@@ -54,6 +54,11 @@ class VFIOPart:
     answers: answers.Answers
     fabric: keeper.PartitionKeeper | None = None
     """What switches NVLink partitions; None: no slot has several GPUs."""
+
+    @property
+    def fabric_manager(self) -> latest.Latest[str] | None:
+        """Return the version of the Fabric Manager, empty while nothing says it; None: no partition is switched."""
+        return self.fabric.version if self.fabric is not None else None
 
     async def run(self, labels: Labels | None) -> None:
         """Bind what is to be bound and follow the bus, for ever. Args: labels: of this node; None: they are unknown."""
@@ -84,14 +89,12 @@ def check_switches(settings: Settings) -> None:
         "fabric.vm_namespace is set, and node.vfio is off: no NVSwitch would be offered": (
             settings.node.vfio == slot.OFF
         ),
-        "fabric.vm_namespace and fabric.vm_image are both set: one machine has the NVSwitches, a pod's or ours": (
-            bool(settings.fabric.vm_image)
-        ),
     }
     for message, is_wrong in faults.items():
         if is_wrong:
             hint = "docs/how-to/nvlink-partitions.md says who starts the Service VM"
             raise errors.Invalid(message, reason="SettingInvalid", hint=hint)
+    switchoffer.check_owner(vm_namespace=namespace, vm_image=settings.fabric.vm_image)
 
 
 def check(chosen: NodeSettings, *, has_store: bool) -> None:

@@ -201,19 +201,73 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- join "," $found }}
 {{- end -}}
 
+{{- /* Affinity to nodes that are known to have GPUs, as a pod's spec has it; nothing where it may be any node. */}}
+{{- define "fairlead.gpuNodes" -}}
+{{- if .Values.agent.affinity }}
+affinity:
+  {{- toYaml .Values.agent.affinity | nindent 2 }}
+{{- else if and .Values.agent.gpuNodes (not .Values.silicon.simulate) }}
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+        {{- range .Values.agent.gpuNodes }}
+        - matchExpressions:
+            {{- toYaml (list .) | nindent 12 }}
+        {{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* Refuses paths of a node's own machine that its container would not see. Call with its values and their name. */}}
+{{- define "fairlead.ownMachine" -}}
+{{- $values := .values }}
+{{- $named := .named }}
+{{- if $values.folder }}
+{{- $below := printf "%s/" (trimSuffix "/" $values.folder) }}
+{{- range $name := list "image" "emulator" "firmware" }}
+{{- $path := get $values $name }}
+{{- if and (not $path) (ne $name "firmware") }}
+{{- fail (printf "%s.folder is given, and %s.%s is empty: the machine needs an image and a QEMU" $named $named $name) }}
+{{- end }}
+{{- if and $path (not (hasPrefix $below $path)) }}
+{{- fail (printf "%s.%s %s is not in %s.folder %s: the container sees no other folder of the node" $named $name $path $named $values.folder) }}
+{{- end }}
+{{- end }}
+{{- else if or $values.image $values.emulator $values.firmware }}
+{{- fail (printf "%s.folder is empty, and image, emulator or firmware is given: the chart's image has neither QEMU nor a machine's image; name the nodes' folder that has both" $named) }}
+{{- end }}
+{{- end }}
+
+{{- /* Refuses values of the Service VM that would have no effect, or keep it from its agent. */}}
+{{- define "fairlead.fabricMachine" -}}
+{{- include "fairlead.ownMachine" (dict "values" .Values.fabric.machine "named" "fabric.machine") }}
+{{- if .Values.fabric.machine.folder }}
+{{- if not .Values.fabric.machine.secretName }}
+{{- fail "fabric.machine.folder is given, and fabric.machine.secretName is empty: agent and machine prove to each other that they have one secret; make it by `kubectl create secret generic NAME --from-literal=fabric.secret=$(head -c 32 /dev/urandom | base64)`" }}
+{{- end }}
+{{- if or .Values.silicon.simulate (not .Values.agent.enabled) (not .Values.agent.privileged) }}
+{{- fail "fabric.machine needs agent.enabled=true, agent.privileged=true and real silicon: the agent switches partitions through it, by vsock" }}
+{{- end }}
+{{- range $key := list "fabric.vm_image" "fabric.vm_namespace" "fabric.secret" "fabric.agent" }}
+{{- if hasKey $.Values.agent.settings $key }}
+{{- fail (printf "fabric.machine and agent.settings %s are both given: one machine has the NVSwitches, and fabric.machine says which, its secret and its address" $key) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* "true" where the agent must see the node's processes: the Service VM's context id is on its emulator's command line. */}}
+{{- define "fairlead.hostPID" -}}
+{{- $settings := .Values.agent.settings }}
+{{- $seeks := or (get $settings "fabric.vm_image") (hasPrefix "nvswitch:" (toString (get $settings "fabric.agent"))) }}
+{{- if or .Values.trace.readBack .Values.fabric.machine.folder $seeks }}true{{ end }}
+{{- end -}}
+
 {{- /* Refuses values of the verifier's machine that would have no effect, or end the agent. */}}
 {{- define "fairlead.verifier" -}}
 {{- $verifier := .Values.agent.verifier }}
-{{- $below := printf "%s/" (trimSuffix "/" $verifier.folder) }}
-{{- range $name := list "image" "emulator" "firmware" }}
-{{- $path := get $verifier $name }}
-{{- if and (not $path) (ne $name "firmware") }}
-{{- fail (printf "agent.verifier.folder is given, and agent.verifier.%s is empty: the machine needs an image and a QEMU" $name) }}
-{{- end }}
-{{- if and $path (not (hasPrefix $below $path)) }}
-{{- fail (printf "agent.verifier.%s %s is not in agent.verifier.folder %s: the agent's container sees no other folder of the node" $name $path $verifier.folder) }}
-{{- end }}
-{{- end }}
+{{- include "fairlead.ownMachine" (dict "values" $verifier "named" "agent.verifier") }}
+{{- if $verifier.folder }}
 {{- if or .Values.silicon.simulate (not .Values.agent.privileged) }}
 {{- fail "agent.verifier needs agent.privileged=true and real silicon: its machine opens /dev/vfio and /dev/kvm" }}
 {{- end }}
@@ -225,3 +279,14 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- fail "agent.verifier and agent.settings lease.verifier_* are both given: give the one or the other" }}
 {{- end }}
 {{- end }}
+{{- end }}
+
+{{- /* The volume with what agent and Service VM share, which its readers refuse where others may read it. */}}
+{{- define "fairlead.fabricSecret" -}}
+secret:
+  secretName: {{ .Values.fabric.machine.secretName | quote }}
+  defaultMode: 0400
+  items:
+    - key: fabric.secret
+      path: fabric.secret
+{{- end -}}

@@ -7,6 +7,7 @@ the moment it is sent, so the next question sees it before the watch does.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
@@ -18,17 +19,21 @@ from fairlead.control.manager import Watch
 from fairlead.control.scheduler import cachewatch, holdback
 from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.fabric import guestdriver
 from fairlead.plan.schedule.queue import SchedulingQueue
 from fairlead.plan.schedule.rankings import Rankings
 from fairlead.store.port import Change, ChangeKind
 from fairlead.store.subresource import Placement
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.scheduling import extender
+from fairlead.wire.kubernetes.workload import RuntimeClass
 from fairlead.wire.text import typedjson
 
 T = TypeVar("T")
 
-_LASTING: Final = frozenset({"NodeReady", "NodeUnschedulable", "TaintToleration", "NodeAffinity", "KubeletRejection"})
+_LASTING: Final = frozenset(
+    {"NodeReady", "NodeUnschedulable", "TaintToleration", "NodeAffinity", "KubeletRejection", guestdriver.FILTER}
+)
 """Filters whose refusal no eviction changes."""
 _UNKNOWN: Final = "the extender does not know the node yet"
 _OTHERS: Final = "node(s) didn't match the rules on other pods"
@@ -46,6 +51,7 @@ class Extender:
         self._placement = placement
         self._rankings = rankings
         self._cache = Cache(SchedulingQueue(clock), lambda _pod: False, clock)
+        self._drivers = guestdriver.GuestDrivers()
         self._listed: set[type[core.Pod | core.Node]] = set()
         self.calls: Mapping[str, Callable[[bytes], Awaitable[bytes]]] = {
             "/filter": _call(extender.Args, self.filter),
@@ -56,12 +62,13 @@ class Extender:
         """By path: takes a body, returns a body."""
 
     def watches(self) -> tuple[Watch, ...]:
-        """Follow pods and nodes."""
+        """Follow pods and nodes, and the classes whose drivers kube-scheduler does not know."""
         return (
             Watch(kind=core.Pod, keys=self._pod_changed, reset=self._pods_listed),
             Watch(kind=core.Node, keys=self._node_changed, reset=self._nodes_listed),
             Watch(kind=core.Namespace, keys=self._namespace_changed, is_optional=True),
             cachewatch.devices(self._cache),
+            Watch(kind=RuntimeClass, keys=self._class_changed, reset=self._classes_listed, is_optional=True),
         )
 
     def problem(self) -> str:
@@ -89,6 +96,19 @@ class Extender:
         self._cache.note_namespace(change.object, is_gone=change.kind is ChangeKind.DELETED)
         return ()
 
+    def _class_changed(self, change: Change[RuntimeClass]) -> Iterable[str]:
+        self._drivers.note(change.object, is_gone=change.kind is ChangeKind.DELETED)
+        return ()
+
+    def _classes_listed(self) -> None:
+        self._drivers.forget(RuntimeClass)
+
+    def _need(self, pod: core.Pod) -> reference.PodInfo:
+        """Return what a pod asks for; what its volumes and claims ask kube-scheduler judges itself."""
+        need = self._cache.need(pod)
+        ask = self._drivers.ask(pod) if self._drivers.concerns(pod) else None
+        return need if ask is None else dataclasses.replace(need, asks=(ask,))
+
     async def reconcile(self, _key: str) -> float | None:
         """Do nothing: kube-scheduler asks."""
         return None
@@ -98,7 +118,7 @@ class Extender:
         self._cache.expire()
         if changes := self._cache.changes():
             self._rankings.take(self._cache.views, changes)
-        need = self._cache.need(pod)
+        need = self._need(pod)
         ranking = self._rankings.of(need)
         for _ in ranking.refresh(self._cache.views):
             pass
@@ -149,7 +169,7 @@ class Extender:
 
     async def preempt(self, asked: extender.PreemptionArgs) -> extender.PreemptionResult:
         """Return the nodes where a pod fits once the victims are gone."""
-        need = self._cache.need(asked.pod)
+        need = self._need(asked.pod)
         kept = {
             name: victims
             for name, victims in (asked.victims or {}).items()

@@ -96,6 +96,8 @@ class PartitionKeeper:
         self._said = ""
         self.state: latest.Latest[str] = latest.Latest("the Fabric Manager was not asked yet")
         """Why it is not known which partitions are active; empty: it is."""
+        self.version: latest.Latest[str] = latest.Latest("")
+        """Of the Manager that answered last; empty: none has, or nothing says it."""
         self.mismatch: latest.Latest[str] = latest.Latest("")
         """Why no tenant's driver fits the Manager; empty: it does, or one of the versions is not known."""
         self._activated: dict[tuple[int, ...], tuple[float, float]] = {}
@@ -307,6 +309,7 @@ class PartitionKeeper:
 
     def _compare(self, manager: str) -> None:
         """Hold the Manager's version and that of tenants' driver against each other: NVLink fails with any other."""
+        self.version.set(manager)
         guests = self._versions.guests
         if not manager or not guests or manager == guests:
             self.mismatch.set("")

@@ -87,6 +87,7 @@ class Publisher:
         supply: latest.Latest[Supply] | None = None,
         drift_s: float = DRIFT_S,
         labelling: Labelling | None = None,
+        fabric_manager: latest.Latest[str] | None = None,
     ) -> None:
         """Prepare; nothing is read or written before `run`.
 
@@ -96,6 +97,7 @@ class Publisher:
               mig: what the Node's labels say of MIG; None: that there is none.
               supply: how they are offered, as soon as that is known; None: whole, under that name.
               labelling: which labels there are beside those of the GPUs, and where they go; None: to the Node.
+              fabric_manager: version of the node's Fabric Manager, for its label; empty, or None: it is not known.
         """
         self._snapshots = snapshots
         self._known, self._name = node, node.name
@@ -104,6 +106,7 @@ class Publisher:
         self._nvidia_resource = nvidia_resource
         self._mig = mig or MIGPublication()
         self._labelling = labelling or Labelling()
+        self._fabric_manager: latest.Latest[str] = fabric_manager or latest.Latest("")
         self._gvisor: tuple[str, ...] | None = None
         """Drivers that the node's gVisor knows; None: it has none, or was not looked at."""
         self._features: dict[str, str] = {}
@@ -142,6 +145,7 @@ class Publisher:
             tasks.create_task(self._supply.follow(lambda _: self._check()), name="publish: supply")
             tasks.create_task(self._mig.state.follow(lambda _: self._check()), name="publish: mig state")
             tasks.create_task(self._mig.strategy.follow(lambda _: self._check()), name="publish: mig strategy")
+            tasks.create_task(self._fabric_manager.follow(lambda _: self._check()), name="publish: fabric manager")
             tasks.create_task(self._known.node.follow(self._take_node), name="publish: node")
             tasks.create_task(self._follow_devices(), name="publish: devices")
             await asyncio.sleep(NODE_WAIT_S)
@@ -208,6 +212,7 @@ class Publisher:
             **miglabel.plan_mig_labels(tuple(snapshot.known.values()), self._mig.strategy.value),
         }
         found |= label.plan_gvisor((one.spec for one in self._wanted.values()), self._gvisor)
+        found |= label.plan_fabric(self._fabric_manager.value)
         found |= label.plan_extras(found, started=self._labelling.started, has_aliases=self._labelling.has_aliases)
         state = {configurator.STATE_LABEL: self._mig.state.value} if self._mig.state.value else {}
         # The state answers a label of the Node, so it goes there in any case.

@@ -16,6 +16,7 @@ from fairlead import errors
 from fairlead.frozen import frozen
 from fairlead.model import cdikind
 from fairlead.model.fabric import AGENT_PORT
+from fairlead.wire.kubernetes import names
 
 RESOURCE: Final = cdikind.KINDS["nvswitch"]
 ANY_CID: Final = 4294967295
@@ -27,6 +28,11 @@ _ADDRESS: Final = re.compile(
 _KEPT: Final = "fairlead-fabric"
 """Name of the Secret that has the file of `fabric.secret`."""
 _MOUNTED: Final = "/run/secrets/fairlead"
+_SAID_BY: Final = {
+    "namespace": "fabric.vm_namespace says it; at most 63 characters",
+    "node": "node.name says it, else the machine's host name; at most 253 characters",
+    "RuntimeClass": "--runtime-class says it; at most 253 characters",
+}
 
 
 @frozen
@@ -109,11 +115,21 @@ def _parts(address: str) -> dict[str, str]:
 
 
 def pod(vm: ServiceVM, *, node: str, namespace: str, image: str, runtime_class: str) -> dict[str, Any]:
-    """Return the pod. Args: image: of the container, with fairlead and the Manager's library. Raises: Invalid."""
+    """Return the pod. Args: image: of the container, with fairlead and the Manager's library. Raises: Invalid.
+
+    It goes to its node by the node's name, which may be longer than a label's value, and need not be that of the label
+    `kubernetes.io/hostname`.
+    """
     check(vm)
-    for what, value in (("namespace", namespace), ("node", node), ("RuntimeClass", runtime_class)):
-        if not _NAME.fullmatch(value):
-            raise errors.Invalid(f'"{value}" is no name of a {what}', reason="FabricVMInvalid")
+    for what, value, is_name, rule in (
+        ("namespace", namespace, names.is_dns_label, names.DNS_RULE),
+        ("node", node, names.is_object_name, names.SUBDOMAIN_RULE),
+        ("RuntimeClass", runtime_class, names.is_object_name, names.SUBDOMAIN_RULE),
+    ):
+        if not is_name(value):
+            message = f'"{errors.readable(value[:300])}" is no name of a {what}: {rule}'
+            raise errors.Invalid(message, reason="FabricVMInvalid", hint=_SAID_BY[what])
+    its_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     if not image or not image.isprintable() or " " in image:
         raise errors.Invalid(f"{image!r} is no name of an image", reason="FabricVMInvalid")
     return {
@@ -122,7 +138,9 @@ def pod(vm: ServiceVM, *, node: str, namespace: str, image: str, runtime_class: 
         "metadata": {"name": vm.name, "namespace": namespace},
         "spec": {
             "runtimeClassName": runtime_class,
-            "nodeSelector": {"kubernetes.io/hostname": node},
+            "affinity": {
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [its_node]}}
+            },
             "tolerations": [{"operator": "Exists"}],
             "restartPolicy": "Always",
             "automountServiceAccountToken": False,

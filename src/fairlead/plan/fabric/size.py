@@ -1,4 +1,4 @@
-"""Refuses a request for a slot of as many GPUs as no NVLink partition here has, with what may be asked for. Pure."""
+"""Reads from a slot's resource how many GPUs it has, and refuses a size that no NVLink partition here has. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,16 @@ from fairlead import errors
 from fairlead.plan.fabric import lattice
 
 _SLOT: Final = re.compile(r"(?P<model>[a-z0-9.-]+/[a-z0-9-]+)-x(?P<size>[0-9]{1,2})")
+_VENDOR: Final = "nvidia.com/"
+_MOST: Final = 16
+"""GPUs of a partition, at most."""
+
+
+def gpus_of(resource: str) -> int:
+    """Return how many GPUs one slot of a resource has, by our own names; 0: it is not one of these."""
+    found = _SLOT.fullmatch(resource)
+    gpus = int(found["size"]) if found is not None and resource.startswith(_VENDOR) else 0
+    return gpus if gpus <= _MOST else 0
 
 
 def find_refusal(asked: Iterable[str], offered: Iterable[str]) -> errors.Invalid | None:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from fairlead.wire.kubernetes import quantity
+from fairlead.wire.kubernetes import names, quantity
 from fairlead.wire.kubernetes.gpudevice import GPUDeviceSpec
 
 MANAGER: Final = "fairlead-agent"
@@ -103,9 +103,17 @@ def plan_gvisor(specs: Iterable[GPUDeviceSpec], drivers: Collection[str] | None)
     return {GVISOR: "true" if needed <= set(drivers) else "false"}
 
 
+def plan_fabric(manager: str) -> dict[str, str]:
+    """Return the label by which schedulers hold machines' drivers against a node's Fabric Manager.
+
+    Args: manager: its version; empty: there is none, or nothing says it.
+    """
+    return {names.FABRIC_MANAGER: value} if (value := label_value(manager)) else {}
+
+
 def may_be_ours(labels: Mapping[str, str]) -> bool:
     """Return whether a node's labels hold any that an agent sets; another's feature discovery sets some of them too."""
-    return any(name.startswith((NVIDIA, SIMULATED, MODEL_COUNT, GVISOR)) for name in labels)
+    return any(name.startswith((NVIDIA, SIMULATED, MODEL_COUNT, GVISOR, names.FABRIC_MANAGER)) for name in labels)
 
 
 def _common(nvidia: tuple[GPUDeviceSpec, ...], machine: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.model.container import isolation
+from fairlead.plan.fabric import size
 from fairlead.plan.pod import admission
 from fairlead.wire.kubernetes import core
 
@@ -59,9 +60,10 @@ def sized(pod: core.Pod, classes: Iterable[str]) -> core.Pod:
         return pod
     # Of extended resources limits and requests are one, and a pod that is not admitted yet may have limits alone.
     limits = admission.effective_limits(pod.spec)
-    asked = max(1, sum(int(count) for name, count in limits.items() if admission.is_extended(name)))
+    # One slot of a node's NVLink fabric is one device, and has several GPUs.
+    asked = sum(int(count) * (size.gpus_of(name) or 1) for name, count in limits.items() if admission.is_extended(name))
     found = (_SIZED.fullmatch(name) for name in classes)
-    fitting = sorted((int(one[1]), one[0]) for one in found if one is not None and int(one[1]) >= asked)
+    fitting = sorted((int(one[1]), one[0]) for one in found if one is not None and int(one[1]) >= max(1, asked))
     if not fitting:
         return pod
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, runtime_class_name=fitting[0][1]))

@@ -10,12 +10,13 @@ from fairlead.plan.claim.gate import Gates
 from fairlead.plan.claim.search.preference import Preferences
 from fairlead.plan.schedule.claim.claims import Claims
 from fairlead.plan.schedule.constraint import Constraint, Users
+from fairlead.plan.schedule.fabric.guestdriver import GuestDrivers
 from fairlead.plan.schedule.reservation.reservations import Reservations, Terms
 from fairlead.plan.schedule.volume.volumes import Volumes
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import Object
 
-ALL: Final = (Volumes, Claims)
+ALL: Final = (Volumes, Claims, GuestDrivers)
 """In this order they are asked."""
 Make = Callable[[Users], Constraint]
 MADE: Final[tuple[Make, ...]] = ALL

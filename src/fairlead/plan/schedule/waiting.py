@@ -14,6 +14,7 @@ from fairlead.plan.pod import personwords
 from fairlead.plan.reservation import profile
 from fairlead.plan.schedule import constraints, reference, rejection, rules
 from fairlead.plan.schedule.claim import implicit
+from fairlead.plan.schedule.fabric import guestdriver
 from fairlead.plan.schedule.group import membership
 from fairlead.plan.schedule.summary import Reason
 from fairlead.plan.schedule.workloads import TENANCY_NOT_READY
@@ -77,7 +78,7 @@ def said(pod: core.Pod) -> str:
         return ""
     if found.reason == TENANCY_NOT_READY:
         return found.message
-    is_told = any(one in found.message for one in (rejection.WORDS, implicit.NAME, profile.WORDS))
+    is_told = any(one in found.message for one in (rejection.WORDS, implicit.NAME, profile.WORDS, guestdriver.WORDS))
     return found.message if is_told or constraints.concern(pod) else ""
 
 

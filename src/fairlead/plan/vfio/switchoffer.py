@@ -31,6 +31,20 @@ NOT_WHOLE: Final = "NVSwitchesNotWhole"
 FOREIGN: Final = "NVSwitchesForeign"
 
 
+def check_owner(*, vm_namespace: str, vm_image: str) -> None:
+    """Refuse settings by which two machines would have a node's switches. Raises: Invalid (`SettingInvalid`).
+
+    Args: what the settings of `fabric` with these names say.
+    """
+    if vm_namespace and vm_image:
+        message = (
+            f'fabric.vm_namespace "{errors.readable(vm_namespace[:63])}" and fabric.vm_image '
+            f'"{errors.readable(vm_image[:200])}" are both set: one machine has the NVSwitches, a pod\'s or ours'
+        )
+        hint = "leave fabric.vm_namespace out for `fairlead fabric machine`, fabric.vm_image for a pod of Kata's"
+        raise errors.Invalid(message, reason="SettingInvalid", hint=hint)
+
+
 def plan_resource(found: Sequence[PassthroughSwitch], *, with_iommufd: bool) -> tuple[Advertisement, ...]:
     """Return the resource of a node's switches; none where there is none. One that cannot go keeps all back."""
     if not found:

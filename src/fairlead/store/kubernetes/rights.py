@@ -92,6 +92,7 @@ SCHEDULER: Final = (
     *_verbs("list watch patch", "persistentvolumes"),
     *_verbs("list watch", "csinodes", group="storage.k8s.io"),
     *_verbs("list watch", "storageclasses", group="storage.k8s.io"),
+    *_verbs("list watch", "runtimeclasses", group="node.k8s.io"),
     *_verbs("get list watch create patch update delete", "resourceclaims", group=_DEVICES),
     *_verbs("patch update", "resourceclaims", group=_DEVICES, part="status"),
     *_verbs("patch update", "resourceclaims", group=_DEVICES, part="binding"),

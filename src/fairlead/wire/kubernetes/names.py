@@ -70,6 +70,12 @@ USER_IDS: Final = "fairlead.dev/first-user-id"
 DEVICES: Final = "fairlead.dev/devices"
 """JSON, resource to the ids of the devices that its node's kubelet granted."""
 
+# versions that NVLink needs to be one
+FABRIC_MANAGER: Final = "fairlead.dev/fabric-manager"
+"""Label of a node: the version of its Fabric Manager, such as 580.95.05."""
+GUEST_DRIVER: Final = "fairlead.dev/guest-driver"
+"""Annotation of a RuntimeClass: the version of the NVIDIA driver that its virtual machines boot."""
+
 # annotations of a pod
 TENANT: Final = "fairlead.dev/tenant"
 """The tenancy that asked for the pod, in whatever namespace it is: the rules for tenants bind it."""

@@ -256,6 +256,7 @@ async def test_a_slot_of_several_is_refused_while_manager_and_guests_differ_with
         assert "580.95.05" in message
         assert "570.10" in message
         assert "fabric.guest_driver" in message
+        assert node.keeper.version.value == "580.95.05"
         with pytest.raises(errors.Unavailable) as caught:
             await node.give("x4-1.2.3.4")
         assert caught.value.reason == keeper.MISMATCH
@@ -275,6 +276,7 @@ async def test_versions_are_compared_where_both_are_known(make: Make, manager: s
     async with node.agent():
         await node.until_known()
         assert (not node.keeper.mismatch.value) is fits
+        assert node.keeper.version.value == manager
 
 
 async def test_an_agent_of_an_earlier_version_is_asked_three_times_and_then_each_connection_is_a_start() -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
 from fairlead import errors
 from fairlead.plan.fabric import servicevm
+from fairlead.plan.pod import affinity
+from fairlead.wire.kubernetes import core
 
 VM = servicevm.ServiceVM(name="fm", functions=("0000:40:00.0", "10001:41:1f.7"), switches=2)
 
@@ -41,7 +44,6 @@ def test_the_pod_asks_for_all_switches_and_serves_by_vsock_with_a_mounted_secret
     (container,) = made["spec"]["containers"]
     assert container["resources"]["limits"]["nvidia.com/nvswitch"] == "2"
     assert container["command"][-1] == "4294967295:6667"
-    assert made["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "n1"}
     mounted = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
     assert container["env"][0]["value"].startswith(mounted["secret"])
     assert made["spec"]["automountServiceAccountToken"] is False
@@ -70,8 +72,36 @@ def test_a_disk_and_a_context_id_are_real_ones(disk: str, cid: int) -> None:
         servicevm.domain(VM, disk=disk, cid=cid)
 
 
+_LONGEST = ".".join(["n" * 63, "o" * 63, "d" * 63, "e" * 61])
+
+
+@pytest.mark.parametrize("node", ["n1", "a.b-c", _LONGEST])
+def test_the_pod_goes_to_its_node_however_long_its_name_is_and_to_no_other(node: str) -> None:
+    made = servicevm.pod(VM, node=node, namespace="fabric", image="i", runtime_class="kata")
+    assert "nodeSelector" not in made["spec"]
+    # As it crosses an API server, so that a field of another name would be lost here.
+    read = msgspec.json.decode(msgspec.json.encode(made), type=core.Pod)
+    wanted = affinity.of_pod(read.spec)
+    assert list(affinity.problems(read.spec)) == []
+    assert affinity.is_allowed({}, wanted, name=node, labels={"kubernetes.io/hostname": "another"})
+    assert not affinity.is_allowed({}, wanted, name=f"{node[:-1]}z", labels={"kubernetes.io/hostname": node})
+
+
 @pytest.mark.parametrize(
-    "wrong", [{"namespace": "A"}, {"node": "../x"}, {"runtime_class": ""}, {"image": "a b"}, {"image": ""}]
+    "wrong",
+    [
+        {"namespace": "A"},
+        {"namespace": "n" * 64},
+        {"namespace": "a.b"},
+        {"node": "../x"},
+        {"node": f"{_LONGEST}s"},
+        {"node": "a..b"},
+        {"node": "n\0"},
+        {"runtime_class": ""},
+        {"runtime_class": "r" * 254},
+        {"image": "a b"},
+        {"image": ""},
+    ],
 )
 def test_names_of_a_pod_are_checked_before_it_is_printed(wrong: dict[str, str]) -> None:
     given = {"node": "n", "namespace": "fabric", "image": "i", "runtime_class": "kata", **wrong}

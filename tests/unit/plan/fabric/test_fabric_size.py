@@ -35,3 +35,20 @@ def test_a_size_that_is_not_offered_is_refused_with_what_is(asked: str, choice: 
 )
 def test_what_is_offered_or_is_of_another_model_is_left_to_the_scheduler(asked: str) -> None:
     assert size.find_refusal([asked], HERE) is None
+
+
+@pytest.mark.parametrize(
+    ("resource", "gpus"),
+    [
+        ("nvidia.com/h100-sxm5-80gb-x4", 4),
+        ("nvidia.com/b200-x16", 16),
+        ("nvidia.com/h100-x1", 1),
+        ("nvidia.com/h100-x17", 0),
+        ("nvidia.com/x4", 0),
+        ("nvidia.com/gpu", 0),
+        ("example.com/h100-x4", 0),
+        ("nvidia.com/h100-x4\n", 0),
+    ],
+)
+def test_the_gpus_of_a_slot_are_read_from_our_own_names_alone(resource: str, gpus: int) -> None:
+    assert size.gpus_of(resource) == gpus

@@ -102,6 +102,15 @@ def test_a_machine_has_the_smallest_size_that_fits(gpus: int, classes: tuple[str
     assert choice.sized(pod("kata-qemu-nvidia-gpu-x4"), names).spec.runtime_class_name == "kata-qemu-nvidia-gpu-x4"
 
 
+@pytest.mark.parametrize(("resource", "count", "made"), [("x4", 1, "-x4"), ("x1", 3, "-x4"), ("x4", 2, "-x8")])
+def test_a_slot_of_several_gpus_counts_as_these(resource: str, count: int, made: str) -> None:
+    limits = {f"nvidia.com/h100-sxm5-80gb-{resource}": str(count)}
+    item = core.Container(name="main", image="x", resources=core.ResourceRequirements(limits=limits))
+    asked = core.Pod(spec=core.PodSpec(containers=(item,), runtime_class_name="kata-qemu-nvidia-gpu"))
+    names = [f"kata-qemu-nvidia-gpu-{size}" for size in ("x1", "x2", "x4", "x8")]
+    assert choice.sized(asked, names).spec.runtime_class_name == f"kata-qemu-nvidia-gpu{made}"
+
+
 def test_the_word_none_stays_no_field_of_a_pod_on_a_cluster() -> None:
     assert choice.spoken(pod(says_none=True)).spec.machine is None
     kept = core.MachineOptions(has_no_sandbox=True, no_network=True)

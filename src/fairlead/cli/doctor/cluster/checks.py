@@ -11,6 +11,7 @@ from typing import Final
 
 from fairlead import errors
 from fairlead.cli.core import output
+from fairlead.cli.doctor.cluster import fabric as cluster_fabric
 from fairlead.cli.doctor.cluster import kinds as cluster_kinds
 from fairlead.cli.doctor.cluster import safety as cluster_safety
 from fairlead.cli.doctor.cluster import unchecked
@@ -67,6 +68,8 @@ def check(seen: Facts) -> Iterator[Finding]:
     yield from cluster_safety.check_baselines(seen.baselines or (), seen.pods or ())
     yield from _leaders(seen)
     yield from _runtime_class(seen)
+    yield from cluster_fabric.check_machines(seen.agents or ())
+    yield from cluster_fabric.check_drivers(seen.guest_drivers, seen.nodes or ())
     yield from _pods(seen)
     yield from unchecked.find(seen)
 

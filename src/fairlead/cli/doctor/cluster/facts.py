@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
 from fairlead import errors, settings, telemetry
 from fairlead.cli.core import cluster
 from fairlead.cli.doctor.cluster import kinds as cluster_kinds
+from fairlead.plan.schedule.fabric import guestdriver
 from fairlead.store import port
 from fairlead.store.kubernetes import client, credentials, rights, server, store
 from fairlead.store.kubernetes.rights import Right
@@ -102,6 +103,8 @@ class Facts:
     pods: tuple[core.Pod, ...] | None = None
     leases: tuple[coordination.Lease, ...] | None = None
     runtime_classes: frozenset[str] | None = None
+    guest_drivers: Mapping[str, str] = field(default_factory=dict)
+    """By RuntimeClass: the driver that its machines boot, of those that say it."""
     policies: frozenset[str] | None = None
     """Admission policies of Fairlead that are bound and deny."""
     agent_lacks: dict[str, tuple[Right, ...]] | None = None
@@ -157,6 +160,7 @@ async def read_facts(store: port.Store, server: Asked, config: settings.Settings
         pods=await _items(store, core.Pod),
         leases=await _leases(store, homes),
         runtime_classes=None if classes is None else frozenset(item.metadata.name for item in classes),
+        guest_drivers={one.metadata.name: driver for one in classes or () if (driver := guestdriver.driver_of(one))},
         policies=await _policies(store),
         agent_lacks=agent_lacks,
         is_taint_unread=agent_lacks is not None and await _is_taint_unread(server, accounts),

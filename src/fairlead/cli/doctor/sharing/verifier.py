@@ -91,7 +91,7 @@ def _check(facts: Facts, check: str, why: str, good: str) -> Iterator[Finding]:
         (
             not facts.has_emulator,
             f"{facts.emulator} is not there, or not a program",
-            "apt-get install qemu-system-x86; on a cluster agent.verifier of the chart names the nodes' own",
+            "apt-get install qemu-system-x86; in the chart agent.verifier or fabric.machine names the nodes' own",
         ),
         (not facts.has_vsock, "/dev/vhost-vsock is not there", "modprobe vhost_vsock"),
         (

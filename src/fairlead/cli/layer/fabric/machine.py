@@ -14,6 +14,7 @@ from fairlead.kernel import heldlock
 from fairlead.model.fabric import AGENT_PORT
 from fairlead.model.vfio import SWITCHES, Snapshot
 from fairlead.node.vm import image, service
+from fairlead.plan.vfio import switchoffer
 from fairlead.settings import Settings
 from fairlead.silicon.fabric import agentclient
 from fairlead.silicon.vfio import discovery
@@ -43,11 +44,7 @@ def compose(config: Settings) -> service.ServiceMachine:
         raise errors.Invalid(
             message, reason="SettingInvalid", hint="`fairlead vfio image-digest FOLDER` prints its name"
         )
-    if chosen.vm_namespace:
-        message = (
-            "fabric.vm_image and fabric.vm_namespace are both set: one machine has the NVSwitches, ours or a pod's"
-        )
-        raise errors.Invalid(message, reason="SettingInvalid", hint="leave one of them out")
+    switchoffer.check_owner(vm_namespace=chosen.vm_namespace, vm_image=chosen.vm_image)
     image.check_reference(chosen.vm_image)
     for name, value in (("vm_start_s", chosen.vm_start_s), ("vm_silence_s", chosen.vm_silence_s)):
         if not 1 <= value <= 86400:

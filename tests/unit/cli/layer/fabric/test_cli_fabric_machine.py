@@ -89,3 +89,16 @@ def test_an_agent_refuses_to_offer_switches_that_no_pod_would_get(
         return
     with pytest.raises(errors.Invalid, match=says):
         vfioparts.check_switches(made)
+
+
+def test_agent_and_machine_say_the_same_of_switches_that_two_machines_would_have(tmp_path: Path) -> None:
+    made = config(tmp_path, vm_namespace="fabric", vm_image=named(tmp_path))
+    made = dataclasses.replace(made, node=dataclasses.replace(made.node, vfio="bound"))
+    said = list[tuple[str, str | None]]()
+    for refuse in (machine.compose, vfioparts.check_switches):
+        with pytest.raises(errors.Invalid) as caught:
+            refuse(made)
+        said.append((caught.value.message, caught.value.hint))
+    assert said[0] == said[1]
+    assert '"fabric"' in said[0][0]
+    assert made.fabric.vm_image in said[0][0]

@@ -1,0 +1,1 @@
+"""Keeps pods with NVLink from nodes whose Fabric Manager is of another version than the driver in their machine."""
