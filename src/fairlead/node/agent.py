@@ -166,9 +166,8 @@ class _Agent:
                 store,
                 snapshots=self.watch.snapshots,
                 supply=self.supply,
-                fabric_manager=self.passthrough.fabric_manager if self.passthrough is not None else None,
                 holdings=self.holdings,
-                activation=self.passthrough.fabric.activation if self.passthrough and self.passthrough.fabric else None,
+                passthrough=self.passthrough,
                 recall=(lambda grant: self.plugins.recall(grant)) if around.is_kubelet_foreign else None,  # noqa: PLW0108  (made later)
             )
             if store is not None

@@ -28,6 +28,7 @@ from fairlead.wire.kubernetes import core
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 if TYPE_CHECKING:
+    from fairlead.node import vfioparts
     from fairlead.node.publish import baselines, leases
 
 
@@ -42,17 +43,16 @@ class StoreParts:
         *,
         snapshots: latest.Latest[Snapshot],
         supply: latest.Latest[Supply],
-        fabric_manager: latest.Latest[str] | None = None,
         holdings: podresources.Holdings,
         recall: Callable[[attribution.Grant], pb.ContainerAllocateResponse | None] | None,
-        activation: foreignkubelet.Activation | None = None,
+        passthrough: vfioparts.VFIOPart | None = None,
     ) -> None:
         """Compose; nothing runs yet.
 
-        Args:    supply: what the node gives away.   fabric_manager: as `objects.Publisher` takes it.
+        Args:    supply: what the node gives away.
                  recall: gives the answer that a device plugin remembers, where the kubelet is foreign and records no
                  steps of containers; None: the kubelet records them.
-                 activation: says when a device's NVLink partition was activated; None: the node has none.
+                 passthrough: GPUs that are passed through; None: none is.
         """
         self.mig = objects.MIGPublication(strategy=latest.Latest(settings.node.mig_strategy))
         """What the node's labels say of MIG; the agent keeps it true."""
@@ -67,7 +67,7 @@ class StoreParts:
             mig=self.mig,
             supply=supply,
             labelling=labelling(settings, store),
-            fabric_manager=fabric_manager,
+            fabric_manager=passthrough.fabric_manager if passthrough is not None else None,
         )
         self.pods = pods.Pods(node, store)
         self._holdings = holdings
@@ -109,7 +109,9 @@ class StoreParts:
         )
         if self.trace is not None:
             counting = starts.Starts(store, node, objectives=settings.control.start_objectives)
-            self.trace.count_start, self.trace.activation = counting.count, activation
+            self.trace.count_start = counting.count
+            if passthrough is not None and passthrough.fabric is not None:
+                self.trace.activation = passthrough.fabric.activation
 
     async def follow_pods(self, _: telemetry.Meter) -> None:
         """Follow this node's pods for ever; it waits for the store alone, whose watches have limits of their own."""

@@ -69,10 +69,10 @@ class Duration(click.ParamType[float]):
 def settings_options(*groups: str, hidden: bool = False) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Add a flag for every setting of the groups, and pass the merged `Settings` as first argument.
 
-    Args:    groups: names of fields of `Settings`, such as `silicon`; none: all.
+    Args:    groups: names of fields of `Settings`, such as `silicon`, and keys of single ones; none: all.
              hidden: keep the flags out of `--help`.
     """
-    chosen = [row for row in settings.rows() if row.group in groups or not groups]
+    chosen = [row for row in settings.rows() if {row.group, row.key} & set(groups) or not groups]
 
     def decorate(function: Callable[..., R]) -> Callable[..., R]:
         @click.pass_context

@@ -63,7 +63,8 @@ _COMMON: Final = (
 
 @click.group(cls=sections.SectionedGroup, common=_COMMON, verbs=_VERBS, invoke_without_command=True)
 @pluginflags.settings_options(
-    "state", "silicon", "node", "plugin", "labels", "health", "lease", "fabric", "cluster", "log", "debug"
+    *("state", "silicon", "node", "plugin", "labels", "health", "lease", "fabric", "control.start_objectives"),
+    *("cluster", "log", "debug"),
 )
 @click.pass_context
 def agent(ctx: click.Context, /, config: settings.Settings) -> None:
