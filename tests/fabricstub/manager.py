@@ -101,6 +101,10 @@ class Manager:
             with contextlib.suppress(OSError):  # wakes the thread that accepts
                 self.listener.shutdown(socket.SHUT_RDWR)
             self.listener.close()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Break every connection, and go on: what was done for one that is gone stays done."""
         for one in list(self.open):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
