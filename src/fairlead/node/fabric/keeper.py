@@ -29,7 +29,7 @@ from fairlead.node.inventory import latest
 from fairlead.plan.fabric import packing, reconcile
 from fairlead.plan.fabric.lattice import Lattice
 from fairlead.plan.fabric.reconcile import Verb
-from fairlead.plan.lease.row import Claim, Row, State
+from fairlead.plan.lease.row import Claim, Row, State, given_together
 from fairlead.plan.vfio import slot
 from fairlead.silicon.fabric import connection, result
 from fairlead.silicon.fabric.reached import Reached
@@ -434,16 +434,9 @@ class PartitionKeeper:
         return next((gpu.module for gpu in self._gpus() if str(gpu.key) == key), None)
 
     def _modules_of(self, claim: Claim) -> tuple[int, ...]:
-        """Return the modules of every GPU that the ledger gave by the same device, or to the same ResourceClaim."""
-
-        def is_same(one: Claim) -> bool:
-            if claim.holder or one.holder:
-                return one.holder == claim.holder
-            return (one.device, one.resource) == (claim.device, claim.resource)
-
-        same = (row.key for row in self.rows().values() if any(map(is_same, row.claims)))
-        modules = [module for key in same if (module := self._module(key)) is not None]
-        return tuple(sorted(modules))
+        """Return the modules of every GPU that the ledger gave together with this one."""
+        given = given_together([claim], self.rows())
+        return tuple(sorted(module for key in given if (module := self._module(key)) is not None))
 
 
 async def _condemn_none(_key: str, _why: str) -> None:
