@@ -200,7 +200,8 @@ def plan(
              the node does not offer the device to several claims any more. None: shared as the claim says.
     Raises:  NotFound, Conflict (`ClaimReplaced`, `ClaimNotAllocated`, `ClaimNotReserved`): the claim is not what the
              kubelet believes.   NotFound (`DeviceUnknown`): it has a device that this node does not offer.
-             Invalid (`ClaimConfigInvalid`): its configuration; (`ShareNotOffered`): a share of a device for one claim.
+             Invalid (`ClaimConfigInvalid`): its configuration; (`ShareNotOffered`, `AdminAccessNotAsked`): its status
+             has more than the node offers, or than the claim asks for.
     """
     words = f"{claim.metadata.namespace}/{claim.metadata.name}"
     results = _results(claim, uid, node, words)
@@ -326,11 +327,25 @@ def _results(claim: ResourceClaim, uid: str, node: Node, words: str) -> Sequence
         if one.share_id and not names.is_dns_label(one.share_id):
             message = f"claim {words} has the share {one.share_id[:80]!r} of a device, which is no UID"
             raise errors.Invalid(message, reason="ClaimInvalid", hint="an API server lets none through; look at yours")
+        if one.admin_access and not _asks_for_admin_access(claim, one):
+            message = f"claim {words} has adminAccess to {one.device} by its status, and its request asks for none"
+            hint = "something else than a scheduler wrote its status: delete the claim"
+            raise errors.Invalid(message, reason="AdminAccessNotAsked", hint=hint)
         if one.pool != node.pool:
             message = f"device {one.device} of claim {words} is in pool {one.pool}, and this node's is {node.pool}"
             hint = "the pod runs on another node than its devices: no scheduler places it so"
             raise errors.Conflict(message, reason="DeviceElsewhere", hint=hint)
     return found
+
+
+def _asks_for_admin_access(claim: ResourceClaim, one: DeviceRequestAllocationResult) -> bool:
+    """Return whether the request of a device asks to see it whoever has it, which an API server lets few do.
+
+    A spec without requests is that of a claim that is adopted while the API server is away: then nobody knows.
+    """
+    asked, name = claim.spec.devices.requests, one.request.partition("/")[0]
+    found = (each.exactly for each in asked if each.name == name)
+    return not asked or any(each is not None and bool(each.admin_access) for each in found)
 
 
 def _pod_claim(claim: ResourceClaim) -> str:

@@ -25,7 +25,8 @@ from fairlead.silicon import port
 from fairlead.silicon.sim import silicon as simulation
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import ObjectMeta
-from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimStatus
+from fairlead.wire.kubernetes.resource.request import DeviceClaim, DeviceRequest, ExactDeviceRequest
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimSpec, ResourceClaimStatus
 from tests.unit.node.dra.claimnode import ClaimNode, claim, config, result
 
 ONE_G = "gpu-0-mig-1g10gb-19-0"
@@ -453,6 +454,21 @@ async def test_admin_access_sees_a_gpu_and_possesses_nothing(node: ClaimNode) ->
     assert node.nodes(watcher) == {"/dev/nvidia0"}
     await node.unprepare(watcher)
     assert node.row(0).state is State.HELD
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+async def test_admin_access_by_a_status_alone_sees_nothing(node: ClaimNode, is_asked: bool) -> None:
+    await node.prepare(claim("tenant", result("gpu-0")))
+    request = DeviceRequest(name="gpus", exactly=ExactDeviceRequest(admin_access=is_asked or None))
+    spec = ResourceClaimSpec(devices=DeviceClaim(requests=(request,)))
+    watcher = msgspec.structs.replace(claim("watcher", result("gpu-0", admin_access=True)), spec=spec)
+    if is_asked:
+        await node.prepare(watcher)
+        return
+    with pytest.raises(errors.Invalid, match="its request asks for none") as caught:
+        await node.prepare(watcher)
+    assert caught.value.reason == "AdminAccessNotAsked"
+    assert node.spec(watcher) is None
 
 
 async def test_claims_of_different_gpus_do_not_wait_for_each_other(node: ClaimNode) -> None:
