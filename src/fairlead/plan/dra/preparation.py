@@ -343,7 +343,7 @@ def _asks_for_admin_access(claim: ResourceClaim, one: DeviceRequestAllocationRes
 
     A spec without requests is that of a claim that is adopted while the API server is away: then nobody knows.
     """
-    asked, name = claim.spec.devices.requests, one.request.partition("/")[0]
+    asked, name = claim.spec.devices.requests or (), one.request.partition("/")[0]
     found = (each.exactly for each in asked if each.name == name)
     return not asked or any(each is not None and bool(each.admin_access) for each in found)
 
