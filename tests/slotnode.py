@@ -1,11 +1,12 @@
 """A node with NVLink slots whose agent is a process that can be killed: what lasts is in files, as in a kernel.
 
-    python -m tests.slotnode ROOT STUB
+    python -m tests.slotnode ROOT STUB [service]
 
 The agent runs the shipped ledger, gates, specs, keeper of partitions and verdicts over a reading; it takes orders by
 its input. Pods and machines are a test's. A group's node is a file that takes one opener by `flock`: the kernel lets
 go of it when its opener dies, as it does of a real one. A reset empties a GPU's memory, a reading leaves a mark that
-the next machine removes (`katastandin/emulatordouble.py`). The Fabric Manager is `fabricstub`'s, a process of its own.
+the next machine removes (`katastandin/emulatordouble.py`). The Fabric Manager is `fabricstub`'s, a process of its own,
+and so is the shipped agent beside it: both are the Service VM, whose boot id is a file's text.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,14 +32,16 @@ from fairlead.model.gpu import Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.node.lease import baselines, memory, passthroughreset, signing
 from fairlead.node.vfio import thirdgate
-from fairlead.node.vm import verifier
+from fairlead.node.vm import emulator, verifier
 from fairlead.plan.gpu.attribution import Holding
 from fairlead.plan.lease import baseline
+from fairlead.silicon.fabric import address, agentserver, connection
 from fairlead.wire.fairlead.guestreport import GPUReport
 from tests import nodehold, partitionchecker
 from tests.fabricstub import manager
 from tests.fabricstub.lattice import H100
-from tests.unit.node.fabric.fabricnode import MODULES, FabricNode
+from tests.katastandin import stops
+from tests.unit.node.fabric.fabricnode import MODULES, SECRET, FabricNode
 
 BOARD = "233010de"
 PROGRAM = Path(__file__).parent.parent
@@ -97,9 +101,12 @@ class KilledNode(FabricNode):
     async def read(self, gpu: PassthroughGPU) -> verifier.Reading:
         """Play the verifier's machine: it has the GPU while it reads."""
         async with self.third.lend([str(gpu.key)]):
-            hold = self.take(gpu)
-            await asyncio.sleep(0.01)
-            hold.close()
+            if any((self.folder / "stops" / step).exists() for step in stops.VERIFYING):
+                await self._read_by_process(gpu)
+            else:
+                hold = self.take(gpu)
+                await asyncio.sleep(0.01)
+                hold.close()
         (self.folder / "read" / gpu.address).touch()
         seen = GPUReport(
             pci="0000:01:00.0",
@@ -115,6 +122,15 @@ class KilledNode(FabricNode):
         )
         return verifier.Reading(reported=seen, driver="580", image="sha256:0", seconds=0.01)
 
+    async def _read_by_process(self, gpu: PassthroughGPU) -> None:
+        """Have a process of its own read it. Raises: Unavailable: it was killed."""
+        words = (sys.executable, "-m", "tests.katastandin.verifierdouble", str(self.folder), gpu.address)
+        process = await asyncio.create_subprocess_exec(*words, cwd=PROGRAM, stdout=asyncio.subprocess.PIPE)
+        said, _ = await process.communicate()
+        if process.returncode or json.loads(said) != {"module": gpu.module}:
+            message = f"the verifier's machine ended by itself: {process.returncode}"
+            raise errors.Unavailable(message, reason=emulator.ENDED)
+
     async def list_holdings(self) -> tuple[Holding, ...]:
         self.listed = json.loads((self.folder / "listed.json").read_text())
         return await super().list_holdings()
@@ -125,6 +141,8 @@ class KilledNode(FabricNode):
             telemetry.arm_crash_point(*rest)
         elif word == "poke":
             self.gate.poke()
+        elif word == "known":
+            return "known" if not self.keeper.problem else "unknown"
         elif word == "hold":
             try:
                 await self.gate.hold(f"nvidia.com/h100-{rest[0].partition('-')[0]}", [self.device(rest[0])])
@@ -134,6 +152,7 @@ class KilledNode(FabricNode):
 
     async def obey_input(self) -> None:
         """Obey, to the end of the input."""
+        self.beside = self._service()  # listens in another process; here it says that there is one
         async with self.agent():
             await self.until_known()
             sys.stdout.write("ready\n")
@@ -142,6 +161,19 @@ class KilledNode(FabricNode):
                 sys.stdout.write(f"{await self.obey(*order.split())}\n")
                 sys.stdout.flush()
             os._exit(0)
+
+    def _service(self) -> agentserver.AgentServer:
+        """Return the agent in the Service VM."""
+        about = agentserver.Whereabouts(machine=(self.folder / "machine").read_text)
+        own = connection.Connection(f"{self.folder.name}-service", self.dial)
+        return agentserver.AgentServer(own, SECRET, timeout_s=5, is_allowed=lambda _: True, whereabouts=about)
+
+    def serve_manager(self) -> None:
+        """Be the agent in the Service VM, for ever."""
+        self._service().listen(address.parse(str(self.folder / "agent.sock")))
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        threading.Event().wait()
 
 
 @dataclass
@@ -154,6 +186,9 @@ class SlotNode:
     def __post_init__(self) -> None:
         self._agent: subprocess.Popen[str] | None = None
         self._manager: subprocess.Popen[str] | None = None
+        self._managers = 0
+        self._service: subprocess.Popen[str] | None = None
+        self._machines = 0
         self.pods: dict[str, str] = {}
         """Pod by slot, as the kubelet lists them."""
         for name in ("dev/vfio", "sys/bus/pci/devices", "memory", "read", "stops", "cdi"):
@@ -182,29 +217,77 @@ class SlotNode:
 
     # agent and Manager
 
-    def start_manager(self) -> None:
-        """Start the Fabric Manager, the first time or again."""
-        is_again = self._manager is not None
-        program = PROGRAM / "tests/fabricstub/manager.py"
-        words = ("-I", str(program), f"unix:{self.root}/fm.sock", "h100", *(["restart"] if is_again else []))
+    def start_manager(self, *faults: str, waits: bool | None = None) -> None:
+        """Start the Fabric Manager, the first time or again.
+
+        Args: faults: of the stub, `NAME=VALUE`.   waits: whether it wants the list of active partitions; None: again.
+        """
+        waits, self._managers = bool(self._managers) if waits is None else waits, self._managers + 1
+        words = [f"unix:{self.root}/fm.sock", "h100", *(["restart"] if waits else []), "state"]
+        words += [str(self.root / "switches"), *(["fault", *faults] if faults else [])]
         self._manager = subprocess.Popen(
-            (sys.executable, *words, "state", str(self.root / "switches")), stdout=subprocess.PIPE, text=True
+            (sys.executable, "-I", str(PROGRAM / "tests/fabricstub/manager.py"), *words),
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self._manager.stdout is not None
         assert self._manager.stdout.readline() == "ready\n"
 
+    def start_service(self) -> None:
+        """Start the Service VM: its switches come up with nothing active; it has a Manager and an agent."""
+        self._machines += 1
+        (self.root / "machine").write_text(f"{self._machines:04x}")
+        if self._machines > 1:
+            self._write("switches", [])
+        self.start_manager(waits=False)
+        self._service = self._spawn("service")
+        assert self._service.stdout is not None
+        assert self._service.stdout.readline() == "ready\n", self.log()[-3000:]
+
+    def kill_service(self) -> None:
+        """End the Service VM with all that is in it; machines that run on it have no NVLink from now on."""
+        (self.root / "switches-lost").touch()
+        self.kill_manager()
+        assert self._service is not None
+        self._service.kill()
+        self._service.communicate()
+
+    def kill_manager(self) -> None:
+        """End the Fabric Manager by SIGKILL; what is programmed stays."""
+        assert self._manager is not None
+        self._manager.kill()
+        self._manager.communicate()
+
+    def fail_manager(self, *faults: str) -> None:
+        """Give the Manager that runs some faults."""
+        for fault in faults:
+            manager.ask(str(self.root / "fm.sock"), f"fault {fault}")
+
+    def await_managers_death(self, limit_s: float = 60) -> None:
+        """Wait until the Manager has ended by a fault."""
+        assert self._manager is not None
+        self._manager.wait(limit_s)
+        self._manager.communicate()
+
+    def knows_partitions(self) -> bool:
+        """Return whether the agent knows which partitions are active, by its own word."""
+        return self.ask("known") == "known"
+
     def start_agent(self) -> None:
         """Start the agent, and return once it serves."""
+        self._agent = self._spawn()
+        assert self._read(60) == "ready", self.log()[-3000:]
+
+    def _spawn(self, *words: str) -> subprocess.Popen[str]:
         with (self.root / "agent.log").open("a") as log:
-            self._agent = subprocess.Popen(
-                (sys.executable, "-m", "tests.slotnode", str(self.root), str(self.stub)),
+            return subprocess.Popen(
+                (sys.executable, "-m", "tests.slotnode", str(self.root), str(self.stub), *words),
                 cwd=PROGRAM,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
             )
-        assert self._read(60) == "ready", self.log()[-3000:]
 
     def kill_agent(self) -> None:
         """End the agent by SIGKILL, if it lives."""
@@ -315,13 +398,21 @@ class SlotNode:
                 self.ask("poke")
             await asyncio.sleep(0.02)
 
+    async def until_linked(self, limit_s: float = 60) -> None:
+        """Wait until the slots that are listed have their partitions again, after the switches had lost them."""
+        until, wanted = time.monotonic() + limit_s, {partitionchecker.slot_modules(one) for one in self.pods}
+        while {H100.partitions[one] for one in self.active} != {one for one in wanted if len(one) > 1}:
+            assert time.monotonic() < until, (self.active, wanted, self.log()[-2000:])
+            await asyncio.sleep(0.02)
+        (self.root / "switches-lost").unlink()
+
     def close(self) -> None:
         """End everything."""
         self.kill_agent()
-        if self._manager is not None:
-            self._manager.kill()
-            self._manager.communicate()
-            self._manager = None
+        for process in (self._service, self._manager):
+            if process is not None:
+                process.kill()
+                process.communicate()
         for pid in emulators(self.root):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -343,7 +434,7 @@ def running(root: Path, stub: Path) -> Iterator[SlotNode]:
     """Give a node whose agent runs and whose GPUs are free."""
     node = SlotNode(root, stub)
     try:
-        node.start_manager()
+        node.start_service()
         node.start_agent()
         asyncio.run(approve(node))
         asyncio.run(node.until_free())
@@ -365,4 +456,7 @@ async def approve(node: SlotNode) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(KilledNode(folder=Path(sys.argv[1]), stub=Path(sys.argv[2])).obey_input())
+    made = KilledNode(folder=Path(sys.argv[1]), stub=Path(sys.argv[2]))
+    if sys.argv[3:] == ["service"]:
+        made.serve_manager()
+    asyncio.run(made.obey_input())

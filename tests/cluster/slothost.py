@@ -122,13 +122,15 @@ class Life:
         while self.pod is None:
             assert time.monotonic() < until, self.refused[-5:]
             try:
-                await self._start()
+                await self.start()
             except errors.FairleadError as error:
                 self.refused.append(error.message)
-                await self.world.remove_all()
+                with contextlib.suppress(errors.FairleadError):  # the engine may be gone, too
+                    await self.world.remove_all()
                 await asyncio.sleep(0.1)
 
-    async def _start(self) -> None:
+    async def start(self) -> None:
+        """Start it, once. Raises: FairleadError: in the engine's words."""
         host = self.world.host
         made = await cripod.run(
             self.world.kubelet.stub,
@@ -159,12 +161,14 @@ class Life:
         """End it: its container first, then its sandbox; repeated until the engine says so."""
         assert self.pod is not None
         until = time.monotonic() + LIMIT_S
-        while not self.ended or self.world.listed():
-            assert time.monotonic() < until, (self.ended, self.refused[-5:], self.world.left())
+        while True:
+            assert time.monotonic() < until, (self.ended, self.refused[-5:])
             try:
                 if not self.ended:
                     await self.pod.stub.stop_container(self.pod.containers["main"], grace_s=2)
                     self.ended = await self.fate(LIMIT_S / 2)
+                elif not self.world.listed():
+                    return
                 await self.world.remove_all()
             except errors.FairleadError as error:
                 self.refused.append(error.message)
@@ -189,18 +193,18 @@ class Halt:
     """A step of the stand-in at which it waits, once."""
 
     def __init__(self, node: slotnode.SlotNode, step: str) -> None:
-        assert step in stops.STEPS
+        assert step in {*stops.STEPS, *stops.VERIFYING}
         self._asked, self._reached = node.root / "stops" / step, node.root / "stops" / f"{step}.reached"
 
     def ask(self) -> None:
         self._reached.unlink(missing_ok=True)
         self._asked.touch()
 
-    async def reached(self, work: asyncio.Task[None]) -> int:
-        """Return the pid of the process that came there, in the test's namespace of pids."""
+    async def reached(self, work: asyncio.Task[None] | None = None) -> int:
+        """Return the pid of the process that came there, as that process knows it. Args: work: that leads there."""
         until = time.monotonic() + LIMIT_S
         while not self._reached.exists():
-            if work.done():
+            if work is not None and work.done():
                 work.result()
                 raise AssertionError(f"{self._asked.name} was never reached")
             assert time.monotonic() < until, self._asked.name
@@ -269,11 +273,47 @@ def kill_engines_shim(world: World, _: int) -> bool:
     return any([_kill(pid) for pid in shims(world)])
 
 
+def kill_engine(world: World, _: int) -> bool:
+    """Kill containerd; another one starts when the step is over."""
+    assert world.host.process is not None
+    return world.host.process.end(signal.SIGKILL, timeout_s=30)
+
+
+def kill_manager(world: World, _: int) -> bool:
+    """Kill the Fabric Manager; the next one, which knows of no partition, starts when the step is over."""
+    world.node.kill_manager()
+    return True
+
+
+def kill_service(world: World, _: int) -> bool:
+    """Kill the Service VM, whose switches forget every partition; the next one starts when the step is over."""
+    world.node.kill_service()
+    return True
+
+
+async def start_again(world: World, victim: str) -> None:
+    """Start what only a test starts again, a moment after it was killed."""
+    again: dict[str, Callable[[], None]] = {
+        "agent": world.node.start_agent,
+        "engine": world.host.start,
+        "Manager": world.node.start_manager,
+        "Service VM": world.node.start_service,
+    }
+    if victim in again:
+        await asyncio.sleep(0.2)
+        await asyncio.to_thread(again[victim])
+    if victim == "Service VM":
+        await world.node.until_linked()
+
+
 VICTIMS: Final[dict[str, Callable[[World, int], bool]]] = {
     "shim": kill_shim,
     "emulator": kill_emulator,
     "agent": kill_agent,
     "engine's shim": kill_engines_shim,
+    "engine": kill_engine,
+    "Manager": kill_manager,
+    "Service VM": kill_service,
 }
 
 

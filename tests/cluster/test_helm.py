@@ -552,6 +552,116 @@ def test_a_tenants_pod_gets_nothing_more_once_it_is_there(tenant: Tenant, tools:
         tools.kubectl("-n", "acme", "delete", "pod", "one", "--grace-period=0", "--force")
 
 
+_SWITCHES: Final = {"limits": {"nvidia.com/nvswitch": "4"}}
+_WITH_SWITCHES: Final = {"name": "fm", "image": image.BUSYBOX, "resources": _SWITCHES}
+_NOT_THEIRS: Final = "container fm (nvidia.com/nvswitch) asks for NVSwitches, which route every tenant's NVLink"
+
+
+@pytest.fixture
+def unlabelled(tools: Tools) -> Iterator[str]:
+    """The namespace of the Service VM, which is no tenant's."""
+    tools.kubectl("create", "namespace", "service-vm")
+    yield "service-vm"
+    tools.kubectl("delete", "namespace", "service-vm")
+
+
+@pytest.mark.parametrize("way", ["container", "init container", "sidecar", "beside GPUs"])
+def test_nvswitches_are_refused_to_tenants_pods_and_not_to_the_service_vms(
+    tenant: Tenant, unlabelled: str, way: str
+) -> None:
+    beside = {"limits": {"nvidia.com/nvswitch": "1", "nvidia.com/gpu": "1"}}
+    pods_: dict[str, dict[str, Any]] = {
+        "container": {"containers": [_WITH_SWITCHES]},
+        "init container": _spec(initContainers=[_WITH_SWITCHES]),
+        "sidecar": _spec(initContainers=[{**_WITH_SWITCHES, "restartPolicy": "Always"}]),
+        "beside GPUs": {"containers": [{**_WITH_SWITCHES, "resources": beside}]},
+    }
+    is_taken, said = tenant.tries({"spec": pods_[way]})
+    assert (is_taken, _NOT_THEIRS in said) == (False, True), said
+    assert tenant.tries({"spec": pods_[way]}, namespace=unlabelled) == (True, "")
+
+
+def test_nvswitches_are_refused_to_pods_that_a_tenants_deployment_or_job_makes(
+    tenant: Tenant, tools: Tools, server: api.API
+) -> None:
+    """The template is taken, its pods are not, and the reason is where an owner looks for it."""
+    template = {"metadata": {"labels": {"app": "fm"}}, "spec": {"containers": [_WITH_SWITCHES]}}
+    deployment = {"selector": {"matchLabels": {"app": "fm"}}, "template": template}
+    job = {"template": {**template, "spec": {"containers": [_WITH_SWITCHES], "restartPolicy": "Never"}}}
+    for kind, group, spec in (("Deployment", "apps/v1", deployment), ("Job", "batch/v1", job)):
+        item = {"apiVersion": group, "kind": kind, "metadata": {"name": "fm"}, "spec": spec}
+        tools.kubectl("-n", "acme", "create", "-f", "-", stdin=json.dumps(item))
+    try:
+        _until(lambda: _NOT_THEIRS in _failure(server))
+        _until(lambda: any(_NOT_THEIRS in one for one in _events(server, "Job")))
+        assert server.get("/api/v1/namespaces/acme/pods?labelSelector=app%3Dfm")["items"] == []
+    finally:
+        tools.kubectl("-n", "acme", "delete", "deployment,job", "fm", "--cascade=foreground")
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def _failure(server: api.API) -> str:
+    found = server.get("/apis/apps/v1/namespaces/acme/deployments/fm").get("status", {}).get("conditions", [])
+    return next((one["message"] for one in found if one["type"] == "ReplicaFailure"), "")
+
+
+def _events(server: api.API, kind: str) -> list[str]:
+    found = server.get(f"/api/v1/namespaces/acme/events?fieldSelector=involvedObject.kind%3D{kind}")["items"]
+    return [one["message"] for one in found if one["reason"] == "FailedCreate"]
+
+
+def test_no_pod_that_is_there_already_comes_to_nvswitches(tenant: Tenant, tools: Tools) -> None:
+    """The ways round the rule: an amount without a limit, a debug container, another size, another spec."""
+    half = {"name": "fm", "image": image.BUSYBOX, "resources": {"requests": {"nvidia.com/nvswitch": "4"}}}
+    is_taken, said = tenant.tries({"spec": {"containers": [half]}})
+    assert (is_taken, "Limit must be set" in said) == (False, True), said
+    stays = _named({"spec": {"schedulerName": "nobody", "containers": [{**half, "resources": {}}]}})
+    made = json.loads(tools.kubectl("-n", "acme", "create", "-o", "json", "-f", "-", stdin=json.dumps(stays)).stdout)
+    grown = {
+        **made,
+        "spec": {**made["spec"], "containers": [{**made["spec"]["containers"][0], "resources": _SWITCHES}]},
+    }
+    debugged = {**made, "spec": {**made["spec"], "ephemeralContainers": [{**_WITH_SWITCHES, "name": "debug"}]}}
+    pod_level = {**made, "spec": {**made["spec"], "resources": _SWITCHES}}
+    try:
+        for way, *items in (("/ephemeralcontainers", debugged), ("/resize", grown, pod_level), ("", grown, pod_level)):
+            path = f"/api/v1/namespaces/acme/pods/one{way}?dryRun=All"
+            same = tools.kubectl("replace", "--raw", path, "-f", "-", stdin=json.dumps(made), check=False)
+            assert same.returncode == 0, (way, same.stderr)
+            for item in items:
+                done = tools.kubectl("replace", "--raw", path, "-f", "-", stdin=json.dumps(item), check=False)
+                assert (done.returncode, "is invalid" in done.stderr) == (1, True), (way, done.stdout, done.stderr)
+        is_taken, said = tenant.tries({"spec": {**_spec(), "resources": _SWITCHES}})
+        assert (is_taken, "nvidia.com/nvswitch" in said) == (False, True), said
+    finally:
+        tools.kubectl("-n", "acme", "delete", "pod", "one", "--grace-period=0", "--force")
+
+
+def test_a_device_class_that_stands_for_nvswitches_opens_no_way_to_them(tenant: Tenant, tools: Tools) -> None:
+    """By their name a tenant's pod is refused; by the class's own it waits for a device that no driver publishes."""
+    about = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "switch.example.com"}}
+    spec = {
+        "selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}],
+        "extendedResourceName": "nvidia.com/nvswitch",
+    }
+    tools.kubectl("create", "-f", "-", stdin=json.dumps({**about, "spec": spec}))
+    try:
+        is_taken, said = tenant.tries({"spec": {"containers": [_WITH_SWITCHES]}})
+        assert (is_taken, _NOT_THEIRS in said) == (False, True), said
+        implicit = {"limits": {"deviceclass.resource.kubernetes.io/switch.example.com": "1"}}
+        assert tenant.tries({"spec": {"containers": [{**_WITH_SWITCHES, "resources": implicit}]}})[0]
+        published = tools.kubectl("get", "resourceslices", "-o", "json").stdout
+        assert "nvswitch" not in published.lower()
+    finally:
+        tools.kubectl("delete", "deviceclass", "switch.example.com")
+
+
 def test_other_namespaces_are_left_alone(tenant: Tenant) -> None:
     assert tenant.tries(tenantpods.path("/dev"), namespace="default") == (True, "")
     assert tenant.tries(tenantpods.secured(privileged=True), namespace="default") == (True, "")

@@ -161,6 +161,9 @@ async def test_a_service_vms_pod_gets_every_switch_of_the_board_or_none(board: t
         await home.store.delete(core.Pod, "thief", "t-evil", grace_s=0)
         given = await home.ask_for("vm", SWITCH, 4)
         assert {f"{SWITCH}={one}" for one in given} == set(shown), "Kata resolves RESOURCE=ID"
+        with pytest.raises(errors.FairleadError) as caught:
+            await home.ask_for("second", SWITCH, 4)
+        assert caught.value.reason == "UnexpectedAdmissionError", "the kubelet counts what the first one has"
         await home.until(lambda: home.sizes()["x4"] == (2, 2))
 
 

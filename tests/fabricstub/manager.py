@@ -5,7 +5,7 @@ over the same socket, so that a process can be told too. What it did stays in `j
 are in memory, and in a file where one is named: that stands for the switches, which go on when the Manager ends. A list
 of active partitions that a client sets changes what the Manager believes, and no switch.
 
-    python -I manager.py unix:/run/fm.sock h100 [restart] [state FILE] [abort SECONDS]
+    python -I manager.py unix:/run/fm.sock h100 [restart] [state FILE] [abort SECONDS] [fault NAME=VALUE …]
 """
 
 from __future__ import annotations
@@ -101,6 +101,10 @@ class Manager:
             with contextlib.suppress(OSError):  # wakes the thread that accepts
                 self.listener.shutdown(socket.SHUT_RDWR)
             self.listener.close()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Break every connection, and go on: what was done for one that is gone stays done."""
         for one in list(self.open):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
@@ -269,6 +273,8 @@ def main(address: str, lattice: str, *words: str) -> None:
     state = Path(words[words.index("state") + 1]) if "state" in words else None
     abort_s = float(words[words.index("abort") + 1]) if "abort" in words else 60
     made = Manager(chosen.partitions, chosen.links, is_restarted="restart" in words, state=state, abort_s=abort_s)
+    for fault in words[words.index("fault") + 1 :] if "fault" in words else ():
+        made.command(f"fault {fault}")
     made.listen(address)
     sys.stdout.write("ready\n")
     sys.stdout.flush()

@@ -26,6 +26,11 @@ STEPS: Final = (
     "deleting",  # the engine has the sandbox forgotten
 )
 """In the order of a pod's life."""
+VERIFYING: Final = (
+    "verifier-has",  # the verifier's machine has a GPU
+    "verifier-read",  # it has read it, and not said so yet
+)
+"""Steps of the machine that reads a GPU between two pods (`verifierdouble`)."""
 LIMIT_S: Final = 60.0
 
 

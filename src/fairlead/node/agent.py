@@ -234,7 +234,7 @@ class _Agent:
                 settings.fabric.vm_namespace,
                 self.lease.gate,
                 switches=lambda: len(self.watch.snapshots.value.switches),
-                pods=self._known_pods,
+                pods=self._ask_pods,
             ),
             self.lease.taken,
             self.lease.prefer,
@@ -244,10 +244,9 @@ class _Agent:
         if self.of_store is not None:
             self.of_store.pods.listen(self._pod_changed)
 
-    def _known_pods(self) -> tuple[core.Pod, ...] | None:
-        """Return this node's pods; None: there is no store, or it has not listed them yet."""
-        pods = self.of_store.pods if self.of_store is not None else None
-        return pods.all() if pods is not None and pods.is_listed else None
+    async def _ask_pods(self) -> tuple[core.Pod, ...] | None:
+        """Return this node's pods as they are now; None: there is no store. Raises: Unavailable."""
+        return await self.of_store.pods.ask() if self.of_store is not None else None
 
     def _compose_claims(self, silicon: object, store: PatchingStore | None, boot_id: str) -> draparts.DRAPart | None:
         if store is None or self.of_store is None or self.lease.gate is None:

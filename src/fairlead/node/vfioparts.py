@@ -152,7 +152,7 @@ def compose(settings: Settings, watch: monitor.InventoryMonitor, *, boot_id: str
 
 
 def gate_of(
-    namespace: str, gate: switchgate.Gate | None, *, switches: Callable[[], int], pods: switchgate.ListPods
+    namespace: str, gate: switchgate.Gate | None, *, switches: Callable[[], int], pods: switchgate.AskPods
 ) -> switchgate.Gate | None:
     """Return what device plugins ask: the ledger's gate, behind that of the NVSwitches where these are offered."""
     return switchgate.SwitchGate(gate, namespace, whole=switches, pods=pods) if namespace else gate

@@ -168,7 +168,8 @@ class Preparer:
                 if known is None or not is_done:
                     raise
                 return _answer(known)  # the API server is away: what was prepared is known
-            wanted = plans.plan(claim, ref.uid, node, at=self._around.clock())
+            shares = known.shares if known is not None else {}
+            wanted = plans.plan(claim, ref.uid, node, at=self._around.clock(), known=shares)
             if known is not None and is_done and _is_same(known, wanted.preparation):
                 self._tell(known, Step.DONE)
                 return _answer(known)

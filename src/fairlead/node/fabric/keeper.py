@@ -30,7 +30,7 @@ from fairlead.node.inventory import latest
 from fairlead.plan.fabric import packing, reconcile
 from fairlead.plan.fabric.lattice import Lattice
 from fairlead.plan.fabric.reconcile import Verb
-from fairlead.plan.lease.row import Claim, Row, State
+from fairlead.plan.lease.row import Claim, Row, State, given_together
 from fairlead.plan.vfio import slot
 from fairlead.silicon.fabric import connection, result
 from fairlead.silicon.fabric.reached import Reached
@@ -92,6 +92,8 @@ class PartitionKeeper:
         """Whether a Manager went away since it last took the list: the next one may wait for it, an empty one too."""
         self._is_new = True
         """Whether no Manager has answered since this agent began."""
+        self._settled = ""
+        """Which start of the Manager has listed what is active since this agent began, and waits for no list."""
         self._faulty: dict[int, str] = {}
         self._said = ""
         self.state: latest.Latest[str] = latest.Latest("the Fabric Manager was not asked yet")
@@ -270,14 +272,19 @@ class PartitionKeeper:
         return not self.waiting
 
     async def _look(self) -> None:
-        """Take in the Manager's list; one that begins anew is told first what was active."""
-        await self._meet(await self._caller.identify(is_fresh=self._is_fresh))
+        """Take in the Manager's list; one that begins anew is told first what was active.
+
+        One that has listed it before and was only reached anew has the list.
+        """
+        identity = await self._caller.identify(is_fresh=self._is_fresh)
+        await self._meet(identity)
         # What was being switched when the connection ended is switched off first, whatever the list says of it.
         doubtful = self._memory.doubtful if self._is_fresh else frozenset[int]()
         try:
             listed = await self._caller.call(lambda manager: manager.list_partitions())
             missing = (self.active | self._memory.doubtful) - _active(listed)
-            has_begun = self._was_lost or (self._is_fresh and bool(missing))
+            may_wait = self._was_lost and identity.start != self._settled
+            has_begun = may_wait or (self._is_fresh and bool(missing))
         except errors.FairleadError as error:
             if not self._is_fresh or result.act_of(error) is not result.Act.RETRY or _is_lost(error):
                 raise
@@ -290,6 +297,7 @@ class PartitionKeeper:
                 who = ", ".join(self.tenants())
                 telemetry.log.error("fabric lost partitions", partition=sorted(lost), tenant=who, reason="FabricLost")
         self._is_fresh = self._was_lost = False
+        self._settled = identity.start
         await self._take(listed, doubtful)
 
     async def _meet(self, identity: ManagerIdentity) -> None:
@@ -299,7 +307,7 @@ class PartitionKeeper:
             lost = frozenset(one for one in gone if len(self._members(one)) > 1)
             await asyncio.to_thread(self._memory.note_machine, identity.machine, lost, is_other=bool(gone))
             if gone:
-                self._was_lost = True
+                self._was_lost, self._settled = True, ""
                 who = ", ".join(self.tenants())
                 telemetry.log.error("fabric lost its machine", partition=sorted(gone), tenant=who, reason="FabricLost")
                 self.told()
@@ -441,16 +449,9 @@ class PartitionKeeper:
         return next((gpu.module for gpu in self._gpus() if str(gpu.key) == key), None)
 
     def _modules_of(self, claim: Claim) -> tuple[int, ...]:
-        """Return the modules of every GPU that the ledger gave by the same device, or to the same ResourceClaim."""
-
-        def is_same(one: Claim) -> bool:
-            if claim.holder or one.holder:
-                return one.holder == claim.holder
-            return (one.device, one.resource) == (claim.device, claim.resource)
-
-        same = (row.key for row in self.rows().values() if any(map(is_same, row.claims)))
-        modules = [module for key in same if (module := self._module(key)) is not None]
-        return tuple(sorted(modules))
+        """Return the modules of every GPU that the ledger gave together with this one."""
+        given = given_together([claim], self.rows())
+        return tuple(sorted(module for key in given if (module := self._module(key)) is not None))
 
 
 async def _condemn_none(_key: str, _why: str) -> None:

@@ -43,6 +43,10 @@ class Pods:
         """Return every pod."""
         return tuple(self._pods.values())
 
+    async def ask(self) -> tuple[core.Pod, ...]:
+        """Ask the store for every pod as it is now, for who may not miss one. Raises: Unavailable: it does not say."""
+        return (await self._store.list(core.Pod, self._selector)).items
+
     def living(self, *, begun: bool = False) -> frozenset[tuple[str, str]]:
         """Return namespace and name of the pods that have not ended. Args: begun: only those a kubelet has taken in."""
         return frozenset(

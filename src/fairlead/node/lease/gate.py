@@ -36,7 +36,7 @@ from fairlead.node.lease.neighbours import exits
 from fairlead.plan.gpu.snapshot import Snapshot
 from fairlead.plan.lease import change, check, intent, neighbour, settle
 from fairlead.plan.lease.change import Change
-from fairlead.plan.lease.row import Claim, Facts, Row, State
+from fairlead.plan.lease.row import Claim, Facts, Row, State, given_together
 from fairlead.plan.lease.table import Event
 from fairlead.plan.lease.verification import Reuse
 
@@ -532,7 +532,7 @@ class Gate:
     async def _settle(
         self, keys: Iterable[str], listed: gpuholders.Listed, *, asked: frozenset[str] = frozenset()
     ) -> None:
-        """Take each GPU as far as what is seen of it proves; those of one slot go together."""
+        """Take each GPU as far as what is seen of it proves; those of one slot or ResourceClaim go together."""
         due = _whole(keys, self._opened().rows.value)
         for _ in range(_MOST_ROUNDS):
             if not due:
@@ -633,11 +633,10 @@ def _asks(resource: str, devices: Iterable[Device]) -> tuple[change.Ask, ...]:
 
 
 def _whole(keys: Iterable[str], rows: Mapping[str, Row]) -> list[str]:
-    """Return keys with those of the GPUs that were given away by the same claim: a slot's entry shows them all."""
+    """Return keys with those of the GPUs that were given away together with them: a slot's entry shows them all."""
     asked = list(keys)
-    named = {(claim.resource, claim.device) for key in asked if key in rows for claim in rows[key].claims}
-    beside = (row.key for row in rows.values() if any((one.resource, one.device) in named for one in row.claims))
-    return list(dict.fromkeys([*asked, *beside]))
+    claims = (claim for key in asked if key in rows for claim in rows[key].claims)
+    return list(dict.fromkeys([*asked, *given_together(claims, rows)]))
 
 
 def _verifying(row: Row) -> tuple[str, str]:

@@ -34,7 +34,10 @@ def plan(found: CheckpointedClaim, claim: ResourceClaim | None, node: Node, *, b
     known = claim or ResourceClaim(
         metadata=ObjectMeta(namespace=found.namespace, name=found.name, uid=found.uid), status=found.status
     )
-    wanted = plans.plan(known, found.uid, node, at=at).preparation
+    allocation = found.status.allocation
+    results = allocation.devices.results if allocation is not None else ()
+    shares = {(one.device, one.share_id): None for one in results if one.driver == node.driver and one.share_id}
+    wanted = plans.plan(known, found.uid, node, at=at, known=shares).preparation
     if served := [one.device for one in wanted.devices if one.share.is_mps]:
         raise _refused(found, f"{served[0]} is shared by MPS, by a control daemon of that driver", "end its pods")
     _assert_same(found, wanted)

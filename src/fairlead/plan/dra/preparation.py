@@ -16,6 +16,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from fairlead import errors
@@ -43,6 +44,7 @@ _SINCE: Final[Mapping[Kind, int]] = {Kind.VFIO: 2}
 """Which form a note has that names such a device, where that is not the first: older versions leave it alone."""
 TWICE: Final = "DevicePreparedTwice"
 DIFFERS: Final = "SharingDiffers"
+UNSHARED: Final = "ShareNotOffered"
 _CLASS: Final = "FromClass"
 
 
@@ -72,6 +74,9 @@ class Share:
     is_mps: bool = False
     thread_percentage: int | None = None
     memory_mib: int | None = None
+
+
+_NONE_KNOWN: Final[Mapping[tuple[str, str], Share | None]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +131,11 @@ class Preparation:
     """The pod's own name for it, where a template made it; empty: it was made by itself."""
     version: int = 1
 
+    @property
+    def shares(self) -> Mapping[tuple[str, str], Share]:
+        """How each device of it that other claims may have too is shared, by device and share id."""
+        return {(one.device, one.share_id): one.share for one in self.devices if one.share_id}
+
     def cdi_name(self, device: PreparedDevice) -> str:
         """Return the qualified name of a device in the claim's CDI file."""
         return f"{CDI_KIND}={self.uid}-{device.device}"
@@ -175,19 +185,29 @@ class _Said:
     """What it prefers and does not get, a sentence each."""
 
 
-def plan(claim: ResourceClaim, uid: str, node: Node, *, at: float) -> Plan:
+def plan(
+    claim: ResourceClaim,
+    uid: str,
+    node: Node,
+    *,
+    at: float,
+    known: Mapping[tuple[str, str], Share | None] = _NONE_KNOWN,
+) -> Plan:
     """Return what preparing a claim does.
 
     Args:    uid: that the kubelet asks for.   at: now, in seconds since 1970.
+             known: shares that this claim has by an earlier Prepare, by device and share id: they stay its own when
+             the node does not offer the device to several claims any more. None: shared as the claim says.
     Raises:  NotFound, Conflict (`ClaimReplaced`, `ClaimNotAllocated`, `ClaimNotReserved`): the claim is not what the
              kubelet believes.   NotFound (`DeviceUnknown`): it has a device that this node does not offer.
-             Invalid (`ClaimConfigInvalid`): its configuration.
+             Invalid (`ClaimConfigInvalid`): its configuration; (`ShareNotOffered`, `AdminAccessNotAsked`): its status
+             has more than the node offers, or than the claim asks for.
     """
     words = f"{claim.metadata.namespace}/{claim.metadata.name}"
     results = _results(claim, uid, node, words)
     entries = tuple(_entries(claim, node.driver, words))
     said = _Said()
-    devices = tuple(_device(one, node, entries, said, words) for one in results)
+    devices = tuple(_device(one, node, entries, said, words, known=known) for one in results)
     _assert_distinct(devices, words)
     preparation = Preparation(
         uid=uid,
@@ -239,8 +259,7 @@ def find_conflict(wanted: Preparation, others: Iterable[Preparation]) -> errors.
         for own, theirs in ((one, two) for one in wanted.devices for two in other.devices if one.gpu == two.gpu):
             if own.is_admin or theirs.is_admin:
                 continue
-            same_place = own.ledger_name == theirs.ledger_name
-            if same_place:
+            if _is_one_place(own, theirs):
                 message = f"device {own.ledger_name} of claim {wanted.words} is prepared for claim {other.words}"
                 hint = "two allocations have it: `fairlead dra check` names them; it is free once that claim ends"
                 return errors.Conflict(message, reason=TWICE, hint=hint)
@@ -252,6 +271,14 @@ def find_conflict(wanted: Preparation, others: Iterable[Preparation]) -> errors.
                 hint = "a GPU has one way of sharing: give both claims the same configuration"
                 return errors.Conflict(message, reason=DIFFERS, hint=hint)
     return None
+
+
+def _is_one_place(one: PreparedDevice, other: PreparedDevice) -> bool:
+    """Return whether only one of two claims can have what they have: one share of a device, or all of it and a share.
+
+    A scheduler takes a device for free that has shares left from when the node offered it to several claims.
+    """
+    return one.device == other.device and (one.share_id == other.share_id or not (one.share_id and other.share_id))
 
 
 def find_made(prepared: Iterable[Preparation], gpus: Iterable[GPU]) -> frozenset[MIGUUID]:
@@ -297,11 +324,28 @@ def _results(claim: ResourceClaim, uid: str, node: Node, words: str) -> Sequence
         if not names.is_dns_label(one.request.partition("/")[0]):
             message = f"claim {words} has a device for request {one.request[:80]!r}, which is no name"
             raise errors.Invalid(message, reason="ClaimInvalid", hint="an API server lets none through; look at yours")
+        if one.share_id and not names.is_dns_label(one.share_id):
+            message = f"claim {words} has the share {one.share_id[:80]!r} of a device, which is no UID"
+            raise errors.Invalid(message, reason="ClaimInvalid", hint="an API server lets none through; look at yours")
+        if one.admin_access and not _asks_for_admin_access(claim, one):
+            message = f"claim {words} has adminAccess to {one.device} by its status, and its request asks for none"
+            hint = "something else than a scheduler wrote its status: delete the claim"
+            raise errors.Invalid(message, reason="AdminAccessNotAsked", hint=hint)
         if one.pool != node.pool:
             message = f"device {one.device} of claim {words} is in pool {one.pool}, and this node's is {node.pool}"
             hint = "the pod runs on another node than its devices: no scheduler places it so"
             raise errors.Conflict(message, reason="DeviceElsewhere", hint=hint)
     return found
+
+
+def _asks_for_admin_access(claim: ResourceClaim, one: DeviceRequestAllocationResult) -> bool:
+    """Return whether the request of a device asks to see it whoever has it, which an API server lets few do.
+
+    A spec without requests is that of a claim that is adopted while the API server is away: then nobody knows.
+    """
+    asked, name = claim.spec.devices.requests or (), one.request.partition("/")[0]
+    found = (each.exactly for each in asked if each.name == name)
+    return not asked or any(each is not None and bool(each.admin_access) for each in found)
 
 
 def _pod_claim(claim: ResourceClaim) -> str:
@@ -316,6 +360,8 @@ def _device(
     entries: Sequence[_Entry],
     said: _Said,
     words: str,
+    *,
+    known: Mapping[tuple[str, str], Share | None],
 ) -> PreparedDevice:
     offered = node.devices.get(result.device)
     if offered is None:
@@ -326,7 +372,9 @@ def _device(
     if offered.kind is Kind.VFIO:
         return _passed(result, offered, config if isinstance(config, VFIOConfig) else VFIOConfig(), said, words)
     shared = _share(config, offered, words) if config is not None and not isinstance(config, VFIOConfig) else Share()
-    if offered.shares is not None and not result.admin_access:
+    if result.share_id and not result.admin_access and not offered.device.allow_multiple_allocations:
+        shared = _known_share(shared, result, known, words)
+    elif offered.shares is not None and not result.admin_access:
         shared = _held_to(shared, result, offered, words)
     start = offered.placement.start if offered.placement is not None else None
     return PreparedDevice(
@@ -464,6 +512,26 @@ def _held_to(own: Share, result: DeviceRequestAllocationResult, offered: Offered
         thread_percentage=min(percentages, default=None),
         memory_mib=min(limits.memory_mib, own.memory_mib or limits.memory_mib),
     )
+
+
+def _known_share(
+    own: Share, result: DeviceRequestAllocationResult, known: Mapping[tuple[str, str], Share | None], words: str
+) -> Share:
+    """Return how a share stays shared that the claim has by an earlier Prepare, of a device that is for one claim now.
+
+    A share id is what lets other claims join: whoever writes a claim's status could make a whole GPU two tenants'. So
+    what is offered decides, and what was prepared while it was.
+    Raises: Invalid (`ShareNotOffered`): the claim has no such share.
+    """
+    key = (result.device, result.share_id or "")
+    if key in known:
+        return known[key] or own
+    message = f"claim {words} has a share of {result.device}, which this node offers to one claim at a time"
+    hint = (
+        "node.claim_shares was changed after it was allocated, or something else than a scheduler wrote its status: "
+        "delete the claim, or the pod that it was made for; the next one is allocated as the node offers it"
+    )
+    raise errors.Invalid(message, reason=UNSHARED, hint=hint)
 
 
 def _memory_mib(sharing: MPSSharing, offered: OfferedDevice) -> int | None:

@@ -8,6 +8,7 @@ shared one those of several, as the operator chose, and comes back when the last
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -57,6 +58,11 @@ class Claim:
     def is_seen(self) -> bool:
         """Whether its pod is known: the kubelet's list has named it, or its ResourceClaim did."""
         return bool(self.pod)
+
+    @property
+    def giving(self) -> tuple[str, str]:
+        """What it was given by, equal for all GPUs that were given together: a ResourceClaim, or one device."""
+        return ("", self.holder) if self.holder else (self.resource, self.device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,3 +118,13 @@ class Facts:
     message: str = ""
     by: str = ""
     """The person who asks for it; empty: no person did."""
+
+
+def given_together(claims: Iterable[Claim], rows: Mapping[str, Row]) -> tuple[str, ...]:
+    """Return the keys of the GPUs that were given away together with any of some claims, in the order of the rows.
+
+    A slot of several GPUs is one device of all of them, and a ResourceClaim has all of its devices at once: such GPUs
+    are looked at together, and joined by the NVLink partition of just them.
+    """
+    wanted = {one.giving for one in claims}
+    return tuple(row.key for row in rows.values() if any(one.giving in wanted for one in row.claims))

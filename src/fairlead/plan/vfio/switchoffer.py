@@ -96,8 +96,8 @@ def find_refusal(
         return errors.RequestError(message, reason=NOT_WHOLE, hint=hint)
     if pods is None:
         return None
-    waiting = [one for one in pods if one.status.phase not in core.ENDED_PHASES and _asks(one)]
-    others = [f"{one.metadata.namespace}/{one.metadata.name}" for one in waiting if one.metadata.namespace != namespace]
+    waiting = asking(pods)
+    others = [one for one in waiting if one.partition("/")[0] != namespace]
     if others:
         message = f"NVSwitches go to pods of the namespace {namespace} alone, and {', '.join(others)} asks for some"
         hint = "delete that pod; fabric.vm_namespace names the namespace"
@@ -106,6 +106,15 @@ def find_refusal(
         message = f"no pod of the namespace {namespace} that is known here asks for NVSwitches"
         return errors.Unavailable(message, reason=FOREIGN, hint="fabric.vm_namespace names the namespace")
     return None
+
+
+def asking(pods: Iterable[core.Pod]) -> tuple[str, ...]:
+    """Return the pods that ask for switches and have not ended, as `namespace/name`."""
+    return tuple(
+        f"{one.metadata.namespace}/{one.metadata.name}"
+        for one in pods
+        if one.status.phase not in core.ENDED_PHASES and _asks(one)
+    )
 
 
 def _asks(pod: core.Pod) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from fairlead import errors
 from fairlead.model.fabric import FabricGPU, FailedDevice, ManagerIdentity, Partition, UnsupportedPartition
+from fairlead.silicon import listener
 from fairlead.silicon.fabric import abi, listing, result
 from fairlead.silicon.fabric.address import Address, Kind
 
@@ -37,7 +38,7 @@ class NVFM:
         except errors.FairleadError:
             self._calls["fmLibShutdown"]()
             raise
-        self._identity = ManagerIdentity(start=secrets.token_hex(8))
+        self._identity = ManagerIdentity(start=_start_of(address) or secrets.token_hex(8))
 
     def _connect(self, address: Address, timeout_s: float) -> ctypes.c_void_p:
         code, handle = self._try_connect(abi.ConnectParamsV2, address, timeout_s)
@@ -77,7 +78,10 @@ class NVFM:
         return filled
 
     def identify(self) -> ManagerIdentity:
-        """Return which connection this is: the library tells neither a start nor a version."""
+        """Return which start of the Manager was connected to, as this machine's kernel tells it, not the library.
+
+        Of one behind vsock, or that cannot be seen from here, each connection counts as a start.
+        """
         return self._identity
 
     def list_partitions(self) -> tuple[Partition, ...]:
@@ -151,6 +155,16 @@ def read_partitions(found: Any) -> tuple[Partition, ...]:
     """Return the partitions of a filled `abi.PartitionList`. Raises: ProtocolError: the list contradicts itself."""
     listing.check_count("partitions", found.count, abi.MOST_PARTITIONS)
     return listing.checked([_partition(found.partitions[at]) for at in range(found.count)])
+
+
+def _start_of(address: Address) -> str:
+    """Return which start of the Manager listens at an address; empty: that cannot be told from here."""
+    if address.kind is Kind.UNIX:
+        return listener.find_start(path=address.text)
+    if address.kind is Kind.INET:
+        host, port = address.host_port
+        return listener.find_start(host=host, port=port)
+    return ""
 
 
 def _load(library: str) -> dict[str, Callable[..., int]]:

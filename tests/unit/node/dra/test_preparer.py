@@ -25,7 +25,8 @@ from fairlead.silicon import port
 from fairlead.silicon.sim import silicon as simulation
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import ObjectMeta
-from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimStatus
+from fairlead.wire.kubernetes.resource.request import DeviceClaim, DeviceRequest, ExactDeviceRequest
+from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimSpec, ResourceClaimStatus
 from tests.unit.node.dra.claimnode import ClaimNode, claim, config, result
 
 ONE_G = "gpu-0-mig-1g10gb-19-0"
@@ -347,6 +348,7 @@ async def test_of_two_configurations_the_claims_own_counts(node: ClaimNode) -> N
 
 
 async def test_two_ways_of_sharing_one_gpu_are_refused(node: ClaimNode) -> None:
+    node.shares = share.Shares()
     slices = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}
     first = claim("one", result("gpu-0", share_id="s1"), configs=[config("GpuConfig", sharing=slices)])
     await node.prepare(first)
@@ -383,9 +385,56 @@ async def test_a_claim_with_another_way_of_sharing_than_its_gpus_is_refused_by_n
     await node.prepare(claim("one", result("gpu-0", share_id="s2", consumed_capacity={"shares": "1"})))
     (daemon,) = node.daemons.values()
     assert daemon.percent == 25
-    node.shares = None  # the operator changed the setting meanwhile: the GPU keeps its way of sharing until it is back
+    node.shares = share.Shares()  # the operator changed the setting: the GPU keeps its way of sharing until it is back
     with pytest.raises(errors.Conflict, match=r"team/plain and team/one share GPU .* different sharing: none and MPS"):
         await node.prepare(claim("plain", result("gpu-0", share_id="s3")))
+
+
+@pytest.mark.parametrize("device", ["gpu-0", ONE_G])
+async def test_a_share_id_in_a_claims_status_makes_no_device_two_claims(node: ClaimNode, device: str) -> None:
+    for name in ("forged", "again"):
+        with pytest.raises(errors.Invalid, match=f"a share of {device}, which this node offers to one claim") as caught:
+            await node.prepare(claim(name, result(device, share_id="s1")))
+        assert caught.value.reason == "ShareNotOffered"
+        assert "delete the claim" in (caught.value.hint or "")
+    assert node.journal.uids() == frozenset()
+    await node.prepare(claim("tenant", result(device)))
+    with pytest.raises(errors.Invalid):
+        await node.prepare(claim("joins", result(device, share_id="s2")))
+    assert [one.holder for one in node.row(0).claims] == ["uid-of-tenant"]
+
+
+async def test_a_share_id_that_is_no_uid_is_in_no_note(node: ClaimNode) -> None:
+    node.shares = share.Shares()
+    for text in ("../up", "a\0b", "s" * 64, "S1"):
+        with pytest.raises(errors.Invalid, match="which is no UID"):
+            await node.prepare(claim("one", result("gpu-0", share_id=text)))
+    assert node.journal.uids() == frozenset()
+
+
+@pytest.mark.parametrize("by", list(share.Enforcement))
+async def test_a_share_that_is_prepared_stays_as_it_is_when_sharing_is_switched_off(
+    node: ClaimNode, by: share.Enforcement
+) -> None:
+    node.shares = share.Shares(count=4, enforced_by=by)
+    mine = claim("mine", result("gpu-0", share_id="s1", consumed_capacity={"shares": "1"}))
+    others = claim("others", result("gpu-0", share_id="s2", consumed_capacity={"shares": "2"}))
+    first = await node.prepare(mine)
+    await node.prepare(others)
+    before, daemons = node.spec(mine), dict(node.daemons)
+    node.shares = None
+    assert await node.prepare(mine) == first, "a kubelet asks again after its restart"
+    assert (node.spec(mine), node.daemons) == (before, daemons)
+    with pytest.raises(errors.Invalid, match="offers to one claim"):
+        await node.prepare(claim("late", result("gpu-0", share_id="s3")))
+    moved = claim("mine", result("gpu-0", share_id="s4"))  # the status was written again
+    with pytest.raises(errors.Invalid, match="offers to one claim"):
+        await node.prepare(moved)
+    with pytest.raises(errors.Conflict):
+        await node.prepare(claim("whole", result("gpu-0")))
+    await node.unprepare(others)
+    await node.unprepare(mine)
+    await until(node, 0, State.FREE)
 
 
 async def test_a_claims_own_limits_narrow_its_share(node: ClaimNode) -> None:
@@ -405,6 +454,21 @@ async def test_admin_access_sees_a_gpu_and_possesses_nothing(node: ClaimNode) ->
     assert node.nodes(watcher) == {"/dev/nvidia0"}
     await node.unprepare(watcher)
     assert node.row(0).state is State.HELD
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+async def test_admin_access_by_a_status_alone_sees_nothing(node: ClaimNode, is_asked: bool) -> None:
+    await node.prepare(claim("tenant", result("gpu-0")))
+    request = DeviceRequest(name="gpus", exactly=ExactDeviceRequest(admin_access=is_asked or None))
+    spec = ResourceClaimSpec(devices=DeviceClaim(requests=(request,)))
+    watcher = msgspec.structs.replace(claim("watcher", result("gpu-0", admin_access=True)), spec=spec)
+    if is_asked:
+        await node.prepare(watcher)
+        return
+    with pytest.raises(errors.Invalid, match="its request asks for none") as caught:
+        await node.prepare(watcher)
+    assert caught.value.reason == "AdminAccessNotAsked"
+    assert node.spec(watcher) is None
 
 
 async def test_claims_of_different_gpus_do_not_wait_for_each_other(node: ClaimNode) -> None:

@@ -117,6 +117,32 @@ async def test_a_partition_that_is_not_switched_on_is_said_and_the_gpus_come_bac
         assert node.active == []
 
 
+async def test_a_gpu_that_an_ended_claim_had_with_another_brings_both_back_when_it_is_asked_for(
+    node: FabricNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "SLOW_S", 60.0)
+    monkeypatch.setattr(gate, "RETRY_S", 60.0)
+    async with node.agent() as held:
+        await ready(node)
+        await held.hold_for_claim(UID, "{}", asks(UID, 1, 3))
+        await held.link_claim(UID)
+        node.openers |= {"/dev/vfio/1": "qemu", "/dev/vfio/3": "qemu"}
+        await held.release_claim(UID)
+        await asyncio.sleep(0.2)
+        assert (node.state(1), node.state(3)) == (State.RELEASING, State.RELEASING)
+        for path in ("/dev/vfio/1", "/dev/vfio/3"):
+            del node.openers[path]
+        async with asyncio.timeout(20):
+            while True:  # as Prepare does
+                try:
+                    await held.hold_for_claim("next", "{}", asks("next", 1))
+                    break
+                except errors.FairleadError as error:
+                    assert error.reason in {change.HELD, change.NOT_READY}  # noqa: PT017
+        assert node.manager.journal[:2] == ["activate 3", "deactivate 3"]
+        assert node.openers.get("/dev/vfio/3") == "agent", "nobody looked at it but for the first one's sake"
+
+
 async def test_a_claim_without_a_fabric_waits_for_nothing(node: FabricNode) -> None:
     async with node.agent() as held:
         await ready(node)

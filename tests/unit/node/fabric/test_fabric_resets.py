@@ -189,6 +189,36 @@ async def test_an_agent_that_begins_again_beside_the_same_manager_resets_nothing
         assert len(node.resets) == before + 6
 
 
+@pytest.mark.parametrize("is_behind_agent", [False, True])
+async def test_a_manager_that_was_only_reached_anew_resets_no_gpu_and_switches_nothing(
+    make: Make, is_behind_agent: bool
+) -> None:
+    node = make(lattice=B200, is_nvlink5=True, service=Service().whereabouts if is_behind_agent else None)
+    async with node.agent():
+        await fresh(node)
+        await node.give("x2-1.2")
+        await node.until(lambda: node.is_shown("x2-1.2"))
+        start, resets_before, done = node.keeper._memory.start, list(node.resets), list(node.manager.journal)
+        for _ in range(3):
+            node.manager.hang_up()
+            await node.until(lambda: node.keeper.problem)
+            await node.until_known()
+        assert node.keeper._memory.start == start
+        assert node.keeper.resets.due_modules == {}
+        assert (node.resets, node.manager.journal) == (resets_before, done)
+        assert node.is_shown("x2-1.2")
+    async with node.agent():  # another agent's first connection is no start either
+        await node.until_known()
+        await node.until_free(3, 4, 5, 6, 7, 8)
+        assert (node.resets, node.manager.journal) == (resets_before, done)
+    node.manager.stop()
+    node.start_manager()
+    async with node.agent():
+        await node.until_known()
+        await node.until(lambda: set(node.keeper.resets.due_modules) == {1, 2})
+        assert len(node.resets) == len(resets_before) + 6, "one that began anew is seen as such"
+
+
 async def test_another_service_vm_has_nothing_active_and_its_slots_are_lost_until_their_pods_end(make: Make) -> None:
     service = Service()
     node = make(service=service.whereabouts)

@@ -25,6 +25,7 @@ from fairlead.wire.nvidia.claimconfig import VFIOConfig
 from tests.unit.node.dra.claimnode import passed
 from tests.unit.plan.claim import claimworld
 from tests.unit.plan.dra import draworld
+from tests.unit.plan.vfio import test_switchoffer
 
 PARTITIONS = ((0, (1, 2, 3, 4, 5, 6, 7, 8)), (1, (1, 3)), (2, (2, 4)), (3, (1,)), (4, (2,)))
 
@@ -203,3 +204,12 @@ def test_a_constraint_on_partitions_gets_gpus_that_nvlink_joins() -> None:
 def test_a_gpu_that_is_lost_is_allocated_to_nobody() -> None:
     found = claimworld.refused(_allocated({"count": 4}, tainted=frozenset({"gpu-vfio-2"})))
     assert "gpu-lost" in str(found)
+
+
+def test_claims_get_no_nvswitch_whatever_class_names_it() -> None:
+    """A switch routes every tenant's NVLink: the Service VM's pod has them by the device plugin alone."""
+    found = snapshot(passed(1), partitions=PARTITIONS)
+    files = dataclasses.replace(found.drivers[0], switches=test_switchoffer.BOARD)
+    with_switches = dataclasses.replace(found, drivers=(files,))
+    assert with_switches.switches == test_switchoffer.BOARD
+    assert plan_offer(with_switches) == plan_offer(found)
