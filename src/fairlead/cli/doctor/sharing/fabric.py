@@ -11,6 +11,7 @@ from fairlead.frozen import frozen
 from fairlead.model.fabric import FailedDevice, Partition
 from fairlead.model.vfio import SWITCHES, Snapshot
 from fairlead.silicon.fabric import reached
+from fairlead.wire.kubernetes import names
 
 _CHECK: Final = "fabric"
 _WHY: Final = "no virtual machine gets several GPUs with NVLink between them"
@@ -103,7 +104,8 @@ def _versions(facts: Facts) -> Iterator[Finding]:
         return
     if facts.is_wanted:
         missing = "fabric.guest_driver" if facts.version else "fabric.version"
-        what = "the versions of the Fabric Manager and of tenants' driver are not compared"
+        what = "the versions of the Fabric Manager and of tenants' driver are not compared on this node"
         why = "with different ones machines start, and their NVLink does not work"
         both = " and fabric.guest_driver" if not facts.version and not facts.guests else ""
-        yield Finding(check=_CHECK, level="warn", what=what, why=why, fix=f"say {missing}{both} in the settings")
+        fix = f"say {missing}{both} in the settings; on a cluster the scheduler compares what RuntimeClasses say too"
+        yield Finding(check=_CHECK, level="warn", what=what, why=why, fix=f"{fix} ({names.GUEST_DRIVER})")
