@@ -38,7 +38,8 @@ runs: `python -m benchmarks openb --policy all --svg FILE`. Means of three seeds
 ![Allocated GPUs against demand, generated trace, nine policies](design/openb-generated.svg)
 """
 """What `openb` draws; made by hand, since a run takes minutes and the published trace."""
-_HEADING = re.compile(r"^## `([^`\n]+)`\n", re.MULTILINE)
+_HEADING = re.compile(r"^## ([a-z0-9.-]+)\n", re.MULTILINE)
+"""A benchmark's name; the other headings begin with a capital."""
 _END = re.compile(r"^## ", re.MULTILINE)
 Result = frame.Row | frame.Unmeasured
 
@@ -59,8 +60,8 @@ def parse(text: str) -> dict[str, str]:
 
 def emit(sections: Mapping[str, str], known: Sequence[str]) -> str:
     """Return the page. Args: sections: by the benchmarks' names.   known: those that there are, in their order."""
-    shown = [f"## `{name}`\n\n{sections[name]}" for name in known if name in sections]
-    if waiting := [f"`{name}`" for name in known if name not in sections]:
+    shown = [f"## {name}\n\n{sections[name]}" for name in known if name in sections]
+    if waiting := [name for name in known if name not in sections]:
         shown.append(f"## Not measured for this page\n\n{', '.join(waiting)}.\n")
     return "\n".join([_HEAD, *shown, _CURVES])
 
