@@ -9,27 +9,16 @@ beside it is the kubelet, whose folders are those of production.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import sys
 from pathlib import Path
 
-from fairlead import errors
 from fairlead.cli import main as main_program
 from fairlead.model.driver import PassthroughGPU
 from fairlead.node.vfio import gpus, nodes
 
+sys.path.insert(0, str(Path(__file__).parents[2]))  # this file is run by its path, from whichever folder
 
-class Hold:
-    """A node that is held."""
-
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-
-    def close(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-        self._handle = -1
+from tests import nodehold
 
 
 def main(root: Path, *words: str) -> int:
@@ -37,14 +26,8 @@ def main(root: Path, *words: str) -> int:
     folder = root / "nodes"
     folder.mkdir(exist_ok=True)
 
-    def take_hold(one: PassthroughGPU) -> Hold:
-        handle = os.open(folder / one.address, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(handle)
-            raise errors.Conflict(f"{one.address} is in use", reason="VFIONodeInUse") from error
-        return Hold(handle)
+    def take_hold(one: PassthroughGPU) -> nodehold.NodeHold:
+        return nodehold.hold(folder / one.address, one.address, may_make=True)
 
     async def reset(_: object, one: PassthroughGPU) -> None:
         with (root / "resets").open("a") as file:

@@ -21,6 +21,7 @@ from tests.fuzz.doors import (
     engine,
     fabric,
     members,
+    passthrough,
     podman,
     scheduling,
     shim,
@@ -41,6 +42,7 @@ DOORS = (
     *scheduling.DOORS,
     *cli.DOORS,
     *fabric.DOORS,
+    *passthrough.DOORS,
 )
 _BY_NAME = [pytest.param(door, id=door.name.replace(" ", "-")) for door in DOORS]
 

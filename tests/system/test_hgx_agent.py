@@ -20,6 +20,7 @@ from hgx.node import Node, NodeError
 from hgx.shown import hgx_node, power_on
 
 from tests import passedchecker
+from tests.contract.test_published_daemonset import PUBLISHED, VARIABLES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -372,3 +373,27 @@ def test_after_a_power_cut_every_gpu_is_reset_before_it_is_given_away(world: Wor
     done = world.node.fairlead("vfio", "release", world.node.address["gpu1"])
     assert done.code == 0, done
     assert world.node.call("facts", "functions")[world.node.address["gpu1"]]["driver"] == ""
+
+
+def test_the_published_daemonsets_variables_offer_all_eight_and_open_none(world: World) -> None:
+    """The article's DaemonSet by its `env`, beside real VFIO; what its container may not do is in the contract ring."""
+    node = world.node
+    if node.wait(world.agent, limit_s=0) is None:
+        node.kill(world.agent)
+    gpus = [node.address[one.name] for one in layout.HGX_H100.gpus()]
+    done = node.fairlead("vfio", "bind", *gpus)
+    assert done.code == 0, done
+    groups = [node.call("facts", "nodes", address)["group"] for address in sorted(gpus)]
+    world.agent = node.spawn_fairlead("daemonset", "agent", env=VARIABLES)
+    until = time.monotonic() + LIMIT_S
+    while node.call("kubelet", "capacity").get("nvidia.com/gpu") != [8, 8]:
+        assert time.monotonic() < until, node.log("daemonset.err")[-3000:]
+        time.sleep(0.3)
+    found = json.loads(node.output("cat /var/run/cdi/*.json"))
+    assert found["kind"] == PUBLISHED["kind"]
+    assert found["devices"] == [
+        {"name": str(at), "containerEdits": {"deviceNodes": [{"path": path, "type": "c", "permissions": "rw"}]}}
+        for at, path in enumerate(groups)
+    ]
+    assert [node.call("facts", "open_twice", path)[0] for path in groups] == [""] * 8, "the agent keeps no node open"
+    assert node.kill(world.agent) == -9

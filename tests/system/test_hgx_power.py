@@ -32,6 +32,7 @@ PAIR = layout.Layout(name="hgx-pair", slots=tuple(layout.HGX_H100.slots[at] for 
 LIMIT_S = 120.0
 TENANT = b"what a tenant left"
 _ASKS = 10
+_UNVERIFIED = "not verified since its last tenant"
 _AGENT = ("--state-folder", "/state/fairlead", "--node-vfio", "bind", "--node-engine", "containerd://2.2.1")
 
 STEPS = (
@@ -40,10 +41,12 @@ STEPS = (
     ("bind", "vfio.probe-done"),
     ("release", "lease.after-withdraw"),
     ("scrub", "vfio.choose-reset-done"),
+    ("unbind", "vfio.unbind-begun"),
     ("hold", "ledger.after-commit"),
     ("scrub", "vfio.reset-done"),
     ("release", "ledger.before-commit"),
     ("bind", "vfio.verify-done"),
+    ("unbind", "vfio.unbind-done"),
     ("hold", "vfio.after-let-go"),
     ("scrub", "vfio.scrubbed-done"),
     ("release", "ledger.after-commit"),
@@ -51,6 +54,10 @@ STEPS = (
     ("hold", "lease.after-show"),
     ("release", "vfio.after-take"),
 )
+"""When it is, and at which crash point; at `unbind` GPUs begin on another driver, from which the agent takes them."""
+NATIVE = "pci-stub"
+"""The driver that GPUs begin on, where they begin on one: the kernel's smallest. It takes the ids that it is given."""
+NATIVE_IDS = "10de 2330"
 
 
 class World(test_hgx_agent.World):
@@ -63,17 +70,23 @@ class World(test_hgx_agent.World):
         """Pods that have the GPUs, of names that no earlier boot had."""
         self.boots = 0
         self.step = "the first boot"
-        """After which step the power was lost."""
+        """At which step the agent died last."""
         self.boot_id = ""
         self.last: dict[str, dict[str, Any]] = {}
         """The ledger's rows when they were last looked at, in whichever boot."""
         self.counted: dict[str, int] = {}
         """Bus resets of each GPU before this boot's agent."""
 
-    def boot(self) -> None:
-        """Switch the machine on, and hold what is on its disk against what was there before."""
+    def boot(self, *, has_driver: bool = False) -> None:
+        """Switch the machine on, and hold what is on its disk against what was there before.
+
+        Args: has_driver: whether the GPUs have their driver when the agent starts, as on a node where it is loaded.
+        """
         if not self.is_on:
             power_on(self.node)
+        if has_driver:
+            self.node.call("facts", "write_text", f"/sys/bus/pci/drivers/{NATIVE}/new_id", NATIVE_IDS)
+            assert self.drivers() == [NATIVE] * len(self.names)
         self.is_on, self.boots = True, self.boots + 1
         gone = (*self.pods, *(f"unlucky-{self.boots - 1}-{number}" for number in range(_ASKS)))
         self.pods = (f"a-{self.boots}", f"b-{self.boots}")
@@ -88,6 +101,11 @@ class World(test_hgx_agent.World):
         self.node.call("kubelet", "start")
         for pod in gone:  # its checkpoint outlived the boot in which they ran, and has their GPUs still
             self.node.call("kubelet", "end", pod)
+
+    def drivers(self) -> list[str]:
+        """Return which driver has each GPU."""
+        found = self.node.call("facts", "functions")
+        return [found[self.node.address[name]]["driver"] for name in self.names]
 
     def start_agent(self, *, dying_at: str = "") -> None:
         self.agent = self.node.spawn_fairlead("agent", "agent", *_AGENT, env={"FAIRLEAD_DEBUG_CRASH_AT": dying_at})
@@ -118,22 +136,38 @@ class World(test_hgx_agent.World):
             if self.node.wait(self.agent, limit_s=2) is not None:
                 return
 
-    def lose_power(self, step: str) -> None:
-        """Wait until the agent dies at its point, and kill the machine."""
+    def admit_at_last(self, pod: str) -> str:
+        """Admit a pod once a GPU is clean: an Allocate waits ten seconds for a reset, and a busy node takes longer."""
+        until = time.monotonic() + LIMIT_S
+        while True:
+            try:
+                return self.admit(pod)
+            except NodeError as refused:
+                if _UNVERIFIED not in str(refused) or time.monotonic() > until:
+                    raise
+
+    def until_dead(self, step: str) -> None:
+        """Wait until the agent dies at its point."""
         until = time.monotonic() + LIMIT_S
         while (code := self.node.wait(self.agent, limit_s=2)) is None:
             self.look()
             assert time.monotonic() < until, (step, self.node.log("agent.err")[-3000:])
-        self.node.cut_off()
-        self.is_on = False
         assert code == -9, step
         self.step = step
+
+    def lose_power(self, step: str) -> None:
+        """Wait until the agent dies at its point, and kill the machine."""
+        try:
+            self.until_dead(step)
+        finally:
+            self.node.cut_off()
+            self.is_on = False
 
     def recover(self) -> None:
         """Have an agent finish what the last one left: both GPUs go to pods, reset since this boot and clean."""
         self.start_agent()
         self.until(len(self.names))
-        assert sorted(self.admit(pod) for pod in self.pods) == sorted(self.names), self.step
+        assert sorted(self.admit_at_last(pod) for pod in self.pods) == sorted(self.names), self.step
         for name in self.names:
             assert self.node.board[name].resets(Reset.BUS) > self.counted[name], (self.step, name)
             assert self.node.board[name].is_clean(), (self.step, name)
@@ -153,8 +187,8 @@ def world() -> Iterator[World]:
 
 @pytest.mark.parametrize(("when", "point"), [pytest.param(*step, id=" ".join(step)) for step in STEPS])
 def test_power_lost_at(world: World, when: str, point: str) -> None:
-    world.boot()
-    if when in {"bind", "scrub"}:
+    world.boot(has_driver=when == "unbind")
+    if when in {"bind", "unbind", "scrub"}:
         world.start_agent(dying_at=point)
     elif when == "hold":
         is_of_start = point.startswith("ledger.")  # an agent that starts goes by it too
@@ -170,9 +204,19 @@ def test_power_lost_at(world: World, when: str, point: str) -> None:
     world.lose_power(f"{when} {point}")
 
 
+def test_an_agent_killed_while_it_takes_gpus_from_their_driver_leaves_them_to_the_next(world: World) -> None:
+    """Killed alone, in the boot after the last loss of power: its machine and the GPUs' drivers are as it left them."""
+    world.boot(has_driver=True)
+    world.start_agent(dying_at="vfio.unbind-done")
+    world.until_dead("killed at vfio.unbind-done")
+    first, second = world.drivers()
+    assert first in {"", "vfio-pci"}, "the writer that outlives its agent may have written what comes next"
+    assert second == NATIVE, "nothing was written to the GPU that comes later"
+
+
 def test_after_the_last_loss_of_power_everything_is_there(world: World) -> None:
-    world.boot()
     world.recover()
+    assert world.drivers() == ["vfio-pci"] * len(world.names)
     world.end(*world.pods)
 
 
@@ -205,3 +249,13 @@ def test_how_soon_the_kubelet_hears_of_a_gpu_that_is_gone_and_back(
         shown = "; ".join(f"{what}: {min(found):.2f} to {max(found):.2f} s" for what, found in told.items())
         print(f"\nto the kubelet's count: {shown}")  # noqa: T201
     assert world.node.board["gpu4"].is_clean()
+
+
+def test_released_gpus_go_back_to_the_driver_that_they_had(world: World) -> None:
+    world.until(len(world.names))
+    assert world.node.kill(world.agent) == -9
+    released = world.node.fairlead("vfio", "release", *(world.node.address[name] for name in world.names))
+    assert (released.code, released.out.count(": released\n")) == (0, 2), released
+    assert world.drivers() == [NATIVE] * len(world.names)
+    left = world.node.output("cat /sys/bus/pci/devices/*/driver_override").split()
+    assert set(left) == {"(null)"}

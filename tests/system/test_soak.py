@@ -1,4 +1,8 @@
-"""Many containers, one after another and at once: nothing is left over."""
+"""Many containers, one after another and at once: nothing is left over, and the service has not grown.
+
+The loops that kill (`test_kill_loop.py`, `test_churn.py`) see what is left over too, but begin service and kubelet
+again every few seconds. Memory or descriptors that grow with each container are seen here alone, where both live on.
+"""
 
 from __future__ import annotations
 

@@ -7,42 +7,22 @@ server's is written there. The other functions ask it over a socket of its own.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import json
-import os
-import socket
-import time
-import traceback
 from pathlib import Path
 from typing import Any
 
+import commanded  # type: ignore[import-not-found]  # packed beside this file
+
 STATE = Path("/state/fairlead")
 ROOT = Path("/var/lib/kubelet")
-CONTROL = Path("/run/claimkubelet.sock")
-LOG = Path("/run/started/claimkubelet")
+NAME = "claimkubelet"
 NODE, DRIVER = "hgx", "gpu.nvidia.com"
 
 
 def start() -> int:
     """Begin to serve in the background; returns the pid."""
-    CONTROL.unlink(missing_ok=True)
-    pid = os.fork()
-    if pid:
-        while not CONTROL.exists():
-            time.sleep(0.05)
-        return pid
-    os.setsid()
-    LOG.parent.mkdir(parents=True, exist_ok=True)
-    log = os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.closerange(3, 1024)
-    try:
-        asyncio.run(_serve())
-    except BaseException:  # noqa: BLE001 - the edge of the process: what ended it stands in its log
-        traceback.print_exc()
-    os._exit(1)
+    return int(commanded.start(NAME, _serve))
 
 
 def published() -> dict[str, dict[str, Any]]:
@@ -61,15 +41,7 @@ def unprepare(pod: str) -> bool:
 
 
 def _ask(what: str, *arguments: str) -> Any:
-    with socket.socket(socket.AF_UNIX) as peer, peer.makefile("rw") as lines:
-        peer.settimeout(100)
-        peer.connect(str(CONTROL))
-        lines.write(json.dumps([what, *arguments]) + "\n")
-        lines.flush()
-        answer = json.loads(lines.readline())
-    if "refused" in answer:
-        raise RuntimeError(answer["refused"])
-    return answer["value"]
+    return commanded.ask(NAME, what, *arguments, limit_s=100)
 
 
 async def _serve() -> None:
@@ -109,20 +81,12 @@ async def _serve() -> None:
     world.manager.load(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
     silicon = machine.open_silicon(config.silicon, STATE / "silicon")
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.closing(writer):
-            what, *arguments = json.loads(await reader.readline())
-            try:
-                told = {"value": await getattr(world, what)(*arguments)}
-            except Exception as error:  # noqa: BLE001 - the edge of a call: told to the test, whatever it was
-                told = {"refused": f"{type(error).__name__}: {error}"}
-            writer.write(json.dumps(told).encode() + b"\n")
-            await writer.drain()
+    async def do(what: str, *arguments: str) -> Any:
+        return await getattr(world, what)(*arguments)
 
-    async with asyncio.TaskGroup() as tasks:
+    async with asyncio.TaskGroup() as tasks, commanded.answering(NAME, do):
         tasks.create_task(agent.run_agent(config, silicon, store, ready=None))
         tasks.create_task(pluginwatcher.PluginWatcher(ROOT / "plugins_registry", drivers, poll_s=0.5).run())
-        await asyncio.start_unix_server(answer, CONTROL)
         await asyncio.Event().wait()
 
 

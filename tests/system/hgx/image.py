@@ -34,11 +34,11 @@ def initramfs(
     packages: Sequence[str] = (),
     files: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """Write an initramfs with Python, Fairlead and `facts`, which takes commands as `Node` gives them.
+    """Write an initramfs with Python, Fairlead, `commanded` and `facts`, which takes commands as `Node` gives them.
 
     Args: modules: Python files, to be called by name.   packages: of Python, besides those of layer commands.
     """
-    own = {f"tests/{path.name}": path.read_bytes() for path in (HERE / "facts.py", *modules)}
+    own = {f"tests/{path.name}": path.read_bytes() for path in (HERE / "commanded.py", HERE / "facts.py", *modules)}
     contents = machine.Contents(
         guest=HERE / "guest.py",
         modules=kernel.modules,

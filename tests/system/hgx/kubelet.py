@@ -8,40 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import os
-import socket
 import time
-import traceback
 from pathlib import Path
 from typing import Any
+
+import commanded  # type: ignore[import-not-found]  # packed beside this file
 
 STATE = Path("/state/kubelet")
 FOLDER = Path("/var/lib/kubelet/device-plugins")
 PODS = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
-CONTROL = Path("/run/kubelet.sock")
-LOG = Path("/run/started/kubelet")
+NAME = "kubelet"
 
 
 def start() -> int:
     """Begin to serve in the background; returns the pid."""
-    CONTROL.unlink(missing_ok=True)
-    pid = os.fork()
-    if pid:
-        while not CONTROL.exists():
-            time.sleep(0.05)
-        return pid
-    os.setsid()
-    LOG.parent.mkdir(parents=True, exist_ok=True)
-    log = os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.closerange(3, 1024)
-    try:
-        asyncio.run(_serve())
-    except BaseException:  # noqa: BLE001 - the edge of the process: what ended it stands in its log
-        traceback.print_exc()
-    os._exit(1)
+    return int(commanded.start(NAME, _serve))
 
 
 def capacity() -> dict[str, list[int]]:
@@ -77,15 +58,7 @@ def until_after(path: str, text: str, resource: str, allocatable: int, limit_s: 
 
 
 def _ask(what: str, *arguments: str) -> Any:
-    with socket.socket(socket.AF_UNIX) as peer, peer.makefile("rw") as lines:
-        peer.settimeout(60)
-        peer.connect(str(CONTROL))
-        lines.write(json.dumps([what, *arguments]) + "\n")
-        lines.flush()
-        answer = json.loads(lines.readline())
-    if "refused" in answer:
-        raise RuntimeError(answer["refused"])
-    return answer["value"]
+    return commanded.ask(NAME, what, *arguments)
 
 
 async def _serve() -> None:
@@ -119,19 +92,9 @@ async def _serve() -> None:
         answers = [pb.ContainerAllocateResponse.FromString(grant.response) for grant in grants]
         return [*(item for one in grants for item in one.device_ids), *(d.name for a in answers for d in a.cdi_devices)]
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.closing(writer):
-            what = json.loads(await reader.readline())
-            try:
-                told = {"value": await do(*what)}
-            except Exception as error:  # noqa: BLE001 - the edge of a call: told to the test, whatever it was
-                told = {"refused": f"{type(error).__name__}: {error}"}
-            writer.write(json.dumps(told).encode() + b"\n")
-            await writer.drain()
-
     async with asyncio.TaskGroup() as tasks, contextlib.AsyncExitStack() as served:
         tasks.create_task(devices.run())
         await served.enter_async_context(registration.serve_registration(devices, FOLDER))
         await served.enter_async_context(podresources.serve_pod_resources(devices, lambda: pods, PODS))
-        await asyncio.start_unix_server(answer, CONTROL)
+        await served.enter_async_context(commanded.answering(NAME, do))
         await asyncio.Event().wait()

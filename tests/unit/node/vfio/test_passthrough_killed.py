@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from fairlead import telemetry
+from fairlead.node.vfio import binder
 from fairlead.node.vfio.executor import Executor
 from fairlead.plan.vfio.step import Act
 from tests.unit.node.vfio import passednode
@@ -115,6 +117,47 @@ def test_a_binding_killed_at_any_write_is_finished_or_taken_back_by_the_next(
             # a function that a release had begun with is bound and not named; no other driver is ever named
             assert all(override in {driver, "(null)"} for driver, override in now.values()), (write, again, now)
     assert died == 6
+
+
+BIND = [
+    f"vfio.{act.value}-{when}"
+    for act in (Act.OVERRIDE, Act.UNBIND, Act.PROBE, Act.VERIFY)
+    for when in ("begun", "done")
+]
+
+
+@pytest.mark.parametrize("point", BIND)
+def test_an_agent_killed_at_a_point_of_bind_is_followed_by_one_that_finishes(tmp_path: Path, point: str) -> None:
+    kernel = board(tmp_path)
+    native = state(kernel)
+    pid = os.fork()
+    if pid == 0:
+        with contextlib.suppress(BaseException):
+            telemetry.arm_crash_point(point)
+            asyncio.run(bind_once(kernel))
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL
+    found = state(kernel)
+    if point == "vfio.unbind-done":  # of the first that goes: it has no driver, and none but VFIO's may have it
+        assert found == {**dict.fromkeys(native, ("nvidia", "vfio-pci")), AUDIO: ("", "vfio-pci")}
+    assert all(override in {"vfio-pci", "(null)"} for _, override in found.values())
+
+    asyncio.run(bind_once(kernel))
+    assert state(kernel) == dict.fromkeys(native, ("vfio-pci", "vfio-pci"))
+    (outcome,) = asyncio.run(executor(kernel).release([GPU]))
+    assert outcome.is_good
+    assert state(kernel) == native
+
+
+async def bind_once(kernel: sysfskernel.Kernel) -> None:
+    """Be an agent that binds its GPUs, until they are bound."""
+    if kernel.driver(GPU) == "vfio-pci":
+        return
+    bound = asyncio.Event()
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(binder.Binder(executor(kernel), binder.BIND, bound.set).run(None))
+        await bound.wait()
+        running.cancel()
 
 
 @pytest.fixture
