@@ -119,6 +119,7 @@ _ELSEWHERE = {
     "how-to/lab-manifests.md": "tests/system/test_lab_manifests.py",
     "how-to/workloads.md": "tests/system/test_lab_manifests.py",
     "how-to/isolate-with-gvisor.md": "tests/system/test_gvisor.py",
+    "how-to/virtual-machines.md": "tests/cluster/test_tenancies_on_cluster.py, on the cluster with Kata's stand-in",
     "how-to/nvlink-partitions.md": "tests/unit/cli/layer/fabric/test_cli_fabric_page.py, against a stand-in",
     "how-to/install.md": "test_first_hour.py (each way), test_systemd_unit.py (the unit)",
 }

@@ -24,6 +24,7 @@ from fairlead.cli.core import invocation, lazygroup, plaintext, progress
 _BUG: Final = 70  # EX_SOFTWARE of sysexits.h
 _INTERRUPTED: Final = 130  # 128 + SIGINT, as shells count it
 _PIPE_CLOSED: Final = 141  # 128 + SIGPIPE
+_SHOWN: Final = 100
 _UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
@@ -122,9 +123,14 @@ def _pipe_closed() -> int:
 
 
 def _report_system(error: OSError, *, is_plain: bool) -> int:
-    """Report an OSError: an output that cannot be written is the user's to mend."""
+    """Report an OSError: a path that no file can have, and an output that cannot be written, are the user's to mend."""
     if isinstance(error, BrokenPipeError):
         return _pipe_closed()
+    if error.errno == errno.ENAMETOOLONG:
+        shown = errors.readable(str(error.filename)[:_SHOWN])
+        message = f'"{shown}" is longer than a path can be'
+        hint = "a path has 4,095 bytes at most, and each name in it 255"
+        return _report(errors.Invalid(message, reason="PathTooLong", hint=hint), is_plain=is_plain)
     if error.filename is not None or error.errno not in _UNWRITABLE:
         return _report_bug(error)
     _pipe_closed()

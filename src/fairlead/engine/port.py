@@ -114,7 +114,10 @@ class ContainerSpec:
     stop_signal: str = ""
     """What `stop` sends first, `SIGUSR1`; empty: the image's own, else SIGTERM."""
     runtime: str = ""
-    """Name of the OCI runtime, as the engine is configured; empty: the engine's own."""
+    """Name of the OCI runtime, as the engine is configured; empty: the engine's own. With `network_of`, that container
+    has the same, and both are in its sandbox."""
+    passes_driver_calls: bool = False
+    """Whether a sandbox passes calls on to NVIDIA's driver for containers that join it later; only with `runtime`."""
     first_user_id: int | None = None
     """User and group of the host that 0 to 65535 inside count from, in a user namespace; None: the host's own ids. With
     `network_of`, that container has the same."""

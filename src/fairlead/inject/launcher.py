@@ -163,7 +163,7 @@ def emit_image(modules: Sequence[str], packages: Path) -> bytes:
     return importlib.util.MAGIC_NUMBER[:4] + marshal.dumps(parts)
 
 
-def _interpreter() -> Path:
+def find_interpreter() -> Path:
     """Choose the Python that starts fastest among those that read our code: distributions build theirs best.
 
     Only the standard library is needed, so the virtual environment's own is never the better one.
@@ -196,7 +196,7 @@ def install(
         if not policy.is_ours(place.stat()):
             message = f"{place} can be written by others than root"
             raise errors.Denied(message, reason="LauncherFolderUntrusted", hint="chown it to root and chmod go-w")
-    python = str(interpreter or _interpreter())
+    python = str(interpreter or find_interpreter())
     packages = str(package.parent)
     hook = folder / HOOK
     images = {name: folder / f"{name}.image" for name in MODULES}

@@ -72,7 +72,8 @@ class Isolation:
     nodes: tuple[DeviceNode, ...]
     """By path."""
     opens: Mapping[str, str]
-    """What `open()` said, by path or by `major:minor`: `OK`, an errno name, or `mknod:` and an errno name."""
+    """What `open()` said, by path or by `major:minor`: `OK`, an errno name, or `mknod:` and an errno name. Of a VFIO
+    node, which has one opener: what `access()` said."""
     unread: tuple[str, ...]
     """What could not be read, and why."""
 

@@ -233,7 +233,8 @@ class Refused(Exception):
 
 
 @contextlib.asynccontextmanager
-async def _command_line(folder: Path) -> AsyncIterator[Feed]:
+async def opened(folder: Path) -> AsyncIterator[Feed]:
+    """Serve a machine with one container, and feed lines to the command line."""
     for name in ("cdi", "engine", "service"):
         (folder / name).mkdir()
     (folder / "cdi" / "a.json").write_text(json.dumps(SPEC))
@@ -247,7 +248,7 @@ async def _command_line(folder: Path) -> AsyncIterator[Feed]:
         assert service.fairlead("wait", "--state", "started", "held").exit_code == 0
 
         async def feed(data: bytes) -> None:
-            words = [word.replace("/FOLDER", str(folder)) for word in _argv(data)]
+            words = [word.replace("/FOLDER", str(folder)) for word in argv(data)]
             try:
                 await asyncio.to_thread(_run, service, words)  # some verbs have an event loop of their own
             finally:
@@ -264,7 +265,7 @@ async def _completed(folder: Path) -> AsyncIterator[Feed]:
         assert service.fairlead("secrets", "create", "token", "-", stdin="x").exit_code == 0
 
         async def feed(data: bytes) -> None:
-            await asyncio.to_thread(_complete, service, _argv(data))
+            await asyncio.to_thread(_complete, service, argv(data))
 
         yield feed
 
@@ -280,7 +281,7 @@ def _complete(service: Service, words: list[str]) -> None:
             raise AssertionError(f"a shell would not take it as one word: {one.value!r:.200}")
 
 
-def _argv(data: bytes) -> list[str]:
+def argv(data: bytes) -> list[str]:
     """Return what a kernel can hand to a program. Raises: Refused."""
     try:
         found = json.loads(data)
@@ -307,12 +308,18 @@ def _run(service: Service, words: list[str]) -> None:
         raise answer.exception
     if len(answer.stderr) > _WORDS:
         raise AssertionError(f"{len(answer.stderr)} characters of errors: {answer.stderr[:100]!r}")
-    if not is_theirs and set(answer.output) & _CONTROLS:
-        raise AssertionError(f"a control character reached the terminal: {answer.output[:200]!r}")
+    if not is_theirs:
+        check_output(answer.output)
     if answer.exit_code in _REFUSED and answer.stderr:
         raise Refused(answer.stderr[:300])
     if answer.exit_code not in _PASSED:
         raise AssertionError(f"exit code {answer.exit_code}: {answer.output[:300]!r}")
+
+
+def check_output(text: str) -> None:
+    """Refuse what would be an order to a terminal."""
+    if set(text) & _CONTROLS:
+        raise AssertionError(f"a control character reached the terminal: {text[:200]!r}")
 
 
 _CONTROLS: Final = frozenset(map(chr, (*range(8), *range(11, 27), *range(28, 32), *range(127, 160)))) | {
@@ -332,7 +339,7 @@ DOORS: Final = (
     Door(
         name="command line of verbs of the service",
         programs=("podman",),  # `doctor --image` asks it
-        opened=_command_line,
+        opened=opened,
         specimens=tuple((" ".join(words[:2]), words) for words in _SERVICE),
         values=hostile.TEXTS,
         documents=False,
@@ -342,7 +349,7 @@ DOORS: Final = (
     ),
     Door(
         name="command line of single layers",
-        opened=_command_line,
+        opened=opened,
         specimens=tuple((" ".join(words[:2]), words) for words in _LAYERS),
         values=hostile.TEXTS,
         documents=False,

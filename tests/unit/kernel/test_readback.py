@@ -358,6 +358,30 @@ async def test_a_denied_number_is_eperm_and_an_allowed_one_asks_the_driver(folde
     assert left == [str(pid)]
 
 
+VFIO_ROOM = "mount -t tmpfs x /dev && mkdir /dev/vfio && mknod /dev/vfio/41 c 195 1 && mknod /dev/x c 195 1"
+
+
+@needs_root
+@pytest.mark.skipif(not (DEVICES_V1 / "devices.list").exists(), reason="cgroup v1 devices is not mounted")
+@pytest.mark.parametrize("folder", [DEVICES_V1], indirect=True)
+async def test_a_vfio_node_is_not_opened_and_the_device_rules_are_heard_all_the_same(folder: Path) -> None:
+    """A group has one opener: what reads the rules must never be it."""
+    words = ("unshare", "-m", "sh", "-c", f"{VFIO_ROOM} && echo made && exec sleep 100")
+    process = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"made\n"
+    try:
+        (folder / "cgroup.procs").write_text(str(process.pid))
+        found = await readback.read_back(process.pid, paths=("/dev/vfio/41", "/dev/x"), numbers=())
+        assert found.opens == {"/dev/vfio/41": "OK", "/dev/x": "ENXIO"}  # it is opened, and no driver is there
+        (folder / "devices.deny").write_text("a")
+        found = await readback.read_back(process.pid, paths=("/dev/vfio/41", "/dev/vfio/none"), numbers=())
+        assert found.opens == {"/dev/vfio/41": "EPERM", "/dev/vfio/none": "ENOENT"}
+    finally:
+        process.kill()
+        await process.wait()
+
+
 @needs_root
 @pytest.mark.skipif(not (DEVICES_V1 / "devices.list").exists(), reason="cgroup v1 devices is not mounted")
 @pytest.mark.parametrize("folder", [DEVICES_V1], indirect=True)

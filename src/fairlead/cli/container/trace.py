@@ -295,7 +295,7 @@ def _isolation(facts: Facts) -> Iterator[str]:
     opens: Mapping[str, Any] = facts.get("opens", {})
     granted = facts.get("granted", [])
     paths = [where for where in opens if where.startswith("/")]
-    rows = [[where, nodes.get(where, ""), f"open: {_meaning(opens[where])}"] for where in paths]
+    rows = [[where, nodes.get(where, ""), f"{_act(where)}: {_meaning(opens[where])}"] for where in paths]
     rows += [[where, nodes[where], "in the container"] for where in granted if where in nodes and where not in opens]
     rows += [[where, "", "not in the container"] for where in granted if where not in nodes and where not in opens]
     others = [where for where in opens if not where.startswith("/")]
@@ -320,6 +320,11 @@ _MEANING: Final = {
     "ENOENT": "ENOENT, not there",
     "ENODEV": "ENODEV, allowed (no device behind it)",
 }
+
+
+def _act(path: str) -> str:
+    """Return what was tried of a node: a VFIO group has one opener, so it is asked whether it may be opened."""
+    return "access" if path.startswith("/dev/vfio/") else "open"
 
 
 def _meaning(outcome: object) -> str:

@@ -69,7 +69,10 @@ def _settle(client: Client, name: str, namespace: str, *, has_memory: bool) -> N
     while (shown := _look(client, name, namespace, until)).resize and time.monotonic() < until:
         if shown.resize.startswith(_NEVER):
             message = f"{name} keeps its size: {shown.resize}"
-            raise errors.Insufficient(message, reason="ResizeInfeasible", hint="ask for less than the machine has")
+            hint = (
+                "ask for less than the machine has" if "capacity" in shown.resize else "start it again with this size"
+            )
+            raise errors.Insufficient(message, reason="ResizeInfeasible", hint=hint)
         if ":" in shown.resize:
             break  # deferred, or refused by the kernel: it is tried again, and that may take long
         time.sleep(_POLL_S)

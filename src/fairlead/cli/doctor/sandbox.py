@@ -75,6 +75,10 @@ def _gvisor(seen: Facts) -> Iterator[Finding]:
             what = "the engine has no handler for gVisor, and tenancies demand it"
             yield Finding(check="sandbox", level="fail", what=what, why=whom, fix=gvisor.HINT)
         return
+    if not seen.gvisor.joins:
+        what = f"{seen.gvisor.program} knows no pods of several containers: an older fairlead wrote it, or another"
+        fix = "repeat `fairlead runtime configure --engine podman --gvisor`, with the options that it had"
+        yield Finding(check="sandbox", level="warn", what=what, why="such pods do not start on gVisor", fix=fix)
     refused = nvproxy.refusal(seen.gvisor, seen.driver)
     if refused is not None:
         why = "containers with GPUs are refused on gVisor; those without run"

@@ -95,6 +95,7 @@ def configure_verb(ctx: click.Context, /, *, engine: str, is_dry: bool, **option
         gvisor=_runsc(options["gvisor_program"]) if options["gvisor"] else "",
         gvisor_flags=gvisor.flags(engine, options["gvisor_flags"], has_driver=_DRIVER.exists() and options["gvisor"]),
         gvisor_dev=options["gvisor_dev"] or "",
+        **({"python": str(launcher.find_interpreter())} if options["gvisor"] else {}),
     )
     config = options["config"] or table.ENGINES[engine].config
     found = asyncio.run(judge.find_running(engine, config))

@@ -150,8 +150,9 @@ def host_lines(spec: port.ContainerSpec) -> list[str]:
 def _user_namespace(spec: port.ContainerSpec) -> list[str]:
     if spec.first_user_id is None:
         return []
-    # A network namespace is its user namespace's: /sys of another one could not be mounted.
-    if spec.network_of is not None:
+    # A network namespace is its user namespace's: /sys of another one could not be mounted. runsc enters no user
+    # namespace that is there (setns(2) refuses a program of many threads), and mounts no /sys of the host's.
+    if spec.network_of is not None and not spec.runtime:
         return [f"--userns=container:{spec.network_of}"]
     return [f"--{kind}map=0:{spec.first_user_id}:{port.USER_IDS}" for kind in ("uid", "gid")]
 

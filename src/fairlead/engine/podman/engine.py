@@ -29,6 +29,7 @@ from fairlead.engine.podman import host as podman_host
 from fairlead.engine.podman import json as podman_json
 from fairlead.engine.podman.access import access, attach
 from fairlead.engine.podman.service import request, service
+from fairlead.model.container import sandboxfile
 
 _UNKNOWN: Final = frozenset({"created", "configured"})
 """Podman's words for containers that its database does not have initialised, whatever the OCI runtime has."""
@@ -113,6 +114,8 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
             identity = await self._record(spec, host)
         telemetry.crash_point("engine.created")
         try:
+            if spec.runtime:
+                await self._tell_handler(spec, await self._bundle(identity, host))
             with telemetry.timed("podman initialised", container=spec.name):
                 await self._initialise(spec.name, identity)
         except errors.FairleadError:
@@ -133,6 +136,24 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
             pid=await self._pid(spec.name, identity, host),
             env=None if config is None or config.process.env is None else podman_json.variables(config.process.env),
         )
+
+    async def _tell_handler(self, spec: port.ContainerSpec, bundle: Path) -> None:
+        """Write for a runtime of its own which sandbox a container joins, or what will join it.
+
+        Raises: NotFound: there is no such sandbox; Unavailable (`SandboxUnrecorded`).
+        """
+        said = {}
+        if spec.network_of is not None:
+            said[sandboxfile.JOINS] = f"{(await self._inspect(spec.network_of)).id}\n"
+        elif spec.passes_driver_calls:
+            said[sandboxfile.PASSES] = ""
+        for name, text in said.items():
+            try:
+                await asyncio.to_thread((bundle / name).write_text, text)
+            except OSError as error:
+                message = f"cannot record in {bundle} which sandbox the container joins: {error.strerror}"
+                hint = "is podman's storage full?"
+                raise errors.Unavailable(message, reason="SandboxUnrecorded", hint=hint) from error
 
     async def _record(self, spec: port.ContainerSpec, host: podman_host.Host) -> str:
         """Have podman write the container into its database; returns its id."""
@@ -233,7 +254,7 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
         """Return whether an initialised container whose start was asked for has started; mends podman's database."""
         patience = time.monotonic() + _CLEANUP_S
         while (brief := await self._inspect(name)).status == _INITIALISED:
-            match await startrecord.read_status(self._podman, brief.id):
+            match await startrecord.read_status(self._podman, name, brief.id):
                 case "created":
                     return False
                 case "running" | "paused":

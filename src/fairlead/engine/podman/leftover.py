@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -41,7 +42,16 @@ def find_conmons(bundles: Path, name: str, *, proc: Path = Path("/proc")) -> dic
     Args:    bundles: holds `ID/userdata` for every container of this podman: those of another storage are not ours.
              name: the container's.
     """
-    found = {}
+    return {pid: identity for pid, identity, _ in _conmons(bundles, name, proc)}
+
+
+def find_runtimes(bundles: Path, name: str, *, proc: Path = Path("/proc")) -> dict[str, str]:
+    """Return by container id which OCI runtime each conmon of `find_conmons` was given; arguments as there."""
+    return {identity: runtime for _, identity, runtime in _conmons(bundles, name, proc) if runtime}
+
+
+def _conmons(bundles: Path, name: str, proc: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield process id, container id and runtime."""
     for entry in os.scandir(proc):
         if not entry.name.isdigit():
             continue
@@ -49,8 +59,7 @@ def find_conmons(bundles: Path, name: str, *, proc: Path = Path("/proc")) -> dic
             words = Path(entry.path, "cmdline").read_bytes().split(b"\0")
             identity = _option(words, b"-c")
             if _option(words, b"-n") == name and _option(words, b"-b") == str(bundles / identity / "userdata"):
-                found[int(entry.name)] = identity
-    return found
+                yield int(entry.name), identity, _option(words, b"-r")
 
 
 def find_made(bundles: Path, name: str, runtime: str, *, run: Path = Path("/run")) -> set[str]:
@@ -108,12 +117,11 @@ def _option(words: list[bytes], option: bytes) -> str:
     return ""
 
 
-def find_left(host: podman_host.Host, name: str) -> set[str]:
-    """Return the ids of containers of this name that the runtime has, or will have in a moment."""
-    return {
-        *find_conmons(host.bundle_folder, name).values(),
-        *find_made(host.bundle_folder, name, host.info.runtime),
-    }
+def find_left(host: podman_host.Host, name: str) -> dict[str, str]:
+    """Return the ids of containers of this name that a runtime has, or will have in a moment, with that runtime."""
+    made = find_made(host.bundle_folder, name, host.info.runtime)
+    found = {*find_conmons(host.bundle_folder, name).values(), *made}
+    return {**dict.fromkeys(found, host.info.runtime), **find_runtimes(host.bundle_folder, name)}
 
 
 async def discard(podman: cli.Podman, name: str) -> None:
@@ -121,13 +129,13 @@ async def discard(podman: cli.Podman, name: str) -> None:
 
     Raises: Unavailable (`ContainerLeft`): the conmon, or the process, is still there after 20 s.
     """
-    host, left = await podman.host(), set[str]()
+    host, left = await podman.host(), dict[str, str]()
     try:
         async with asyncio.timeout(_PATIENCE_S):
             while left := await asyncio.to_thread(find_left, host, name):
-                for identity in left:
+                for identity, runtime in left.items():
                     # An id that the runtime does not know is refused: no matter, its create may be under way.
-                    argv = (host.info.runtime, "delete", "--force", identity)
+                    argv = (runtime, "delete", "--force", identity)
                     await command.run(argv, env=podman.env, timeout_s=cli.SHORT_S)
                 await asyncio.sleep(_POLL_S)
     except TimeoutError as error:

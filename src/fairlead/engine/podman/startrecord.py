@@ -13,6 +13,7 @@ Source: podman 4.3 `libpod/oci_conmon_common.go` (StartContainer, runtime flags)
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,7 @@ from typing import Final
 import msgspec
 
 from fairlead import command, errors, telemetry
-from fairlead.engine.podman import cli
+from fairlead.engine.podman import cli, leftover
 
 _FILE: Final = "fairlead-start"
 _MARKED: Final = b"log marked\n"
@@ -76,9 +77,14 @@ def forget(bundle: Path) -> None:
     (bundle / _FILE).unlink(missing_ok=True)
 
 
-async def read_status(podman: cli.Podman, identity: str) -> str:
-    """Return the OCI runtime's word for a container; "": it does not know the container."""
-    runtime = (await podman.host()).info.runtime
+async def read_status(podman: cli.Podman, name: str, identity: str) -> str:
+    """Return the OCI runtime's word for a container; "": it does not know the container.
+
+    A container may have a runtime of its own, which its conmon was given.
+    """
+    host = await podman.host()
+    runtimes = await asyncio.to_thread(leftover.find_runtimes, host.bundle_folder, name)
+    runtime = runtimes.get(identity, host.info.runtime)
     result = await command.run((runtime, "state", identity), env=podman.env, timeout_s=cli.SHORT_S)
     try:
         return msgspec.json.decode(result.stdout, type=_State).status if result.code == 0 else ""

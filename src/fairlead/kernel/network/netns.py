@@ -72,6 +72,22 @@ async def connect(pid: int, port: int, *, root: Path = Path("/")) -> Connection:
     return Connection(*await asyncio.open_connection(sock=connected))
 
 
+async def reach(where: str, port: int) -> Connection:
+    """Connect to a port of an address from the host's network; without an address nothing is there.
+
+    Raises: Unavailable (`PortRefused`).
+    """
+    if not where:
+        message = "the container has no address: nothing reaches its network from this machine"
+        raise errors.Unavailable(message, reason="PortRefused", hint="is its network none, or has it just started?")
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            return Connection(*await asyncio.open_connection(where, port))
+    except (OSError, TimeoutError) as error:
+        message = f"no process answers on port {port} of {where}: {getattr(error, 'strerror', None) or 'it timed out'}"
+        raise errors.Unavailable(message, reason="PortRefused", hint="does its process listen there?") from error
+
+
 async def make_socket(pid: int, family: socket.AddressFamily, *, root: Path = Path("/")) -> socket.socket:
     """Return a TCP socket of a process's network namespace, not connected and not blocking.
 

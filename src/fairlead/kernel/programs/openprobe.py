@@ -7,10 +7,10 @@ A message on standard input is its number of bytes in decimal, a newline, and wo
 no `--` among them are CGROUP_FILEs that it joins ahead of its orders; where it may not, it says so when it has them.
 
 It joins the container's device cgroups (by CGROUP_FILE: `tasks` of version 1, `cgroup.procs` of version 2) and its
-mount namespace (MOUNT_NS, a file of /proc/PID/ns), takes a private copy of that namespace, opens each path there,
-mounts a tmpfs that only it sees, makes a node of each number in it and opens that. Prints a JSON list: one token for
-each path, then one for each number; `OK`, an errno name, or for a node that may not even be made `mknod:` and an errno
-name.
+mount namespace (MOUNT_NS, a file of /proc/PID/ns), takes a private copy of that namespace, opens each path there (of a
+VFIO node it asks whether it may), mounts a tmpfs that only it sees, makes a node of each number in it and opens that.
+Prints a JSON list: one token for each path, then one for each number; `OK`, an errno name, or for a node that may not
+even be made `mknod:` and an errno name.
 
 Moving a process between cgroups waits until every processor of the machine has been through the scheduler (8 to 30 ms).
 Two ways spare that wait, one for each version: a single thread that moves itself, and a child that is born there.
@@ -35,6 +35,8 @@ HOST_CGROUPS = "/proc/1/ns/cgroup"
 MS_REC, MS_PRIVATE, MS_NOSUID, MS_NOEXEC = 0x4000, 0x40000, 0x2, 0x8  # include/uapi/linux/mount.h
 ALARM_S = 5
 STAGE = b"/dev"  # every OCI runtime makes it
+VFIO = "/dev/vfio/"
+READ_AND_WRITE = 0x6  # access(2): R_OK, W_OK
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -47,14 +49,23 @@ def _checked(what: str, result: int) -> None:
 
 
 def _name(error: OSError) -> str:
-    return errno.errorcode.get(error.errno or 0, str(error.errno))
+    return _errno_name(error.errno or 0)
+
+
+def _errno_name(number: int) -> str:
+    return errno.errorcode.get(number, str(number))
 
 
 def open_outcome(path: str) -> str:
     """Return what opening a path for reading and writing says; for reading alone, where its mode allows no writing.
 
-    NVIDIA's capability nodes (`nvidia-caps/nvidia-cap*`, 0444) are opened so: they are tokens, and hold nothing.
+    NVIDIA's capability nodes (`nvidia-caps/nvidia-cap*`, 0444) are opened so: they are tokens, and hold nothing. A VFIO
+    group has one opener, and its container may be about to be it: of those nodes access(2) is asked, which goes by the
+    device rules and opens nothing.  Source: linux fs/namei.c, inode_permission; drivers/vfio/group.c.
     """
+    if path.startswith(VFIO):
+        refused = _libc.access(path.encode(errors="surrogateescape"), READ_AND_WRITE)
+        return _errno_name(ctypes.get_errno()) if refused else "OK"
     try:
         how = os.O_RDWR if os.stat(path).st_mode & 0o222 else os.O_RDONLY  # noqa: PTH116 (pathlib is slow to load)
         os.close(os.open(path, how | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC))

@@ -55,10 +55,11 @@ def paths(pod: core.Pod, item: core.Container) -> tuple[str, ...]:
     return tuple(volumes[mount.name] for mount in item.volume_mounts if mount.name in volumes)
 
 
-def check(pid: int, mounted: Sequence[str], own: Iterable[Path]) -> None:
+def check(pid: int, mounted: Sequence[str], own: Iterable[Path], *, root: str = "") -> None:
     """Refuse a held container that has mounted what a tenant may not, or what its path does not lead to.
 
     Args:    mounted: host paths that it was to mount.   own: folders of ours on this node.
+             root: where the container's root is for the process; mounts elsewhere are not the container's.
     Raises:  Denied (`HostPathForbidden`).
     """
     guarded = _guarded(own)
@@ -69,21 +70,22 @@ def check(pid: int, mounted: Sequence[str], own: Iterable[Path]) -> None:
         if problem:
             raise errors.Denied(f"hostPath {path} is {canonical} on this node: {problem}", reason=FORBIDDEN)
         wanted[place] += 1
-    found = Counter(mount.place for mount in _mounts(f"/proc/{pid}/mountinfo"))
+    found = Counter(mount.place for mount in _mounts_of(pid, root))
     if wanted - found:
         said = ", ".join(sorted(set(mounted)))
         message = f"the container has mounted something else than what hostPath {said} leads to now"
         raise errors.Denied(message, reason=FORBIDDEN, hint="a link was exchanged meanwhile? it is made anew")
 
 
-def check_listed(pid: int, mounted: Sequence[str], listed: Sequence[str]) -> None:
+def check_listed(pid: int, mounted: Sequence[str], listed: Sequence[str], *, root: str = "") -> None:
     """Refuse a held container whose folders of the machine are not those that its users may mount, or not read-only.
 
     Args:    mounted: host paths that it was to mount, which `check` has let pass.   listed: those of `api.mounts`.
+             root: as of `check`.
     Raises:  Denied (`HostPathForbidden`).
     """
     folders = [os.path.realpath(one) for one in listed if not exchangeable(one)]
-    inside = {mount.place: mount for mount in _mounts(f"/proc/{pid}/mountinfo")}
+    inside = {mount.place: mount for mount in _mounts_of(pid, root)}
     for path in mounted:
         canonical, place = _locate(path)
         if not mountable.is_inside(canonical, folders):
@@ -150,6 +152,11 @@ def _locate(path: str) -> tuple[str, Place]:
             below = os.path.relpath(canonical, mount.point)
             return canonical, (device, os.path.normpath(f"{root.rstrip('/')}/{below}"))
     raise errors.Denied(f"hostPath {path} is in no file system that this node's kubelet sees", reason=FORBIDDEN)
+
+
+def _mounts_of(pid: int, root: str) -> list[_Mount]:
+    """Return the mounts of a container: those of its process, below its root."""
+    return [one for one in _mounts(f"/proc/{pid}/mountinfo") if one.point.startswith(f"{root}/")]
 
 
 def _mounts(table: str) -> list[_Mount]:

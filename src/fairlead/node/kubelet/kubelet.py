@@ -103,7 +103,9 @@ class Kubelet:
             allocatable=self._machine,
         )
         self._resizing = resizing.Resizing(self._machine, self._runtime.record, find_cgroup)
-        self._prober = prober.Prober(engine, changed=self._probed, report=self._report_probe)
+        self._prober = prober.Prober(
+            engine, changed=self._probed, report=self._report_probe, target=self._runtime.probed
+        )
         self._services = services.Services(store, pods=self._listed_pods, process=self._process)
         self._words: dict[str, dict[str, str]] = {}
         """By pod and engine name: the last words of its ended containers."""
@@ -489,7 +491,10 @@ class Kubelet:
         pid, known = self._addressed.get(pod.metadata.uid, (0, ()))
         if pid != alive[0].pid:
             pid = alive[0].pid or 0
-            known = await asyncio.to_thread(address.of_process, pid)
+            is_kept = spec.is_gvisor(pod)
+            known = (
+                await self._runtime.kept_addresses(pod) if is_kept else await asyncio.to_thread(address.of_process, pid)
+            )
             self._addressed[pod.metadata.uid] = (pid, known)
         return known
 

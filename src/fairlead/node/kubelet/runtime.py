@@ -30,15 +30,16 @@ from fairlead.node.kubelet import hostpath, joining, lastword, sandbox, spec, vo
 from fairlead.node.kubelet.devices.checkpoint import Grant
 from fairlead.node.kubelet.devices.devicemanager import Choice, DeviceManager
 from fairlead.node.kubelet.probing import check
-from fairlead.node.sandbox import gofer, gvisor
+from fairlead.node.sandbox import addresses, gofer, gvisor
 from fairlead.node.tenancy import exports, fetch, gate, idranges, secrets, userids
 from fairlead.node.tenancy.registries import Fetched, Registries
 from fairlead.node.trace import steps
 from fairlead.plan.cdi import requirement
 from fairlead.plan.pod import mountable, podsync, volume
 from fairlead.plan.pod.life import restart
+from fairlead.plan.pod.network import sandboxed
 from fairlead.plan.pod.values import downward
-from fairlead.plan.sandbox import choice
+from fairlead.plan.sandbox import choice, nvproxy
 from fairlead.plan.shim import foreignanswer
 from fairlead.settings import EngineSettings, NodeSettings, Settings
 from fairlead.store import tracerecorder
@@ -310,7 +311,7 @@ class Runtime:
         """Return what a container joins, the engine name of what has its network, and the first of its user ids."""
         if not isinstance(item, core.EphemeralContainer):
             wanted = await self._user_ids(pod, item, tenancy, specs)
-            return None, *(await self._ensure_sandbox(pod, tenancy, wanted))
+            return None, *(await self._ensure_sandbox(pod, tenancy, wanted, specs))
         states = await self._engine.list_containers({names.POD_UID: pod.metadata.uid})
         joined = joining.find(pod, item, states)
         return joined, joined.network_of, await asyncio.to_thread(joining.first_user_id, joined.pid)
@@ -340,11 +341,17 @@ class Runtime:
         """Return what the pod's containers may be given of where they run."""
         host = await asyncio.to_thread(address.of_process, "self")
         own = host if pod.spec.host_network else ()
-        if network_of is not None and downward.needs_address(pod.spec) and not pod.spec.host_network:
+        if spec.is_gvisor(pod):
+            own = await self.kept_addresses(pod)
+        elif network_of is not None and downward.needs_address(pod.spec) and not pod.spec.host_network:
             found = await self._engine.list_containers({names.POD_UID: pod.metadata.uid})
             pid = next((state.pid for state in found if state.name == network_of), None)
             own = () if pid is None else await asyncio.to_thread(address.of_process, pid)
         return downward.Facts(pod_addresses=own, host_addresses=host, allocatable=self._allocatable)
+
+    async def kept_addresses(self, pod: core.Pod) -> tuple[str, ...]:
+        """Return the addresses by which a pod on gVisor is reached from this machine."""
+        return await asyncio.to_thread(addresses.read, self._pod_folder(pod.metadata.uid))
 
     async def _check_sandbox(self, runtime: str) -> None:
         """Refuse a start on gVisor where its handler is gone since the pod was accepted.
@@ -423,10 +430,22 @@ class Runtime:
         probe: probeprocess.ProbeProcess | None = None,
     ) -> ContainerState:
         name = state.name
-        await self._check_host_paths(pod, item, state)
+        pid, own = state.pid, None
+        if pid is not None and spec.is_gvisor(pod):
+            # gVisor's kernel has no mounts and no device nodes of the host's: its gofer has the container's.
+            try:
+                own = await asyncio.to_thread(_gofer, pod, state.id, pid)
+            except errors.Unavailable:
+                await self._engine.remove(name)  # its processes are gone, or it is not gVisor: it is made again
+                raise
+            if not sandboxed.has_sandbox(pod.spec):
+                await asyncio.to_thread(addresses.keep, self._pod_folder(pod.metadata.uid), pid)
+            pid = own.pid
+        root = "" if own is None else own.root
+        await self._check_host_paths(pod, item, dataclasses.replace(state, pid=pid), root)
         await self._check_network(pod, item)
-        await userids.confine(state.pid, name)
-        unmet = await self._examine(pod, item, state, resolved, probe)
+        await userids.confine(pid, name)
+        unmet = await self._examine(pod, item, state, resolved, probe, own)
         if unmet is not None:
             await self._engine.remove(name)
             raise errors.Unavailable(unmet[0], reason=requirement.UNMET, hint=unmet[1])
@@ -452,8 +471,11 @@ class Runtime:
                 ),
             )
 
-    async def _check_host_paths(self, pod: core.Pod, item: core.Container, state: ContainerState) -> None:
-        """Hold a tenant's container to the rules by what it has mounted. Raises: Denied: it is removed."""
+    async def _check_host_paths(self, pod: core.Pod, item: core.Container, state: ContainerState, root: str) -> None:
+        """Hold a tenant's container to the rules by what it has mounted. Raises: Denied: it is removed.
+
+        Args: state: its pid is that of the process that has the container's mounts, below `root`.
+        """
         mounted = hostpath.paths(pod, item)
         if not mounted or not hostpath.is_tenants(pod, await self._namespace(pod)):
             return
@@ -462,13 +484,11 @@ class Runtime:
             raise errors.Unavailable(message, reason="IsolationUnread", hint="it is tried again")
         mine = self._settings
         own = (mine.state_folder, mine.run_folder, mine.node.cdi_folder, mine.kubelet_folder)
-        # gVisor's kernel has no mounts: its gofer has the container's.
-        pid = await asyncio.to_thread(gofer.find, state.pid) if spec.is_gvisor(pod) else state.pid
         try:
-            await asyncio.to_thread(hostpath.check, pid, mounted, own)
+            await asyncio.to_thread(hostpath.check, state.pid, mounted, own, root=root)
             if mountable.is_marked(pod):
                 listed = mountable.parse(mine.mounts)
-                await asyncio.to_thread(hostpath.check_listed, pid, mounted, listed)
+                await asyncio.to_thread(hostpath.check_listed, state.pid, mounted, listed, root=root)
         except errors.Denied:
             await self._engine.remove(state.name)
             raise
@@ -486,9 +506,11 @@ class Runtime:
         state: ContainerState,
         resolved: edits.Resolved,
         probe: probeprocess.ProbeProcess | None,
+        own: gofer.Gofer | None,
     ) -> tuple[str, str] | None:
         """Read back what the kernel enforces and, at the same time, hold driver and GPUs to what the image needs.
 
+        Args:    own: the gofer of a container on gVisor.
         Returns: the requirement that is not met and which side to change; None: let it go.
         Raises:  Unavailable (`IsolationUnread`): it has devices and no process to read them back from.
         """
@@ -497,7 +519,9 @@ class Runtime:
             raise errors.Unavailable(message, reason="IsolationUnread", hint="it is tried again")
         try:
             async with asyncio.TaskGroup() as tasks:
-                if state.pid is not None and (resolved.paths or spec.is_gvisor(pod)):
+                if own is not None:
+                    tasks.create_task(self._read_gofer(pod, item, own, resolved))
+                elif state.pid is not None and resolved.paths:
                     tasks.create_task(self._read_back(pod, item, state.pid, resolved, probe))
                 judged = tasks.create_task(self._judge(item, state, resolved.hosts()))
         except ExceptionGroup as failed:
@@ -522,9 +546,6 @@ class Runtime:
         resolved: edits.Resolved,
         probe: probeprocess.ProbeProcess | None,
     ) -> None:
-        if spec.is_gvisor(pod):
-            await self._read_gofer(pod, item, pid, resolved)
-            return
         with telemetry.timed("isolation read", container=item.name) as timing:
             found = await readback.read_back(pid, paths=resolved.paths, numbers=resolved.others, waiting=probe)
         step = steps.isolation_read(
@@ -532,14 +553,15 @@ class Runtime:
         )
         self.note(pod, step)
 
-    async def _read_gofer(self, pod: core.Pod, item: core.Container, pid: int, resolved: edits.Resolved) -> None:
+    async def _read_gofer(
+        self, pod: core.Pod, item: core.Container, own: gofer.Gofer, resolved: edits.Resolved
+    ) -> None:
         """Read back which device nodes gVisor can open. Raises: Unavailable (`GoferUnread`): it is not let go."""
         with telemetry.timed("isolation read", container=item.name) as timing:
-            own = await asyncio.to_thread(gofer.find, pid)
             found = await asyncio.to_thread(gofer.read, own)
         if resolved.paths:
             step = steps.gofer_read(
-                item.name, own, found, granted=resolved.paths, at=time.time(), duration_s=timing.duration_s
+                item.name, own.pid, found, granted=resolved.paths, at=time.time(), duration_s=timing.duration_s
             )
             self.note(pod, step)
 
@@ -556,27 +578,32 @@ class Runtime:
         owner, mounts = await self._ids.find(pod, tenancy), mountable.is_marked(pod)
         if not mounts and (pod.spec.host_network or owner is None):
             return None
-        every = (*pod.spec.init_containers, *pod.spec.containers)
-        names = [await self._cdi_names(pod, one, self._grants(pod, one), specs) for one in every]
-        found = [await asyncio.to_thread(specs.resolve, some) for some in names if some]
+        found = await self._resolve_all(pod, specs)
         setting = self._settings.engine.user_namespaces
         first, problem = userids.decide(owner, found, self._node_folder, setting=setting, has_mounts=mounts)
         if problem:
             self.note(pod, steps.host_user_ids(item.name, problem, at=time.time()))
         return first
 
+    async def _resolve_all(self, pod: core.Pod, specs: edits.Reading) -> list[edits.Resolved]:
+        """Return what is resolved of each container's CDI names, for those that have some."""
+        every = (*pod.spec.init_containers, *pod.spec.containers)
+        names = [await self._cdi_names(pod, one, self._grants(pod, one), specs) for one in every]
+        return [await asyncio.to_thread(specs.resolve, some) for some in names if some]
+
+    async def _has_driver_calls(self, pod: core.Pod, specs: edits.Reading) -> bool:
+        """Return whether any container of a pod is to call NVIDIA's driver, as gVisor knows it by its devices."""
+        found = {path for one in await self._resolve_all(pod, specs) for path in one.paths}
+        return nvproxy.CONTROL in found.union(spec.device_paths(self._devices.held(pod.metadata.uid)))
+
     async def _ensure_sandbox(
-        self, pod: core.Pod, tenancy: Tenancy | None, ids: int | None
+        self, pod: core.Pod, tenancy: Tenancy | None, ids: int | None, specs: edits.Reading
     ) -> tuple[str | None, int | None]:
         """Return the engine name of the pod's sandbox, made and running, and the first of its user ids.
 
-        Pods of one container have no sandbox, unless it is to know the pod's address before it starts, or the sandbox
-        is to be process 1.
-        One that runs already keeps the ids it was made with.
+        One that runs already keeps the ids it was made with. On gVisor the containers run in it, not beside it.
         """
-        count = len(pod.spec.containers) + len(pod.spec.init_containers)
-        needs_address = downward.needs_address(pod.spec) and not pod.spec.host_network
-        if count == 1 and not needs_address and not pod.spec.share_process_namespace:
+        if not sandboxed.has_sandbox(pod.spec):
             return None, ids
         name = spec.engine_name(pod, sandbox.CONTAINER, 0)
         found = await self._engine.list_containers({names.POD_UID: pod.metadata.uid})
@@ -604,9 +631,15 @@ class Runtime:
             **spec.known_names(pod),
             network=spec.network(pod),
             first_user_id=ids,
+            runtime=spec.runtime(pod),
+            **spec.summed_limits(pod),
+            passes_driver_calls=spec.is_gvisor(pod) and await self._has_driver_calls(pod, specs),
         )
-        await self._engine.create(spec.in_tenancy(wanted, tenancy))
+        made = await self._engine.create(spec.in_tenancy(wanted, tenancy))
         telemetry.crash_point("kubelet.after-sandbox")
+        if spec.is_gvisor(pod):
+            await asyncio.to_thread(gofer.find, made.pid or 0)
+            await asyncio.to_thread(addresses.keep, self._pod_folder(pod.metadata.uid), made.pid or 0)
         await self._engine.start(name)
         return name, ids
 
@@ -614,6 +647,11 @@ class Runtime:
         return self._settings.state_folder / "pods" / uid
 
     # ending
+
+    async def probed(self, pod: core.Pod, item: core.Container, state: ContainerState) -> check.Target:
+        """Return a running container as hooks and probes reach it."""
+        found = await self.kept_addresses(pod) if spec.is_gvisor(pod) else None
+        return check.Target(item=item, engine_name=state.name, pid=state.pid, addresses=found)
 
     async def end(self, pod: core.Pod, act: podsync.Kill, state: ContainerState | None, grace_s: float) -> None:
         """Stop one container of a pod: its preStop hook first, whose time counts to the grace."""
@@ -625,7 +663,7 @@ class Runtime:
             await self.record(pod, "kubelet", "Killing", text, is_warning=True, facts={"container": act.container})
         if hook is not None and item is not None and state is not None and grace_s > 0:
             begun = time.monotonic()
-            target = check.Target(item=item, engine_name=state.name, pid=state.pid)
+            target = await self.probed(pod, item, state)
             done = await check.hook(self._engine, target, hook, grace_s)
             if not done.is_good:
                 text = f"container {act.container}: its preStop hook failed: {done.text}"
@@ -672,6 +710,14 @@ def grants_of(state: ContainerState) -> tuple[Grant, ...]:
         Grant(pod_uid=uid, container=name, resource=resource, device_ids=tuple(ids), response=b"")
         for resource, ids in sorted(held.items())
     )
+
+
+def _gofer(pod: core.Pod, container: str, pid: int) -> gofer.Gofer:
+    """Return the gofer of a held container on gVisor. Raises: Unavailable (`GoferUnread`).
+
+    Args: container: its id.   pid: as the engine says it.
+    """
+    return gofer.find_joined(pid, container) if sandboxed.has_sandbox(pod.spec) else gofer.find(pid)
 
 
 def _check_isolation(pod: core.Pod, tenancy: Tenancy | None) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ import msgspec
 from fairlead import errors, telemetry
 from fairlead.kernel.network import relay
 from fairlead.model.container.step import TraceStep
-from fairlead.node.kubelet import hostsfile
+from fairlead.node.kubelet import hostsfile, spec
 from fairlead.plan.workload import endpoints
 from fairlead.store import retry, tracerecorder
 from fairlead.store.port import ChangeKind, Store
@@ -96,7 +97,9 @@ class Services:
         pods = self._pods()
         processes = {pod.metadata.uid: pid for pod in pods if (pid := self._process(pod.metadata.uid)) is not None}
         await self._name(pods, processes)
-        await self._relay(self._wanted(pods, processes))
+        # Nothing outside gVisor can listen in its network.
+        entered = [pod for pod in pods if not spec.is_gvisor(pod)]
+        await self._relay(self._wanted(entered, processes))
         for service in list(self._services.values()):
             found = tuple(pod.status.pod_ip for pod in endpoints.behind(service, pods))
             if service.status.endpoints != found:
@@ -163,7 +166,8 @@ class Services:
             for pod in endpoints.behind(service, self._pods()):
                 pid, target = self._process(pod.metadata.uid), endpoints.target(port, pod) if port else None
                 if pid is not None and target is not None:
-                    found.append(relay.Where(pid, pod.status.pod_ip, target))
+                    # A pod on gVisor is reached from the host alone.
+                    found.append(relay.Where(os.getpid() if spec.is_gvisor(pod) else pid, pod.status.pod_ip, target))
             return found[next(self._turn) % len(found)] if found else None
 
         return choose

@@ -20,7 +20,7 @@ from fairlead.model.container import isolation
 from fairlead.model.gpu import Vendor
 from fairlead.node.kubelet.devices.checkpoint import Grant
 from fairlead.plan.cdi import capability, generate
-from fairlead.plan.pod import environment, mountable, podsync, secret
+from fairlead.plan.pod import admission, environment, mountable, podsync, secret
 from fairlead.plan.pod.network import resolver
 from fairlead.plan.pod.values import downward, valuevolume
 from fairlead.plan.shim import foreignanswer
@@ -230,6 +230,29 @@ def runtime(pod: core.Pod) -> str:
 def is_gvisor(pod: core.Pod) -> bool:
     """Return whether the pod's containers run on gVisor."""
     return isolation.of_class(pod.spec.runtime_class_name) == isolation.GVISOR
+
+
+class Limited(TypedDict, total=False):
+    """The fields of a spec that limit what its container takes."""
+
+    cpu_limit: float | None
+    memory_limit_bytes: int | None
+
+
+def summed_limits(pod: core.Pod) -> Limited:
+    """Return the limits of the sandbox: on gVisor all containers of a pod run in it, elsewhere none does.
+
+    As of a pod's cgroup: what all containers have a limit of, or the most that an init container has.
+    """
+    if not is_gvisor(pod):
+        return {}
+    found = admission.effective_limits(pod.spec)
+    every = (*pod.spec.containers, *pod.spec.init_containers)
+    known = {name for name in ("cpu", "memory") if all(name in one.resources.limits for one in every)}
+    return {
+        "cpu_limit": float(found["cpu"]) if "cpu" in known else None,
+        "memory_limit_bytes": int(found["memory"]) if "memory" in known else None,
+    }
 
 
 def network(pod: core.Pod) -> NetworkMode | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import command, errors
+from fairlead.model.container import sandboxfile
 from fairlead.plan.sandbox import nvproxy
 
 _ASK_S: Final = 20.0
@@ -33,12 +34,20 @@ async def look(program: str) -> nvproxy.GVisor:
     word, _, rest = version.partition("\n")[0].partition(" version ")
     if word != "runsc":
         raise absent(f"{program} is not gVisor: it says {errors.readable(version[:80])!r} of itself")
-    told, is_trusting = nvproxy.parse_options(await asyncio.to_thread(_options, Path(program)))
+    text = await asyncio.to_thread(_options, Path(program))
+    told, is_trusting = nvproxy.parse_options(text)
     try:
         drivers = nvproxy.parse_drivers(await _ask(program, "nvproxy", "list-supported-drivers"))
     except errors.Unavailable:
         drivers = ()  # one of before 2024
-    return nvproxy.GVisor(program=program, version=rest.strip(), drivers=drivers, told=told, is_trusting=is_trusting)
+    return nvproxy.GVisor(
+        program=program,
+        version=rest.strip(),
+        drivers=drivers,
+        told=told,
+        is_trusting=is_trusting,
+        joins=sandboxfile.JOINS in text,
+    )
 
 
 async def _ask(program: str, *words: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from fairlead import errors
 from fairlead.model.container import isolation
+from fairlead.plan.engineconfig import gvisorpod
 from fairlead.plan.engineconfig.model import Request
 from fairlead.wire.text import toml
 
@@ -32,7 +33,7 @@ _FOLDER: Final = re.compile(r"(?:/[A-Za-z0-9_.+@-]+)+")
 """A path that needs no escape in the options of an overlay file system."""
 _HEAD: Final = "#!/bin/sh\n# Written by `fairlead runtime configure`: gVisor with the options that were asked for.\n"
 _CHECKED: Final = frozenset({"podman"})
-"""Engines that put an image's annotations into the runtime spec."""
+"""Engines that put an image's annotations into the runtime spec, and do not know pods of one sandbox."""
 _CHECK: Final = r"""
 bundle=
 for word; do
@@ -107,14 +108,17 @@ def made(engine: str, request: Request) -> Mapping[str, tuple[bytes, int]]:
 
 
 def launcher(request: Request, engine: str = "") -> bytes:
-    """Return the text of the program; for podman it refuses images whose annotations gVisor would obey."""
-    head = f"{_HEAD}{_CHECK}" if engine in _CHECKED else _HEAD
+    """Return the text of the program.
+
+    For podman it refuses images whose annotations gVisor would obey, and puts containers of a pod into one sandbox.
+    """
     words = [request.gvisor, *(f"--{flag}" for flag in request.gvisor_flags)]
     line = " ".join(map(shlex.quote, words))
-    if not request.gvisor_dev:
-        return f'{head}exec {line} "$@"\n'.encode()
-    over = f"unshare --mount --propagation slave /bin/sh -c {shlex.quote(_OVER)} {shlex.quote(request.gvisor_dev)}"
-    return f'{head}exec {over} {line} "$@"\n'.encode()
+    if request.gvisor_dev:
+        over = f"unshare --mount --propagation slave /bin/sh -c {shlex.quote(_OVER)} {shlex.quote(request.gvisor_dev)}"
+        line = f"{over} {line}"
+    head = f"{_HEAD}{_CHECK}{gvisorpod.text(line, request.python)}" if engine in _CHECKED else _HEAD
+    return f'{head}exec {line} "$@"\n'.encode()
 
 
 def containerd(request: Request) -> dict[str, Any]:

@@ -32,6 +32,8 @@ class Request:
     """Options of runsc, without their dashes."""
     gvisor_dev: str = ""
     """Folder whose device nodes gVisor opens in place of those in /dev; empty: those in /dev."""
+    python: str = "/usr/bin/python3"
+    """Path of an interpreter for podman's handler of gVisor; no module outside the standard library is needed."""
 
     @property
     def names(self) -> tuple[str, ...]:

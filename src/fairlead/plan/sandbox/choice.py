@@ -112,14 +112,8 @@ def on_one_machine(pod: core.Pod) -> bool:
 def _problem(spec: core.PodSpec) -> tuple[str, str] | None:
     """Return what cannot be on gVisor under podman, and what to do.
 
-    gVisor's own network stack takes the addresses of the network namespace it is given: a second container of the pod
-    would have none, and on the host's network the host would lose its own.
+    gVisor's own network stack takes the addresses of the network namespace it is given: the host would lose its own.
     """
-    if len(spec.containers) + len(spec.init_containers) > 1:
-        return (
-            "a pod of several containers cannot share its network under podman",
-            "run one container, or use a cluster",
-        )
     if spec.share_process_namespace:
         return ("a process namespace cannot be shared under podman", "leave --init and shareProcessNamespace out")
     if spec.host_network:

@@ -18,6 +18,8 @@ _DRIVER: Final = re.compile(r"\d{3,4}(?:\.\d{1,4}){1,3}")
 _TOLD: Final = re.compile(r"--nvproxy-driver-version[= ]['\"]?(\d[\d.]*)")
 _TRUSTED: Final = re.compile(r"--nvproxy-allow-unsupported-driver(?!=false)")
 _SHOWN: Final = 4
+CONTROL: Final = "/dev/nvidiactl"
+"""Device by which gVisor knows that a container is to call the driver.  Source: runsc/specutils/nvidia.go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,8 @@ class GVisor:
     """Release of the driver that its options name in place of the host's; empty: the driver is asked."""
     is_trusting: bool = False
     """Whether its options let it take a driver that it does not know."""
+    joins: bool = True
+    """Whether the program puts the containers of a pod into one sandbox, for an engine that does not."""
 
 
 def parse_drivers(text: str) -> tuple[str, ...]:

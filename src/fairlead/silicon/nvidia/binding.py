@@ -123,8 +123,8 @@ def _load(library: object | Path | None) -> object:
     path = library or DEFAULT_LIBRARY
     try:
         return ctypes.CDLL(str(path))
-    except OSError as error:
-        message = f"cannot load {path}: {error}"
+    except (OSError, UnicodeError) as error:  # the linker's own words name the path, whatever it is made of
+        message = f"cannot load {errors.readable(str(path))}: {error}"
         raise errors.Unavailable(message, reason="DriverLibraryMissing", hint=_START_REASONS[12][1]) from error
 
 

@@ -100,6 +100,51 @@ def test_outcomes_of_open_are_told_in_words_and_only_as_read() -> None:
         assert expected in text, expected
 
 
+_MACHINE = [
+    _step("api", "Accepted", 10, images=["vmm"]),
+    _step("scheduler", "Scheduled", 10.1, nodes=1, fitting=1, best=[{"name": "hgx", "score": 3}], refused=[]),
+    _step("kubelet", "ClaimsPrepared", 10.2, claims=["vm"], devices=["gpu.nvidia.com/hgx/gpu-vfio-1"]),
+    _step(
+        "cdi",
+        "EditsResolved",
+        10.4,
+        container="main",
+        names=["k8s.gpu.nvidia.com/claim=uid-of-vm-gpu-vfio-1"],
+        device_nodes=["/dev/vfio/vfio (10:196)", "/dev/vfio/41 (511:1)"],
+        env=["NVIDIA_VISIBLE_DEVICES=void"],
+    ),
+    _step("engine", "ContainerCreated", 10.5, container="main", pid=7),
+    _step(
+        "kernel",
+        "IsolationRead",
+        10.6,
+        container="main",
+        nodes=[
+            {"path": "/dev/vfio/vfio", "major": 10, "minor": 196},
+            {"path": "/dev/vfio/41", "major": 511, "minor": 1},
+        ],
+        opens={"/dev/vfio/vfio": "OK", "/dev/vfio/41": "OK", "/dev/vfio/42": "EPERM"},
+        granted=["/dev/vfio/vfio", "/dev/vfio/41"],
+    ),
+    _step("engine", "ContainerStarted", 10.7, container="main"),
+]
+
+
+def test_a_claim_of_a_gpu_that_is_passed_through_shows_its_group_and_says_that_it_was_not_opened() -> None:
+    found = plan_trace.order_trace(_MACHINE, _NODE, is_final=False, resources=())
+    text = " ".join(" ".join(trace.tree_lines(traceview.trace_view(found), ())).replace("│", " ").split())
+    for expected in (
+        "claims: vm devices: gpu.nvidia.com/hgx/gpu-vfio-1",
+        "devices k8s.gpu.nvidia.com/claim=uid-of-vm-gpu-vfio-1",
+        "device nodes /dev/vfio/vfio (10:196), /dev/vfio/41 (511:1)",
+        "/dev/vfio/41 c 511:1 access: works",
+        "/dev/vfio/42 access: EPERM, denied by the cgroup",
+    ):
+        assert expected in text, text
+    assert "GPUs found" not in text  # the pod asks for no device of the plugin's
+    assert "not recorded" not in text
+
+
 def test_times_are_offsets_from_the_pods_first_step() -> None:
     lines = [line for line in _lines(_POD) if line.startswith(("├", "└"))]
     assert [line.split()[1] for line in lines[:4]] == ["-9s", "-8s", "+0.000s", "+0.100s"]

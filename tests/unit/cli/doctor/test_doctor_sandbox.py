@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from fairlead.cli.doctor import sandbox
@@ -19,6 +21,7 @@ TOLD = nvproxy.GVisor(program="/x/gvisor", version="20260905", drivers=("550.90.
         (sandbox.Facts(gvisor=KNOWN, driver="560.1"), "warn", "driver 560.1 is none"),
         (sandbox.Facts(gvisor=TOLD, driver="560.1", is_simulated=True), "ok", "gVisor 20260905"),
         (sandbox.Facts(gvisor=TOLD, driver="560.1"), "fail", "given driver 550.90.12 by its options"),
+        (sandbox.Facts(gvisor=dataclasses.replace(KNOWN, joins=False)), "warn", "knows no pods of several containers"),
         (sandbox.Facts(problem="/x is not gVisor"), "fail", "/x is not gVisor"),
         (sandbox.Facts(demanded=("red", "blue")), "fail", "tenancies demand it"),
         (sandbox.Facts(kata=kata.Node(handlers=(kata.Handler(name="kata-x", config=""),))), "warn", "release of Kata"),

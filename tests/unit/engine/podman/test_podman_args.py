@@ -181,3 +181,12 @@ def test_shared_memory_has_the_size_that_is_asked_for() -> None:
 
 def test_labels_filter_by_value_or_by_being_there() -> None:
     assert args.label_filters({"a": "", "b": "c"}) == ["--filter=label=a", "--filter=label=b=c"]
+
+
+def test_a_container_that_joins_a_network_joins_its_users_but_in_a_sandbox_of_gvisor_has_its_own() -> None:
+    joined = arguments(first_user_id=100_000, network_of="box")
+    assert "--userns=container:box" in joined
+    beside = arguments(first_user_id=100_000, network_of="box", runtime="gvisor")
+    assert beside[:3] == ["--runtime", "gvisor", "create"]
+    assert {"--network=container:box", "--uidmap=0:100000:65536", "--gidmap=0:100000:65536"} <= {*beside}
+    assert not [word for word in beside if word.startswith("--userns")]

@@ -27,6 +27,14 @@ def test_a_conmon_of_our_container_is_found_with_its_id(tmp_path: Path) -> None:
     assert found(tmp_path, *OURS) == {17: "aa11"}
 
 
+def test_the_runtime_that_a_conmon_was_given_is_found_with_it(tmp_path: Path) -> None:
+    own = (*OURS, "-r", "/usr/libexec/fairlead/podman/fairlead-gvisor")
+    assert found(tmp_path, *own) == {17: "aa11"}
+    runtimes = leftover.find_runtimes(BUNDLES, "kl-1", proc=tmp_path)
+    assert runtimes == {"aa11": "/usr/libexec/fairlead/podman/fairlead-gvisor"}
+    assert leftover.find_runtimes(BUNDLES, "kl-2", proc=tmp_path) == {}
+
+
 def test_a_conmon_not_yet_reached_through_the_shell_is_found(tmp_path: Path) -> None:
     assert found(tmp_path, "/bin/sh", "/tmp/fairlead-podman-x/conmon", *OURS[1:]) == {17: "aa11"}
 

@@ -79,6 +79,18 @@ def test_a_link_that_was_exchanged_before_the_look_is_seen_by_what_is_mounted(fo
 
 
 @needs_root
+def test_what_the_process_has_mounted_outside_the_containers_root_counts_for_nothing(
+    tmp_path: Path, folder: Path, holding: Holder
+) -> None:
+    """A gofer that is held has the whole host beside the container's root."""
+    pid = holding("/etc", folder / "data")
+    hostpath.check(pid, [str(folder / "data")], (), root=str(tmp_path))
+    for root in (tmp_path / "at 0", tmp_path / "at"):
+        with pytest.raises(errors.Denied, match="something else"):
+            hostpath.check(pid, [str(folder / "data")], (), root=str(root))
+
+
+@needs_root
 def test_one_good_mount_does_not_stand_for_two(folder: Path, holding: Holder) -> None:
     pid = holding(folder / "data", "/etc")
     with pytest.raises(errors.Denied, match="something else"):
@@ -112,9 +124,10 @@ def shared() -> Iterator[Path]:
 
 
 @needs_root
-def test_a_listed_folder_is_mounted_read_only(shared: Path, holding: Holder) -> None:
+def test_a_listed_folder_is_mounted_read_only(shared: Path, holding: Holder, tmp_path: Path) -> None:
     inside = str(shared / "data")
     hostpath.check_listed(holding(inside, mode="ro"), [inside], [str(shared)])
+    hostpath.check_listed(holding(inside), [inside], [str(shared)], root=str(tmp_path / "elsewhere"))
     with pytest.raises(errors.Denied, match="would be writable in the container"):
         hostpath.check_listed(holding(inside), [inside], [str(shared)])
 

@@ -8,6 +8,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.node.sandbox import gofer
+from fairlead.node.sandbox.gofer import Gofer
 
 BUNDLE = "/var/lib/containers/storage/overlay-containers/abc/userdata"
 
@@ -32,8 +33,8 @@ def proc(tmp_path: Path) -> Path:
 
 
 def test_the_gofer_is_the_one_of_the_same_bundle(proc: Path) -> None:
-    assert gofer.find(12, proc) == 11
-    assert gofer.find(22, proc) == 21
+    assert gofer.find(12, proc) == Gofer(11)
+    assert gofer.find(22, proc) == Gofer(21)
 
 
 @pytest.mark.parametrize("pid", [10, 11, 99])
@@ -52,9 +53,37 @@ def test_one_that_only_calls_itself_a_gofer_is_not_taken_from_elsewhere(proc: Pa
 
 def test_what_the_gofer_has_is_what_is_read(proc: Path) -> None:
     (proc / "11/root/dev/shm").mkdir(parents=True)
-    found = gofer.read(11, proc)
+    found = gofer.read(Gofer(11), proc)
     assert found.nodes == ()
     assert found.in_force is None
     assert "gVisor sets none" in found.unread[0]
     with pytest.raises(errors.Unavailable):
-        gofer.read(21, proc)
+        gofer.read(Gofer(21), proc)
+
+
+def test_a_held_container_has_the_gofer_that_descends_from_its_watcher(tmp_path: Path) -> None:
+    bundle = tmp_path / "storage/abc/userdata"
+    bundle.mkdir(parents=True)
+    (bundle / "config.json").write_text('{"root": {"path": "/merged/abc/"}}')
+    proc = tmp_path / "proc"
+    process(proc, 40, 39, "conmon")
+    process(proc, 41, 40, "/bin/sh", "fairlead-gvisor", "fairlead-watch", "abc")
+    process(proc, 42, 41, "runsc", "start", "abc")
+    process(proc, 43, 42, "runsc-gofer", "gofer", "--bundle", str(bundle))
+    process(proc, 44, 1, "runsc-gofer", "gofer", "--bundle", str(bundle))  # of another parent
+    found = gofer.find_joined(41, "abc", proc)
+    assert found == Gofer(43, "/merged/abc")
+    assert found.folder("/dev", proc) == proc / "43/root/merged/abc/dev"
+    for pid, container in ((41, "ab"), (45, "abc")):
+        with pytest.raises(errors.Unavailable, match="has no gofer"):
+            gofer.find_joined(pid, container, proc)
+    (bundle / "config.json").unlink()
+    with pytest.raises(errors.Unavailable, match="cannot be read"):
+        gofer.find_joined(41, "abc", proc)
+    process(proc, 51, 50, "/bin/sh", "fairlead-gvisor", "fairlead-watch", "def")
+    process(proc, 52, 50, "runsc-gofer", "gofer", "--bundle", "/storage/def/userdata")
+    assert gofer.find_joined(51, "def", proc) == Gofer(52)  # it was let go
+    process(proc, 60, 59, "runsc-sandbox", "boot", "--bundle=/storage/ghi/userdata")
+    process(proc, 61, 59, "runsc-gofer", "gofer", "--bundle", "/storage/ghi/userdata")
+    with pytest.raises(errors.Unavailable, match="has no gofer"):  # it began a sandbox of its own
+        gofer.find_joined(60, "ghi", proc)

@@ -8,6 +8,8 @@ import pytest
 
 from fairlead import errors
 from fairlead.node.sandbox import gvisor
+from fairlead.plan.engineconfig import gvisor as engineconfig
+from fairlead.plan.engineconfig.model import Request
 
 RUNSC = """#!/bin/sh
 # --nvproxy-driver-version=550.90.12
@@ -28,6 +30,15 @@ def script(folder: Path, text: str) -> str:
 async def test_a_handlers_program_says_its_version_its_drivers_and_its_options(tmp_path: Path) -> None:
     found = await gvisor.look(script(tmp_path, RUNSC))
     assert (found.version, found.drivers, found.told) == ("20260905.0", ("550.90.12", "570.133.20"), "550.90.12")
+
+
+async def test_whether_it_knows_pods_is_read_from_the_handler_itself(tmp_path: Path) -> None:
+    assert not (await gvisor.look(script(tmp_path, RUNSC))).joins
+    runsc = tmp_path / "own"
+    runsc.write_text(RUNSC)
+    runsc.chmod(0o755)
+    ours = engineconfig.launcher(Request(folder="/x", gvisor=str(runsc)), "podman").decode()
+    assert (await gvisor.look(script(tmp_path, ours))).joins
 
 
 async def test_one_without_nvproxy_knows_no_driver(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from fairlead_cdi import lint as linter
 from fairlead_cdi import spec as spec_types
 from fairlead_cdi.host import node
 
+_LONGEST: Final = 1000
+"""Characters of a warning, which has a path in it as it was given."""
 _CONFIG: Final = click.argument("config", type=click.File("rb"), metavar="CONFIG.json")
 _NAMES: Final = click.argument("names", nargs=-1, required=True, metavar="VENDOR/CLASS=DEVICE...")
 _FILES: Final = click.argument("paths", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
@@ -88,7 +90,8 @@ def list_verb(spec_dirs: tuple[str, ...], form: str) -> None:
         plaintext.echo(f"left out for want of room: {', '.join(left_out)}; `-o json` shows all", err=True)
     for path, found in registry.problems.items():
         for error in found:
-            plaintext.echo(f"warning: {path}: {error}", err=True)
+            words = f"warning: {path}: {error}"
+            plaintext.echo(words if len(words) <= _LONGEST else f"{words[:_LONGEST]}…", err=True)
 
 
 def _listing(registry: directory.Registry) -> dict[str, Any]:

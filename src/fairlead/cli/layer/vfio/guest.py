@@ -50,7 +50,11 @@ def report_verb(config: Settings, /, *, port: str | None, nonce: str | None) -> 
 
 
 def _find_nonce(root: Path) -> str:
-    words = (root / _COMMAND_LINE).read_text().split()
+    try:
+        words = (root / _COMMAND_LINE).read_text().split()
+    except OSError as error:
+        message = f"{root / _COMMAND_LINE} cannot be read: {error.strerror}"
+        raise errors.Unavailable(message, reason="GuestNonceInvalid", hint="give --nonce") from error
     found = [word.removeprefix(_NONCE) for word in words if word.startswith(_NONCE)]
     if not found:
         hint = f"the node that starts a verifier's machine passes {_NONCE}…; else give --nonce"

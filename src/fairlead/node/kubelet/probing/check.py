@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -42,6 +43,8 @@ class Target:
     engine_name: str
     pid: int | None
     """Of its first process."""
+    addresses: tuple[str, ...] | None = None
+    """By which it is reached from the host; None: it is reached from inside its network namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +140,24 @@ def _number(target: Target, port: int | str) -> int:
 async def _connection(
     target: Target, port: int, host: str, *, context: ssl.SSLContext | None = None
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Connect from inside the container's network, to the pod's own address unless a host is named."""
+    """Connect from inside the container's network, to the pod's own address unless a host is named.
+
+    What is reached from the host has no loopback that leads to it: its first address stands for that.
+    """
     if target.pid is None:
         message = "the container has no process"
         raise OSError(message)
-    where = _LOOPBACK if host == "localhost" else host
-    if not where:
-        found = await asyncio.to_thread(address.of_process, target.pid)
+    where, pid = _LOOPBACK if host == "localhost" else host, target.pid
+    if target.addresses is not None:
+        where, pid = next(iter(target.addresses), "") if where in {"", _LOOPBACK} else where, os.getpid()
+        if not where:
+            message = "the container has no address: nothing reaches its network from this machine"
+            raise OSError(message)
+    elif not where:
+        found = await asyncio.to_thread(address.of_process, pid)
         where = next(iter(found), _LOOPBACK)
     family = socket.AF_INET6 if ":" in where else socket.AF_INET
-    made = await netns.make_socket(target.pid, family)
+    made = await netns.make_socket(pid, family)
     try:
         await asyncio.get_running_loop().sock_connect(made, (where, port))
         name = where if context is not None else None

@@ -26,6 +26,7 @@ _STARTUP, _READINESS, _LIVENESS = "Startup", "Readiness", "Liveness"
 _SPREAD_S: Final = 1.0
 """Probes of one kubelet that all start at once, after its own start, are spread over so long at most."""
 
+Find = Callable[[core.Pod, core.Container, ContainerState], Awaitable[check.Target]]
 Report = Callable[[core.Pod, str, str], Awaitable[None]]
 """Keeps a step of a pod's trace: its reason and its message."""
 
@@ -46,14 +47,15 @@ class Prober:
         *,
         changed: Callable[[str], None],
         report: Report,
+        target: Find,
         spread: Callable[[], float] = random.random,
     ) -> None:
         """Take the engine, and what to call with a pod's uid when something of it changed.
 
-        Args: spread: returns a number from 0 to 1.
+        Args: target: says how a container is reached.   spread: returns a number from 0 to 1.
         """
         self._spread = spread
-        self._engine, self._changed, self._report = engine, changed, report
+        self._engine, self._changed, self._report, self._target = engine, changed, report, target
         self._watched: dict[str, _Watched] = {}
         """By container id."""
         self._group: asyncio.TaskGroup | None = None
@@ -107,7 +109,7 @@ class Prober:
             telemetry.log.error("probes failed, this is a bug", pod=pod.metadata.uid, exc_info=error)
 
     async def _watch(self, pod: core.Pod, item: core.Container, state: ContainerState, first: health.Health) -> None:
-        target = check.Target(item=item, engine_name=state.name, pid=state.pid)
+        target = await self._target(pod, item, state)
         key = state.container_id
         if not first.is_started:
             hook = item.lifecycle.post_start if item.lifecycle is not None else None

@@ -16,8 +16,10 @@ import msgspec
 
 from fairlead import errors
 from fairlead.frozen import frozen
+from fairlead.model.container import isolation
 from fairlead.plan.pod import admission, podstate
 from fairlead.plan.pod.life import resizepolicy
+from fairlead.plan.pod.network import sandboxed
 from fairlead.wire.kubernetes import core, meta, quantity
 
 RESIZED: Final = resizepolicy.RESIZED
@@ -251,6 +253,9 @@ def decide(pod: core.Pod, others: Iterable[core.Pod], allocatable: Mapping[str, 
     if not kept:
         return Decision(pod=pod)
     before = with_amounts(pod, kept)
+    if isolation.of_class(pod.spec.runtime_class_name) == isolation.GVISOR and sandboxed.has_sandbox(pod.spec):
+        message = "containers of a pod on gVisor are in one sandbox, which keeps the limits of its start"
+        return Decision(pod=before, reason=INFEASIBLE, message=message)
     wanted, now = admission.effective_requests(pod.spec), admission.effective_requests(before.spec)
     more = [name for name in RESIZED if wanted.get(name, Fraction(0)) > now.get(name, Fraction(0))]
     for name in more:

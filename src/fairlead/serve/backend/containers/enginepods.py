@@ -14,6 +14,8 @@ from typing import Final
 from fairlead import errors
 from fairlead.engine.access import Access, Input
 from fairlead.engine.port import ContainerPhase, ContainerState, Engine
+from fairlead.kernel.network import netns
+from fairlead.model.container import isolation
 from fairlead.model.container.output import LogQuery
 from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 from fairlead.serve.backend.containers import pods
@@ -24,6 +26,8 @@ from fairlead.wire.text import timestamp
 
 Dial = Callable[[ContainerState, int], Awaitable[subresource.Connection]]
 """Connects to a port on a running container's loopback."""
+Reach = Callable[[str, int], Awaitable[subresource.Connection]]
+"""Connects to a port of an address from the host's network."""
 
 
 _LONGEST_TIME: Final = 64
@@ -77,6 +81,7 @@ class EngineStreams:
     engine: Engine
     access: Access
     dial: Dial
+    reach: Reach = netns.reach
 
     async def exec(
         self,
@@ -116,11 +121,15 @@ class EngineStreams:
             return None
 
     async def port_forward(self, pod: core.Pod, port: int) -> subresource.Connection:
-        """See `subresource.Streams.port_forward`: the containers of a pod share one network namespace."""
+        """See `subresource.Streams.port_forward`: the containers of a pod share one network namespace.
+
+        One on gVisor has a stack of its own there, which answers for the pod's address and has its own loopback.
+        """
+        is_reached = isolation.of_class(pod.spec.runtime_class_name) == isolation.GVISOR
         for item in pod.spec.containers:
             for state in reversed(await list_attempts(self.engine, pod, item.name)):
                 if state.phase is ContainerPhase.RUNNING:
-                    return await self.dial(state, port)
+                    return await (self.reach(pod.status.pod_ip, port) if is_reached else self.dial(state, port))
         raise pods.not_running(pod)
 
 

@@ -62,7 +62,13 @@ _E_MACHINE: Final = slice(18, 20)
 
 
 def base_of(root: Path, driver_root: Path) -> Path:
-    """Return where the driver's user space lies on this host: `driver_root` below `root`."""
+    """Return where the driver's user space lies on this host: `driver_root` below `root`.
+
+    Raises: Invalid (`SettingInvalid`): it is relative.
+    """
+    if not driver_root.is_absolute():
+        message = f'setting silicon.driver_root = "{errors.readable(str(driver_root)[:200])}" is not an absolute path'
+        raise errors.Invalid(message, reason="SettingInvalid", hint="write it as it is below the silicon root, from /")
     return root / PurePosixPath(driver_root).relative_to("/")
 
 

@@ -190,3 +190,13 @@ def test_a_policy_is_about_its_own_resource() -> None:
     item = core.Container(name="main", resources=_sized({"cpu": "2", "memory": "1Gi"}), resize_policy=(one,))
     assert not resize.restarts(item, _sized({"cpu": "1", "memory": "1Gi"}))
     assert resize.restarts(item, _sized({"cpu": "2", "memory": "2Gi"}))
+
+
+def test_containers_in_one_sandbox_of_gvisor_keep_their_limits() -> None:
+    alone = _pod({"cpu": "2"}, has={"cpu": "1"}, runtime_class_name="gvisor")
+    assert resize.decide(alone, [], _HERE).reason == ""
+    beside = core.Container(name="side", image="i")
+    both = msgspec.structs.replace(alone, spec=msgspec.structs.replace(alone.spec, init_containers=(beside,)))
+    refused = resize.decide(both, [], _HERE)
+    assert (refused.reason, "one sandbox" in refused.message) == ("Infeasible", True)
+    assert refused.pod.spec.containers[0].resources.limits == {"cpu": "1"}
