@@ -19,7 +19,8 @@ pytestmark = [
 VM = servicevm.ServiceVM(name="fm", functions=("0000:40:00.0", "0000:40:00.1", "10001:41:1f.7"), switches=2)
 
 
-def _check(xml: str) -> tuple[int, str]:
+def check(xml: str) -> tuple[int, str]:
+    """Hold a domain against the schema; returns the code and the words of xmllint."""
     program, schema = LIBVIRT / "usr/bin/xmllint", _SCHEMA
     libraries = {**os.environ, "LD_LIBRARY_PATH": str(LIBVIRT / "usr/lib/x86_64-linux-gnu")}  # noqa: TID251
     line = (program, "--noout", "--nonet", "--relaxng", schema, "-")
@@ -29,6 +30,6 @@ def _check(xml: str) -> tuple[int, str]:
 
 def test_the_printed_domain_is_one_by_libvirts_schema() -> None:
     xml = servicevm.domain(VM, disk='/var/lib/<fm>&".qcow2', cid=3)
-    assert _check(xml) == (0, "- validates\n")
-    code, said = _check(xml.replace('managed="no"', 'managed="perhaps"'))
+    assert check(xml) == (0, "- validates\n")
+    code, said = check(xml.replace('managed="no"', 'managed="perhaps"'))
     assert (code, "fails to validate" in said) == (3, True)
