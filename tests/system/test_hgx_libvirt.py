@@ -1,10 +1,12 @@
 """A Service VM that libvirt runs, on an HGX node: what `fairlead fabric vm` prints, with the switches.
 
-`virt-qemu-run` of libvirt 12 starts it with KVM, VFIO and vsock. Two things of the domain are others: its memory are
-huge pages, since a window of the IOMMU for each 4 KiB takes minutes where all is emulated; and it boots a kernel in
-place of UEFI and its disk, because the node's own QEMU ends where UEFI writes CR8 in a machine that TCG's SVM runs
-(`cpu_interrupt: assertion failed: (bql_locked())`). `test_libvirt_domain.py` boots the rest, UEFI and disk. What stands
-in: the Fabric Manager and its library (`tests/fabricstub`), in the machine.
+`virt-qemu-run` of libvirt 12 starts it with KVM, VFIO and vsock. Three things of the domain are others:
+- its memory are huge pages: a window of the IOMMU for each 4 KiB takes minutes where all is emulated;
+- it has one processor: with two in a machine that TCG's SVM runs, the guest stood still;
+- it boots a kernel in place of UEFI and its disk: the node's own QEMU ends where UEFI writes CR8 in such a machine
+  (`cpu_interrupt: assertion failed: (bql_locked())`). `test_libvirt_domain.py` boots UEFI and the disk.
+
+What stands in: the Fabric Manager and its library (`tests/fabricstub`), in the machine.
 """
 
 from __future__ import annotations
@@ -89,6 +91,8 @@ class World:
         booted = {"kernel": "/boot/kernel", "initrd": "/boot/initramfs", "cmdline": f"{words} console=ttyS0 panic=-1"}
         for name, text in booted.items():
             ElementTree.SubElement(system, name).text = text
+        for one in root.findall("vcpu"):
+            one.text = "1"
         root.insert(2, ElementTree.fromstring(_BACKED))  # noqa: S314 - likewise
         return ElementTree.tostring(root, encoding="unicode")
 
