@@ -1,7 +1,8 @@
 """The agent on an HGX board of NVLink 5: modules that a machine tells, B200's partitions, switches kept apart.
 
-One boot (three and a half minutes at load 8). Real in the node: VFIO, groups, the kubelet's protocol, the agent, QEMU with KVM. What stands
-in: the Fabric Manager and its library (`tests/fabricstub`), the image with NVIDIA's driver (`hgx/verifier.sh`).
+One boot, 3.5 minutes at load 8. Real in the node: VFIO, groups, the kubelet's protocol, the agent, QEMU with
+KVM. What stands in: the Fabric Manager and its library (`tests/fabricstub`), the image with NVIDIA's driver
+(`hgx/verifier.sh`).
 """
 
 from __future__ import annotations
