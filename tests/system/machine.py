@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +34,14 @@ KERNEL = Path.home() / ".cache/fairlead/debian/linux-cloud"
 QEMU = "qemu-system-x86_64"
 SITE = Path(click.__file__).parent.parent
 PACKAGES = ("asyncinotify", "click", "msgspec", "structlog", "yaml")
-_UNUSED = frozenset({"site-packages", "dist-packages", "test", "tests", "idlelib", "tkinter", "lib2to3", "ensurepip"})
+_UNUSED = frozenset(
+    {
+        *("site-packages", "dist-packages", "test", "tests", "idlelib", "tkinter", "lib2to3", "ensurepip"),
+        *("distutils", "pydoc_data", "turtledemo", "unittest"),
+    }
+)
+_UNUSED_NATIVE = ("_tkinter.", "_test", "_curses", "_ctypes_test.", "xxlimited", "readline.")
+"""Beginnings of modules of the standard library; the first brings the libraries of a graphical desktop."""
 _INIT = """#!/bin/busybox sh
 mount() {{ /bin/busybox mount -t "$1" "$1" "$2"; }}
 mount proc /proc; mount sysfs /sys; mount devtmpfs /dev; mount cgroup2 /sys/fs/cgroup
@@ -60,6 +69,8 @@ class Archive:
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.names = file, set[str]()
+        self.stripped: dict[Path, bytes] = {}
+        """Programs and libraries without what a debugger wants, by path: a third of an initramfs else."""
 
     def add(self, name: str, data: bytes = b"", *, mode: int = 0o100755, changed: int = 0) -> None:
         """Add one entry after its folders; a name that is there already is left as it is."""
@@ -77,14 +88,16 @@ class Archive:
     def add_file(self, path: Path, name: str = "") -> None:
         """Add a file of this machine with its time, which compiled Python modules are told by."""
         found = path.stat()
-        data = path.read_bytes()
+        data = self.stripped.get(path) or path.read_bytes()
         self.add(name or str(path), data, mode=0o100000 | (found.st_mode & 0o777), changed=int(found.st_mtime))
 
     def add_tree(self, top: Path) -> None:
         for folder, folders, names in os.walk(top):
             folders[:] = [name for name in folders if name not in _UNUSED and not name.startswith("config-")]
             for name in names:
-                if not name.endswith((".opt-1.pyc", ".opt-2.pyc")):  # for `python -O`, which nobody runs
+                # Compiled for `python -O`, which nobody runs.
+                is_unused = name.endswith((".opt-1.pyc", ".opt-2.pyc")) or _is_unused_native(name)
+                if not is_unused:
                     self.add_file(Path(folder, name))
 
     def close(self) -> None:
@@ -124,14 +137,17 @@ def pack(target: Path, contents: Contents) -> Path:
     sources = [Path(str(package.__file__)).parent for package in (fairlead, fairlead_cdi)]
     packages = [SITE / name for name in (*PACKAGES, *contents.packages)]
     native = [path for top in (library / "lib-dynload", *packages) for path in top.rglob("*.so")]
+    native = [path for path in native if not _is_unused_native(path.name)]
     programs = [python, *native, *map(Path, contents.programs)]
+    libraries = _libraries(programs, contents.tree)
     with target.open("wb") as file:
         archive = Archive(file)
+        archive.stripped = _strip([*native, *libraries])
         for name in ("dev", "proc", "sys", "tmp", "run", "root", "etc"):
             archive.add(name, mode=0o040755)
         archive.add("bin/sh", b"busybox", mode=0o120777)
         archive.add_file(Path("/usr/bin/busybox"), "/bin/busybox")
-        for path in (*programs, *_libraries(programs, contents.tree)):
+        for path in (*programs, *libraries):
             below = path.relative_to(contents.tree) if path.is_relative_to(contents.tree) else path
             archive.add_file(path, str(below))
         for top in (library, *sources, *packages):
@@ -154,6 +170,22 @@ def _libraries(programs: Iterable[Path], tree: Path) -> list[Path]:
     line = ("env", f"LD_LIBRARY_PATH={':'.join(folders)}", "ldd", *map(str, programs))
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     return [Path(name) for name in sorted(set(re.findall(r"^\s.*?(/\S+) \(0x", done.stdout, re.MULTILINE)))]
+
+
+def _is_unused_native(name: str) -> bool:
+    return name.endswith(".so") and name.startswith(_UNUSED_NATIVE)
+
+
+def _strip(paths: Iterable[Path]) -> dict[Path, bytes]:
+    """Return the contents of libraries without symbols for debuggers, as far as there is a program that strips them."""
+    if shutil.which("strip") is None:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="strip-") as folder:
+        copies = {path: Path(folder, str(number)) for number, path in enumerate(paths)}
+        for path, copy in copies.items():
+            shutil.copyfile(path, copy)
+        subprocess.run(("strip", "--strip-unneeded", *map(str, copies.values())), capture_output=True, check=False)
+        return {path: copy.read_bytes() for path, copy in copies.items()}
 
 
 def _add_modules(archive: Archive, names: Iterable[str]) -> None:

@@ -29,6 +29,7 @@ class World(fabricworld.World):
     """A node whose Service VM a test ends."""
 
     def begin(self) -> None:
+        self.node.do("preload", (*fabricworld.PRELOADED, "fairlead.cli.layer.fabric.machine"))
         switches = [address for name, address in self.node.address.items() if "switch" in name or "memory" in name]
         done = self.node.fairlead("vfio", "bind", *(self.node.address[name] for name in self.names.values()), *switches)
         assert done.code == 0, done
@@ -48,10 +49,10 @@ class World(fabricworld.World):
             "FAIRLEAD_STATE_FOLDER": "/state/fairlead",
         }
         self.node.spawn_fairlead("machine", "fabric", "machine", env=self.env)
-        self.wait_log("service vm lives")
-        self.node.call("kubelet", "start")
+        self.node.call("kubelet", "start")  # and the agent, beside the machine's boot
         words = ("--node-vfio", "bound", "--node-engine", "containerd://2.2.1")
         self.agent = self.node.spawn_fairlead("agent", "agent", *words, env=self.env | {"FAIRLEAD_NODE_FABRIC": "on"})
+        self.wait_log("service vm lives")
 
     def wait_log(self, words: str, count: int = 1, *, name: str = "machine") -> list[dict[str, Any]]:
         """Wait until a program has logged an event so often; returns its records."""

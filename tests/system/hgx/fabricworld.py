@@ -13,50 +13,84 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from hgx import image, layout, tenant
 from hgx.function import Reset
+from hgx.layout import Layout
 from hgx.node import Node
 from hgx.shown import hgx_node
 
 from tests import passedchecker
 from tests.fabricstub import library
+from tests.fabricstub.lattice import LATTICES
 
 LIMIT_S = 300
 PYTHON = Path(sys.executable).resolve()
 SWITCHES = "/state/switches.json"
+PRELOADED = ("fairlead.cli.process.agent", "fairlead.cli.layer.fabric.serve", "fairlead.node.leaseparts", "kubelet")
+"""Imported once in the node: each start of a program of Fairlead's would else take seconds for it."""
 _STUB = Path(library.__file__).parent
+_SEEN = """
+import dataclasses
+from pathlib import Path
+from fairlead.model.evidence import Evidence
+from fairlead.node.lease import baselines
+from fairlead.plan.lease import baseline
+
+def main(folder, device, firmware):
+    folder = Path(folder)
+    folder.mkdir(parents=True, mode=0o700)
+    seen = Evidence(gpu="of-another-node", device=device, vbios=firmware, inforom="G520")
+    learned = baseline.learn(baselines.read_learned(folder), seen)
+    baselines.write_learned(folder, dataclasses.replace(learned, approvals=1))
+"""
+"""Has a node know a board that it has not read yet, as one whose state folder brings what was seen elsewhere."""
 
 
 class World:
     """A node whose agent, kubelet and Fabric Manager a test commands."""
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(self, node: Node, lattice: str = "h100") -> None:
+        self.node, self.lattice = node, lattice
         self.names = {table.module: table.name for table in node.board.layout.gpus() if table.module is not None}
         """Of the board's functions by module."""
-        self.agent = 0
+        self.agent = self.manager = 0
         self.env = {"FAIRLEAD_FABRIC_SECRET": "/state/fabric.secret", "FAIRLEAD_FABRIC_LIBRARY": "/stub/libnvfm.so.1"}
 
     def begin(self) -> None:
+        self.node.do("preload", PRELOADED)
         done = self.node.fairlead("vfio", "bind", *(self.node.address[name] for name in self.names.values()))
         assert done.code == 0, done
         self.node.output("umask 077; head -c 32 /dev/urandom | base64 > /state/fabric.secret")
-        manager = f"exec {PYTHON} -I /stub/tests/fabricstub/manager.py unix:/run/fm.sock h100 state {SWITCHES}"
-        self.node.spawn("manager", manager)
-        self.node.wait_for_log("manager", "ready", limit_s=60)
+        self.start_manager()
         serve = ("fabric", "serve", "--address", "/run/fm.sock", "--listen", "/run/fabric.sock")
         self.node.spawn_fairlead("serve", *serve, env=self.env)
         self.node.wait_for_log("serve.out", "serving", limit_s=120)
         self.node.call("kubelet", "start")
+        self._approve()
         self.start_agent()
 
-    def start_agent(self, *, is_verifying: bool = True) -> None:
+    def _approve(self) -> None:
+        """Approve the board's firmware before its first reading: a machine that reads eight GPUs again takes long."""
+        table = self.node.board.layout.gpus()[0]
+        board = f"{table.device:04x}10de"
+        self.node.script(_SEEN, "/state/fairlead/lease", board, f"0x{table.firmware:08X}")
+        done = self.node.fairlead("lease", "baseline", "approve", board, "--state-folder", "/state/fairlead")
+        assert done.code == 0, done
+
+    def start_manager(self, *words: str) -> None:
+        """Start the Manager. Args: words: `restart`, for one that was there before."""
+        program = (str(PYTHON), "-I", "/stub/tests/fabricstub/manager.py", "unix:/run/fm.sock", self.lattice, *words)
+        self.manager = self.node.spawn("manager", f"exec {' '.join(program)} state {SWITCHES}")
+        self.node.wait_for_log("manager", "ready", limit_s=60)
+
+    def start_agent(self, *, is_verifying: bool = True, more: Mapping[str, str] = MappingProxyType({})) -> None:
         """Start the agent. Args: is_verifying: it reads GPUs in machines between two tenants; else it resets alone."""
         words = ("--state-folder", "/state/fairlead", "--node-vfio", "bound", "--node-engine", "containerd://2.2.1")
         env = {"FAIRLEAD_NODE_FABRIC": "on", "FAIRLEAD_FABRIC_AGENT": "/run/fabric.sock"}
-        env |= self.env | (tenant.verifier_env(self.node) if is_verifying else {})
+        env |= self.env | (tenant.verifier_env(self.node) if is_verifying else {}) | dict(more)
         self.agent = self.node.spawn_fairlead("agent", "agent", *words, env=env)
 
     def key(self, module: int) -> str:
@@ -87,7 +121,8 @@ class World:
     def active(self) -> list[int]:
         """Return the partitions of several GPUs that the switches have."""
         text = self.node.output(f"cat {SWITCHES} 2>/dev/null || echo '[]'")
-        return [one for one in json.loads(text) if one < 7]
+        partitions = LATTICES[self.lattice].partitions
+        return [one for one in json.loads(text) if len(partitions[one]) > 1]
 
     def wait_active(self, *partitions: int) -> None:
         until = time.monotonic() + LIMIT_S
@@ -130,14 +165,17 @@ class World:
 
 @contextlib.contextmanager
 def running(
+    kind: type[World] = World,
     *,
+    board: Layout = layout.HGX_H100,
+    lattice: str = "h100",
     files: Mapping[str, bytes] | None = None,
     modules: Sequence[Path] = (),
     tenants: int = 2,
     memory_mib: int = 1536,
     shared: Mapping[str, Path] | None = None,
 ) -> Iterator[World]:
-    """Boot an H100 board's node and start all of that. Args: as `hgx_node`'s."""
+    """Boot a board's node and start all of that. Args: lattice: the partitions' name.   else as `hgx_node`'s."""
     with tempfile.TemporaryDirectory(prefix="nvfm-") as name:
         made = library.compile_library(Path(name))
         packed = {"stub/libnvfm.so.1": made.read_bytes(), **(files or {})}
@@ -146,7 +184,7 @@ def running(
     packed |= {f"stub/tests/fabricstub/{name}": (_STUB / name).read_bytes() for name in ("manager.py", "lattice.py")}
     own = [Path(__file__).parent / "kubelet.py", *modules]
     given = {"files": packed, "modules": own, "tenants": tenants, "memory_mib": memory_mib, "shared": shared, **parts}
-    with hgx_node(layout.HGX_H100, **given) as node:
-        found = World(node)
+    with hgx_node(board, **given) as node:
+        found = kind(node, lattice)
         found.begin()
         yield found

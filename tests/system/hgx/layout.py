@@ -23,6 +23,8 @@ MEMORY_BAR: Final = 2
 """Of a GPU: the window into its memory."""
 FIRMWARE = 0x21280
 """Register of the stand-in that plays the version of a GPU's firmware: what a real driver reads by NVML."""
+PLATFORM_MODULE = 0x21284
+"""Likewise of its firmware's answer which module it is, which a Blackwell GPU tells a driver alone."""
 MODULE_REGISTERS: Final = tuple(0x21200 + 4 * pin for pin in (0x9, 0x11, 0x12))
 MODULE_BIT: Final = 14
 MODULES: Final = (5, 7, 6, 8, 1, 3, 2, 4)
@@ -105,7 +107,7 @@ def _h100(position: int, module: int) -> FunctionTable:
 
 
 def _b200(position: int, module: int) -> FunctionTable:
-    """Have no module pins: from Blackwell on, firmware has to be asked."""
+    """Have no module pins: from Blackwell on, firmware has to be asked (`PLATFORM_MODULE` plays its answer)."""
     return FunctionTable(
         name=f"gpu{position}",
         vendor=NVIDIA,
@@ -114,7 +116,8 @@ def _b200(position: int, module: int) -> FunctionTable:
         class_code=0x030200,
         revision=0xA1,
         bars={0: (64 * MIB, MEMORY_64), MEMORY_BAR: (64 * MIB, MEMORY_64), 4: (32 * MIB, MEMORY_64)},
-        registers=MappingProxyType({0: 0x1A0000A1}),
+        registers=MappingProxyType({0: 0x1A0000A1, PLATFORM_MODULE: module}),
+        firmware=0x97005A00,
         scrub_register=0x8A004C,
         module=module,
         serial=0x48B02D0000000000 + 0x2B0 + module,

@@ -143,7 +143,10 @@ class Node:
         if self._port is None:
             raise NodeError(f"{what}: the machine is off")
         self._port.settimeout(limit_s)
-        self._port.sendall(json.dumps({"do": what, "with": arguments}).encode() + b"\n")
+        try:
+            self._port.sendall(json.dumps({"do": what, "with": arguments}).encode() + b"\n")
+        except OSError as error:
+            raise NodeError(self._problem(f"{what}: the machine has ended")) from error
         answer = self._receive(time.monotonic() + limit_s, what)
         if "problem" in answer:
             raise NodeError(f"{what} {arguments}: {answer['problem']}")

@@ -17,11 +17,15 @@ _WORDS = "loglevel=3 no_timer_check nowatchdog"
 _STUB = HERE.parents[1] / "fabricstub"
 
 
-def write(folder: Path, *, switches: int) -> None:
-    """Write kernel, initramfs and command-line into a folder. Args: switches: the Manager starts with so many alone."""
+def write(folder: Path, *, switches: int, secret: str = "") -> None:
+    """Write kernel, initramfs and command-line into a folder.
+
+    Args: switches: the Manager starts with so many alone.   secret: what the agents share; empty: its port tells it.
+    """
     made = library.compile_library(folder)
     files = {"stub/libnvfm.so.1": made.read_bytes()}
     files |= {f"stub/tests/fabricstub/{one}": (_STUB / one).read_bytes() for one in ("manager.py", "lattice.py")}
+    files |= {"etc/fabric.secret": secret.encode()} if secret else {}
     contents = machine.Contents(guest=HERE / "serviceguest.py", modules=(), programs=(), files=files)
     machine.pack(folder / "initramfs", contents)
     shutil.copy(emulator.own_kernel().image, folder / "kernel")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What the machine of an HGX node is made of (tests/system/hgx): QEMU 11 from Debian sid, for its vfio-user, and a kernel
-# of our configuration from Debian's source, for iommufd, which no kernel of Debian's has. Both are unpacked, neither is
-# installed. Called by tests/system/setup.sh; a few milliseconds once all is there.
+# What the machine of an HGX node is made of (tests/system/hgx): QEMU 11 from Debian sid, for its vfio-user, libvirt of the
+# same Debian, and a kernel of our configuration from Debian's source, for iommufd, which no kernel of Debian's has. All
+# are unpacked, none is installed. Called by tests/system/setup.sh; a few milliseconds once all is there.
 set -euo pipefail
 
 say() { echo "hgx setup: $*" >&2; }
@@ -11,9 +11,10 @@ cache="$HOME/.cache/fairlead/debian"
 emulator="$cache/qemu-11"
 digest="$(sha256sum "$here/kernel.config")"
 kernel="$cache/linux-hgx-${digest:0:12}"
-[ ! -d "$emulator" ] || [ ! -d "$kernel" ] || exit 0
+libvirt="$cache/libvirt-12"
+[ ! -d "$emulator" ] || [ ! -d "$kernel" ] || [ ! -d "$libvirt" ] || exit 0
 if [ "$(id -u)" -ne 0 ]; then
-  say "no $emulator or no $kernel. Run as root: their tests will be skipped"
+  say "no $emulator, no $kernel or no $libvirt. Run as root: their tests will be skipped"
   exit 0
 fi
 mkdir -p "$cache"
@@ -47,6 +48,30 @@ if [ ! -d "$emulator" ]; then
   fi
   chmod 755 "$part/qemu"
   mv -T "$part/qemu" "$emulator"
+fi
+
+if [ ! -d "$libvirt" ]; then
+  say "unpacking libvirt of Debian sid"
+  if extract libvirt-daemon-driver-qemu,qemu-utils,ovmf,systemd-boot-efi "$part/all-libvirt"; then
+    # `virt-qemu-run` needs no daemon: the driver, its libraries, what it knows of processors, and firmware with the files
+    # by which a host chooses among it. It is laid over QEMU's folder and looks at paths of its own: it runs in a chroot.
+    # The stub makes a program for UEFI of a kernel and its initramfs, as the disk of a machine boots it.
+    own="$part/all-libvirt/usr" libraries=lib/x86_64-linux-gnu
+    mkdir -p "$part/libvirt/usr"/{bin,$libraries/libvirt,share/qemu}
+    mv "$own/bin/virt-qemu-run" "$own/bin/qemu-img" "$part/libvirt/usr/bin"
+    mv "$own/$libraries/libvirt/connection-driver" "$part/libvirt/usr/$libraries/libvirt"
+    mv "$own/share/libvirt" "$own/share/OVMF" "$own/lib/systemd/boot/efi/linuxx64.efi.stub" "$part/libvirt/usr/share"
+    mv "$own/share/qemu/firmware" "$part/libvirt/usr/share/qemu"
+    for program in "$part"/libvirt/usr/bin/* "$part/libvirt/usr/$libraries/libvirt/connection-driver"/*; do
+      "$own/lib64/ld-linux-x86-64.so.2" --library-path "$own/$libraries" --list "$program"
+    done | awk '/=> \// {print $3}' | sort -u | xargs cp -Lt "$part/libvirt/usr/$libraries"
+    mv "$own/lib64" "$part/libvirt/usr"
+    cp -L --remove-destination "$own/$libraries/ld-linux-x86-64.so.2" "$part/libvirt/usr/lib64"
+    chmod 755 "$part/libvirt"
+    mv -T "$part/libvirt" "$libvirt"
+  else
+    say "no libvirt of Debian sid to be had: its test will be skipped"
+  fi
 fi
 
 if [ ! -d "$kernel" ]; then

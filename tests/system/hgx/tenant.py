@@ -48,7 +48,10 @@ class GPU:
 
 
 def disk(target: Path, folder: Path, shared: Mapping[str, Path] = MappingProxyType({})) -> Path:
-    """Make the disk: QEMU, the kernel with iommufd, the tenant's initramfs. Args: shared: further files, by name."""
+    """Make the disk: QEMU, the kernel with iommufd, the tenant's initramfs.
+
+    Args: shared: further files and folders, by name.
+    """
     top = folder / "tenant"
     top.mkdir()
     shutil.copytree(emulator.ROOT, top / "qemu", symlinks=True, ignore=shutil.ignore_patterns("*.rom", "*.dtb"))
@@ -57,7 +60,10 @@ def disk(target: Path, folder: Path, shared: Mapping[str, Path] = MappingProxyTy
     _add_verifier(top)
     for name, path in shared.items():
         (top / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, top / name)
+        if path.is_dir():
+            shutil.copytree(path, top / name, symlinks=True)
+        else:
+            shutil.copy(path, top / name)
     with target.open("wb") as file:
         file.truncate((256 + (256 if shared else 0)) << 20)
     subprocess.run(("mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-d", str(top), str(target)), check=True)

@@ -13,10 +13,17 @@ for path in /sys/bus/pci/devices/*; do
   [ "$(cat "$path/vendor") $(cat "$path/class")" = "0x10de 0x030200" ] || continue
   echo 1 >"$path/enable"
   registers=$(sed -n '1s/ .*//p' "$path/resource")
-  pins=$(($(word "$registers" 0x21224) >> 14 & 1 | ($(word "$registers" 0x21244) >> 14 & 1) << 1 | ($(word "$registers" 0x21248) >> 14 & 1) << 2))
+  device=$(cat "$path/device")
+  case "$device" in
+    0x2901) module=$(word "$registers" 0x21284) ;; # a Blackwell GPU's firmware says it
+    *)
+      pins=$(($(word "$registers" 0x21224) >> 14 & 1 | ($(word "$registers" 0x21244) >> 14 & 1) << 1 | ($(word "$registers" 0x21248) >> 14 & 1) << 2))
+      module=$(((pins ^ 4) + 1))
+      ;;
+  esac
   firmware=$(devmem $((registers + 0x21280)) 32)
-  gpus="$gpus${gpus:+,}{\"pci\":\"${path##*/}\",\"device\":\"233010de\",\"vbios\":\"$firmware\",\"inforom\":\"G520\""
-  gpus="$gpus,\"module\":$(((pins ^ 4) + 1)),\"mig_mode\":false}"
+  gpus="$gpus${gpus:+,}{\"pci\":\"${path##*/}\",\"device\":\"${device#0x}10de\",\"vbios\":\"$firmware\",\"inforom\":\"G520\""
+  gpus="$gpus,\"module\":$module,\"mig_mode\":false}"
 done
 [ "$(printf '%d' "$firmware")" != 0 ] || while true; do sleep 60; done # firmware that hangs its driver
 port=$(grep -l org.fairlead.report /sys/class/virtio-ports/*/name)

@@ -200,12 +200,21 @@ class Running:
         self._settled.set()
 
     async def end(self) -> None:
-        """End the machine: asked over QMP, then by a signal. Raises: DeviceFault (`MachineStuck`): it does not end."""
-        if self._writer is not None and not self.over.is_set():
-            with contextlib.suppress(TimeoutError, errors.FairleadError):
-                async with asyncio.timeout(_QUIT_S):
-                    await self.ask("quit")
-                    await self.over.wait()
+        """End the machine: asked over QMP once it is made, then by a signal, however often its user is cancelled.
+
+        Raises: DeviceFault (`MachineStuck`): it does not end.
+        """
+        try:
+            # One that is still being made answers nothing: it pins memory, and would be waited for in vain.
+            if self._is_made and not self.over.is_set():
+                with contextlib.suppress(TimeoutError, errors.FairleadError):
+                    async with asyncio.timeout(_QUIT_S):
+                        await self.ask("quit")
+                        await self.over.wait()
+        finally:
+            await self._kill()
+
+    async def _kill(self) -> None:
         try:
             async with asyncio.timeout(_STUCK_S):
                 await command.end(self._process, at_once=True)

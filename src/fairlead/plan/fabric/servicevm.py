@@ -76,6 +76,10 @@ def domain(vm: ServiceVM, *, disk: str, cid: int) -> str:
     _text(root, "vcpu", str(vm.processors))
     system = ElementTree.SubElement(root, "os", firmware="efi")  # the switches' memory regions need its windows
     _text(system, "type", "hvm", arch="x86_64", machine="q35")
+    # Else the host's own order of firmware decides. Debian's begins with Secure Boot and Microsoft's keys, where
+    # neither a kernel of one's own nor an unsigned driver starts; the next has no variables, and is made for AMD's SEV.
+    ElementTree.SubElement(ElementTree.SubElement(system, "firmware"), "feature", enabled="no", name="secure-boot")
+    ElementTree.SubElement(system, "loader", stateless="no")
     ElementTree.SubElement(ElementTree.SubElement(root, "features"), "acpi")
     ElementTree.SubElement(root, "cpu", mode="host-passthrough")
     _text(root, "on_poweroff", "destroy")

@@ -144,3 +144,24 @@ async def test_cancelling_the_work_ends_the_machine_and_leaves_no_descriptor(tmp
     assert not Path(f"/proc/{pids[0]}").exists()
     await asyncio.sleep(0.05)
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+@pytest.mark.parametrize("rest", ["greet(); time.sleep(600)", "time.sleep(600)"], ids=["made", "being made"])
+async def test_a_machine_that_hangs_is_gone_however_often_its_user_is_cancelled(tmp_path: Path, rest: str) -> None:
+    """A verifier's limit and its agent's end come together; QEMU outlives the ends of its sockets."""
+    before = _children()
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(_run(tmp_path, rest, _report))
+        while not (begun := _children() - before):  # noqa: ASYNC110 (there is nothing else to wait for)
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0.01)
+        await asyncio.wait([task])
+    assert task.cancelled()
+    assert _children() & begun == set()
+
+
+def _children() -> set[str]:
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())

@@ -39,6 +39,13 @@ def test_the_domain_has_each_function_on_a_root_port_of_its_own_and_no_network()
     assert cid.attrib == {"auto": "no", "address": "3"}
 
 
+def test_the_domains_firmware_starts_what_nobody_signed_whatever_the_hosts_order_of_firmware() -> None:
+    root = ElementTree.fromstring(servicevm.domain(VM, disk="/d", cid=3))  # noqa: S314 - our own
+    features = {one.get("name"): one.get("enabled") for one in root.findall("os/firmware/feature")}
+    assert features == {"secure-boot": "no"}
+    assert [one.attrib for one in root.findall("os/loader")] == [{"stateless": "no"}], "UEFI keeps what it boots"
+
+
 def test_the_pod_asks_for_all_switches_and_serves_by_vsock_with_a_mounted_secret() -> None:
     made = servicevm.pod(VM, node="n1", namespace="fabric", image="reg/fairlead:1", runtime_class="kata")
     (container,) = made["spec"]["containers"]
