@@ -2,7 +2,7 @@
 
 `virt-qemu-run` of libvirt 12 starts it with KVM, VFIO and vsock. Three things of the domain are others:
 - its memory are huge pages: a window of the IOMMU for each 4 KiB takes minutes where all is emulated;
-- it has one processor: with two in a machine that TCG's SVM runs, the guest stood still;
+- it has one processor: with two in a machine that TCG's SVM runs, its agent had not answered after three minutes;
 - it boots a kernel in place of UEFI and its disk: the node's own QEMU ends where UEFI writes CR8 in such a machine
   (`cpu_interrupt: assertion failed: (bql_locked())`). `test_libvirt_domain.py` boots UEFI and the disk.
 
