@@ -51,6 +51,7 @@ _COMMON: Final = (
     "silicon_driver_root",
     "node_name",
     "node_door",
+    "node_vfio",
     "node_device_list_strategy",
     "node_mig_strategy",
     "node_metrics",

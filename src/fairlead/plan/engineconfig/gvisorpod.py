@@ -83,6 +83,8 @@ if [ "$verb" = create ] && [ -n "$bundle" ] && [ -s "$bundle/%(joins)s" ]; then
   read -r sandbox <"$bundle/%(joins)s"
   rm -rf "$place"
   mkdir -p "$place" && chmod 0711 "$place" && mkfifo -m 0600 "$place/go" "$place/held" || exit 1
+  # Others may pass the folder, for the gofer's sake: what runsc says is not theirs to read.
+  (umask 077 && : >"$place/log")
   said=$(%(python)s -IS -c %(edit)s "$bundle/config.json" "$sandbox" "$0" "$place") || exit 1
   # The gofer's root may be another user of the host.
   chown "${said%%%% *}" "$place/go" "$place/held" || exit 1
