@@ -86,7 +86,6 @@ def test_a_gpu_whose_firmware_its_tenant_changed_goes_into_quarantine(world: Wor
 
 
 def test_an_agent_killed_while_its_machine_runs_takes_it_along_and_reads_again(world: World) -> None:
-    world.until(0)
     assert len(world.held) == 2, "beside one in quarantine"
     time.sleep(3)  # a pod that the kubelet never listed would count as an Allocate whose answer was lost
     for pod in world.held:
