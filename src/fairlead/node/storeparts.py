@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from fairlead import telemetry
 from fairlead.node.deviceplugin import podresources
@@ -28,8 +28,21 @@ from fairlead.wire.kubernetes import core
 from fairlead.wire.proto import deviceplugin_pb2 as pb
 
 if TYPE_CHECKING:
-    from fairlead.node import vfioparts
     from fairlead.node.publish import baselines, leases
+
+
+class Passthrough(Protocol):
+    """What is told of GPUs that are passed through."""
+
+    @property
+    def fabric_manager(self) -> latest.Latest[str] | None:
+        """As `objects.Publisher` takes it."""
+        ...
+
+    @property
+    def activation(self) -> foreignkubelet.Activation | None:
+        """Says when a device's NVLink partition was activated; None: the node has none."""
+        ...
 
 
 class StoreParts:
@@ -45,7 +58,7 @@ class StoreParts:
         supply: latest.Latest[Supply],
         holdings: podresources.Holdings,
         recall: Callable[[attribution.Grant], pb.ContainerAllocateResponse | None] | None,
-        passthrough: vfioparts.VFIOPart | None = None,
+        passthrough: Passthrough | None = None,
     ) -> None:
         """Compose; nothing runs yet.
 
@@ -110,8 +123,7 @@ class StoreParts:
         if self.trace is not None:
             counting = starts.Starts(store, node, objectives=settings.control.start_objectives)
             self.trace.count_start = counting.count
-            if passthrough is not None and passthrough.fabric is not None:
-                self.trace.activation = passthrough.fabric.activation
+            self.trace.activation = passthrough.activation if passthrough is not None else None
 
     async def follow_pods(self, _: telemetry.Meter) -> None:
         """Follow this node's pods for ever; it waits for the store alone, whose watches have limits of their own."""

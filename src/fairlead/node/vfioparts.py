@@ -60,6 +60,11 @@ class VFIOPart:
         """Return the version of the Fabric Manager, empty while nothing says it; None: no partition is switched."""
         return self.fabric.version if self.fabric is not None else None
 
+    @property
+    def activation(self) -> Callable[[str], tuple[float, float] | None] | None:
+        """Return what says when a device's NVLink partition was activated; None: no partition is switched."""
+        return self.fabric.activation if self.fabric is not None else None
+
     async def run(self, labels: Labels | None) -> None:
         """Bind what is to be bound and follow the bus, for ever. Args: labels: of this node; None: they are unknown."""
         async with asyncio.TaskGroup() as tasks:
