@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ STATE = Path("/state/fairlead")
 ROOT = Path("/var/lib/kubelet")
 NAME = "claimkubelet"
 NODE, DRIVER = "hgx", "gpu.nvidia.com"
+AGAIN_S = 60.0
 
 
 def start() -> int:
@@ -36,8 +38,18 @@ def prepare(pod: str, device: str, policy: str) -> list[str]:
 
 
 def unprepare(pod: str) -> bool:
-    """Have a pod's claim unprepared, as after its end or its deletion by force; returns whether its file is gone."""
-    return bool(_ask("unprepare", pod))
+    """Have a pod's claim unprepared, as after its end or its deletion by force; returns whether its file is gone.
+
+    A busy machine's ledger may take longer than the agent waits for it: a kubelet asks again then.
+    """
+    until = time.monotonic() + AGAIN_S
+    while True:
+        try:
+            return bool(_ask("unprepare", pod))
+        except RuntimeError as error:
+            if "decided nothing within" not in str(error) or time.monotonic() > until:
+                raise
+        time.sleep(1)
 
 
 def _ask(what: str, *arguments: str) -> Any:
