@@ -141,7 +141,7 @@ def test_the_printed_domain_boots_with_the_boards_switches_and_its_manager_is_re
 
 def test_the_machine_is_found_by_its_switches_whoever_started_it(world: World) -> None:
     world.wait_served()
-    done = world.node.fairlead("fabric", "status", "-o", "json", env=world.env)
+    done = world.node.fairlead("fabric", "status", "--agent", "nvswitch:6667", "-o", "json", env=world.env)
     assert done.code == 0, done
     status = json.loads(done.out)
     assert (status["manager"], status["version"]) == ("nvswitch:6667", "580.95.05")
