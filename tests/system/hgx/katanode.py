@@ -27,6 +27,7 @@ _TESTS: Final = Path(__file__).parents[2]
 _PACKED: Final = (
     *("katastandin/coldplug.py", "katastandin/container.py", "katastandin/runtime.py", "katastandin/sandbox.py"),
     *(
+        "katastandin/monitor.py",
         "katastandin/stops.py",
         "katastandin/waterfall.py",
         "katastandin/wire.py",
