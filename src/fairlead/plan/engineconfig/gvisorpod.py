@@ -109,7 +109,11 @@ if [ "$verb" = create ] && [ -n "$bundle" ] && [ -s "$bundle/%(joins)s" ]; then
   # Its watcher may be killed and say nothing. podman's own patience is 120 s.
   word=$(timeout %(patience)s head -n 1 <&8)
   if [ "$word" != held ]; then
-    cat "$place/log" >&2 || echo "its watcher said ${word:-nothing within %(patience)s s}" >&2
+    if [ -s "$place/log" ]; then
+      cat "$place/log" >&2
+    else
+      echo "its watcher said ${word:-nothing within %(patience)s s}" >&2
+    fi
     gvisor delete --force "$id"
     rm -rf "$place"
     exit 1
