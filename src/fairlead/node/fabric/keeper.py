@@ -102,7 +102,8 @@ class PartitionKeeper:
         """Of the Manager that answered last; empty: none has, or nothing says it."""
         self.mismatch: latest.Latest[str] = latest.Latest("")
         """Why no tenant's driver fits the Manager; empty: it does, or one of the versions is not known."""
-        self._activated: dict[tuple[int, ...], tuple[float, float]] = {}
+        self._activated: dict[str, tuple[float, float]] = {}
+        """By slot: when its partition was last activated, and how long that took."""
         self.waiting: Mapping[int, str] = {}
         """Partitions that are needed and not active yet, and why."""
 
@@ -173,7 +174,7 @@ class PartitionKeeper:
 
         Returns: None: it was not.
         """
-        return next((when for modules, when in self._activated.items() if slot.id_of(modules) == device), None)
+        return self._activated.get(device)
 
     def lost_slots(self) -> dict[str, str]:
         """Return the held slots whose NVLink ended with the Service VM, by id, each with what that means."""
@@ -418,7 +419,7 @@ class PartitionKeeper:
             return
         telemetry.crash_point(f"fabric.{step.verb.value}-done")
         if is_on:
-            self._activated[self._members(one)] = (time.time(), time.time() - begun)
+            self._activated[str(slot.id_of(self._members(one)))] = (time.time(), time.time() - begun)
         await self._note(self.active | {one} if is_on else self.active, others)
 
     async def _condemn(self, partition: int, error: errors.FairleadError) -> None:

@@ -184,14 +184,14 @@ class ContainerWatch(Generic[P]):
         for uid, known in self._pods.items():
             if known == folder.parent:
                 self._add(uid, folder, is_late=False)
-            elif known is None and _is_of_pod(folder.name, uid):
+            elif known is None and is_of_pod(folder.name, uid):
                 self._enter(uid, folder)
                 return
 
     def _find_folders(self, uid: str) -> None:
         for parent in self._parents:
             for folder in _folders(parent):
-                if _is_of_pod(folder.name, uid):
+                if is_of_pod(folder.name, uid):
                     self._enter(uid, folder)
                     return
 
@@ -351,7 +351,7 @@ def _folders(folder: Path) -> list[Path]:
         return []
 
 
-def _is_of_pod(name: str, uid: str) -> bool:
+def is_of_pod(name: str, uid: str) -> bool:
     """Return whether a folder is the pod's, in the name of either cgroup driver."""
     return name == f"pod{uid}" or name.endswith(f"-pod{uid.replace('-', '_')}.slice")
 

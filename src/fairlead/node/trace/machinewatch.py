@@ -27,6 +27,7 @@ from typing import Any, Final
 from fairlead import telemetry
 from fairlead.kernel import cgroup as devicecgroup
 from fairlead.kernel import processid
+from fairlead.node.trace import containerwatch
 from fairlead.plan.sandbox import machinestart
 from fairlead.plan.sandbox.machinestart import MachineTimes
 
@@ -129,7 +130,7 @@ class MachineWatch:
 
 def _find(root: Path, uid: str, nodes: Iterable[str], known: set[int]) -> int | None:
     """Return the emulator of a pod. Args: known: processes that are none; those that end are taken out."""
-    wanted, marks = frozenset(nodes), (f"pod{uid}", f"pod{uid.replace('-', '_')}.slice")
+    wanted = frozenset(nodes)
     present: set[int] = set()
     with contextlib.suppress(OSError):
         present = {int(one.name) for one in (root / "proc").iterdir() if one.name.isdigit()}
@@ -140,16 +141,16 @@ def _find(root: Path, uid: str, nodes: Iterable[str], known: set[int]) -> int | 
             made = processid.made_at(pid, root)
             if made is not None and time.time() - made > _SETTLED_S:
                 known.add(pid)
-        elif _is_in(process, marks) or wanted & _opened(process):
+        elif _is_in(process, uid) or wanted & _opened(process):
             return pid
     return None
 
 
-def _is_in(process: Path, marks: Iterable[str]) -> bool:
-    """Return whether a process is in a cgroup below a pod's."""
+def _is_in(process: Path, uid: str) -> bool:
+    """Return whether a process is in a cgroup of a pod's, or below it."""
     with contextlib.suppress(OSError):
         folders = re.split("[/\n]", (process / "cgroup").read_text())
-        return any(name == mark or name.endswith(f"-{mark}") for name in folders for mark in marks)
+        return any(containerwatch.is_of_pod(name, uid) for name in folders)
     return False
 
 

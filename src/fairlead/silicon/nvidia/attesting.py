@@ -32,7 +32,9 @@ async def attest(report: GuestReport, program: str) -> GuestReport:
     try:
         claims = await _ask(program, nonce)
     except errors.FairleadError as error:
-        return _with(report, [Attestation(nonce=nonce, failure=_short(error.message))] * len(report.gpus))
+        return _with(
+            report, [Attestation(nonce=nonce, failure=guestreport.printable(error.message))] * len(report.gpus)
+        )
     if len(claims) != len(report.gpus):
         told = f"it attested {len(claims)} GPUs, and the driver lists {len(report.gpus)}"
         return _with(report, [Attestation(nonce=nonce, failure=told)] * len(report.gpus))
@@ -50,7 +52,7 @@ async def _ask(program: str, nonce: str) -> tuple[Claims, ...]:
         if done.stdout.lstrip().startswith(b"{"):
             return attestation.parse(done.stdout)
         told = told or done.last_line.encode() or done.stdout[-200:]
-    message = f"{PROGRAM} printed no JSON: {_short(told.decode(errors='replace'))}"
+    message = f"{PROGRAM} printed no JSON: {guestreport.printable(told.decode(errors='replace'))}"
     raise errors.ProtocolError(message, reason=attestation.UNREADABLE)
 
 
@@ -60,19 +62,15 @@ def _told(gpu: GPUReport, claims: Claims) -> Attestation:
     if claims.vbios and gpu.vbios and claims.vbios.casefold() != gpu.vbios.casefold():
         failure = f"its claims are of VBIOS {claims.vbios}, and the driver reads {gpu.vbios}"
     return Attestation(
-        nonce=_short(claims.nonce),
+        nonce=guestreport.printable(claims.nonce),
         is_signed=claims.is_signed and claims.has_nonce,
-        measurements=_short(claims.measurements),
+        measurements=guestreport.printable(claims.measurements),
         secure_boot=claims.secure_boot,
-        debug=_short(claims.debug or ""),
-        failure=_short(failure),
+        debug=guestreport.printable(claims.debug or ""),
+        failure=guestreport.printable(failure),
     )
 
 
 def _with(report: GuestReport, found: Sequence[Attestation]) -> GuestReport:
     gpus = (msgspec.structs.replace(gpu, attestation=one) for gpu, one in zip(report.gpus, found, strict=True))
     return msgspec.structs.replace(report, gpus=tuple(gpus))
-
-
-def _short(text: str) -> str:
-    return "".join(one for one in text if " " <= one <= "~")[: guestreport.LONGEST]

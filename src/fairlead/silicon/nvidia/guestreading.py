@@ -31,7 +31,7 @@ def read_guest(library: object | Path | None, nonce: str) -> GuestReport:
     nvml = binding.Binding(library)
     try:
         count = nvml.nvml.nvmlDeviceGetCount()
-        driver = _printable(str(nvml.nvml.nvmlSystemGetDriverVersion()), guestreport.LONGEST)
+        driver = guestreport.printable(str(nvml.nvml.nvmlSystemGetDriverVersion()))
         found = (nvml.nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count))
         mode = _confidential(nvml)
         gpus = (msgspec.structs.replace(_read(nvml, handle), **mode) for handle in found)
@@ -56,19 +56,21 @@ def _read(nvml: binding.Binding, handle: Any) -> GPUReport:
         mode = nvml.reading("nvmlDeviceGetMigMode", handle)
         module = nvml.reading("nvmlDeviceGetModuleId", handle)
     except nvml.error as error:
-        return GPUReport(pci=address, failure=_printable(str(error), _LONGEST_FAILURE) or "it does not answer")
+        return GPUReport(
+            pci=address, failure=guestreport.printable(str(error), _LONGEST_FAILURE) or "it does not answer"
+        )
     return _report(address, seen, mode, module)
 
 
 def _report(address: str, seen: Evidence, mode: tuple[int, int] | None, module: int | None) -> GPUReport:
     return GPUReport(
         pci=address,
-        serial=_printable(seen.serial, guestreport.LONGEST),
-        part=_printable(seen.part, guestreport.LONGEST),
+        serial=guestreport.printable(seen.serial),
+        part=guestreport.printable(seen.part),
         device=seen.device,
         subsystem=seen.subsystem,
-        vbios=_printable(seen.vbios, guestreport.LONGEST),
-        inforom=_printable(seen.inforom, guestreport.LONGEST),
+        vbios=guestreport.printable(seen.vbios),
+        inforom=guestreport.printable(seen.inforom),
         module=module,
         link_width=seen.link_width,
         link_width_max=seen.link_width_max,
@@ -81,7 +83,3 @@ def _report(address: str, seen: Evidence, mode: tuple[int, int] | None, module: 
         remap_failed=seen.remap_failed,
         recovery_action=seen.recovery_action,
     )
-
-
-def _printable(text: str, longest: int) -> str:
-    return "".join(one for one in text if " " <= one <= "~")[:longest]

@@ -93,6 +93,11 @@ def attestation_nonce(nonce: str) -> str:
     return hashlib.sha256(f"fairlead attestation {nonce}".encode()).hexdigest()
 
 
+def printable(text: str, longest: int = LONGEST) -> str:
+    """Return of a text what a report may have of it: so many characters, of printable ASCII."""
+    return "".join(one for one in text if " " <= one <= "~")[:longest]
+
+
 def emit(report: GuestReport) -> bytes:
     """Return the line, with its end."""
     return msgspec.json.encode(report) + b"\n"
