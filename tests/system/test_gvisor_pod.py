@@ -37,7 +37,6 @@ def gvisor(image: str) -> Iterator[Home]:
     gvisorhome.configure(one, f"nvproxy-driver-version={gvisorhome.KNOWN}")
     one.up()
     yield one
-    Path("/tmp/h/gvisor-up.log").write_text(one.log())
     one.clear()
     for name in one("tenancy", "list", "-o", "name").out.split():
         one("tenancy", "delete", name)
