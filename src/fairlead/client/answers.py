@@ -883,7 +883,7 @@ class StartPartView(Record, frozen=True, kw_only=True):
     """`StartPartView` of the API."""
 
     name: str
-    """Engine, QEMU, firmware, kernel and init, driver or container, in that order."""
+    """Of a virtual machine: engine, QEMU, firmware, kernel and init, driver; pod, pull, container."""
     started_at: str
     duration_s: float
 
@@ -896,7 +896,7 @@ class StartPhaseView(Record, frozen=True, kw_only=True):
     started_at: str
     duration_s: float
     parts: tuple[StartPartView, ...] = ()
-    """What the phase is made of, where more is known: a virtual machine's boot."""
+    """What the phase is made of, where more is known: a machine's boot, a pull."""
 
 
 class Status(Record, frozen=True, kw_only=True):

@@ -72,6 +72,7 @@ STAGES: Final = (
         is_optional=True,
     ),
     Stage(key="edits", layer="cdi", title="CDI edits resolved", reasons=("EditsResolved",), needs_devices=True),
+    Stage(key="pulled", layer="engine", title="image fetched", reasons=("ImagePulled",), is_optional=True),
     Stage(key="created", layer="engine", title="container created", reasons=("ContainerCreated",)),
     Stage(
         key="machine",

@@ -8,6 +8,7 @@ as theirs (`TraceStep.teller`); docs/design/trace.md says who can write which.
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
 from typing import Final
 
@@ -17,11 +18,17 @@ from fairlead import errors, telemetry
 from fairlead.model.container.step import TraceStep
 from fairlead.store.port import Selector, Store
 from fairlead.wire.kubernetes import core, meta, names
-from fairlead.wire.text import typedjson
+from fairlead.wire.text import goduration, typedjson
 
 _CLUSTER_SCOPED: Final = "default"
 """Where the events of objects without a namespace lie."""
 _SCHEDULING: Final = frozenset({"Scheduled", "FailedScheduling"})
+_PULLED: Final = re.compile(
+    r'Successfully pulled image "(?P<image>[^"]{1,4096})" in (?P<took>[^ ]{1,40})'
+    r"(?: \((?P<all>[^ ]{1,40}) including waiting\))?"
+)
+"""The kubelet's words; an image that was there already is reported in others."""
+_CONTAINER: Final = re.compile(r"spec\.(?:initContainers|containers)\{([^{}]{1,253})\}")
 
 
 def reference(item: meta.Object) -> core.ObjectReference:
@@ -85,12 +92,14 @@ async def list_steps(store: Store, about: core.ObjectReference) -> tuple[TraceSt
 def parse_step(event: core.Event) -> TraceStep | None:
     """Return the step an event carries, or that of another's scheduler or kubelet; None for others, damaged ones.
 
+    Of a kubelet its warnings count, and how long it pulled an image.
+
     An annotation counts only in an event that reports as the layer whose step it is: only we may write either,
     where the chart's policy `reserved-names` is in force.
     """
     text = event.metadata.annotations.get(names.STEP)
     if text is None:
-        return _scheduler_step(event) or _kubelet_warning(event)
+        return _scheduler_step(event) or _kubelet_warning(event) or _kubelet_pull(event)
     try:
         step = typedjson.decode(text, type=TraceStep)
     except msgspec.MsgspecError:
@@ -141,5 +150,30 @@ def _kubelet_warning(event: core.Event) -> TraceStep | None:
         message=event.message,
         at=at,
         is_warning=True,
+        teller=_teller(event),
+    )
+
+
+def _kubelet_pull(event: core.Event) -> TraceStep | None:
+    """Return how long a kubelet that is not ours pulled an image, waiting for other pulls included.
+
+    Source: kubernetes pkg/kubelet/images image_manager.go, the event `Pulled` of a pod.
+    """
+    component = event.reporting_component or event.source.component
+    at = meta.timestamp(event.event_time or event.first_timestamp or event.last_timestamp)
+    if component != "kubelet" or event.reason != "Pulled" or event.involved_object.kind != core.Pod.KIND or at is None:
+        return None
+    found = _PULLED.match(event.message)
+    took_s = goduration.parse(found["all"] or found["took"]) if found is not None else None
+    if found is None or took_s is None:
+        return None
+    of = _CONTAINER.fullmatch(event.involved_object.field_path)
+    return TraceStep(
+        layer="engine",
+        reason="ImagePulled",
+        message=event.message,
+        at=at,
+        duration_s=took_s,
+        facts={"image": found["image"], **({"container": of[1]} if of is not None else {})},
         teller=_teller(event),
     )

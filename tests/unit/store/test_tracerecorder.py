@@ -133,3 +133,55 @@ async def test_a_recorded_step_cannot_name_another_teller(store: memory.MemorySt
     told = dataclasses.replace(step("Started", 1.0), teller="somebody")
     await tracerecorder.record(store, tracerecorder.reference(pod), told)
     assert await tracerecorder.list_steps(store, tracerecorder.reference(pod)) == ()
+
+
+def _pulled(pod: core.Pod, message: str, *, component: str = "kubelet", **about: str) -> core.Event:
+    return core.Event(
+        metadata=meta.ObjectMeta(name="pulled", namespace="team"),
+        involved_object=msgspec.structs.replace(tracerecorder.reference(pod), **about),
+        reason="Pulled",
+        message=message,
+        type="Normal",
+        first_timestamp="2026-11-21T11:00:12Z",
+        last_timestamp="2026-11-21T11:05:00Z",
+        source=core.EventSource(component=component, host="node-1"),
+    )
+
+
+_PULL = 'Successfully pulled image "team/train:1"'
+
+
+@pytest.mark.parametrize(
+    ("words", "took_s"),
+    [
+        (f"{_PULL} in 1m21.5s", 81.5),
+        (f"{_PULL} in 812ms (2.5s including waiting)", 2.5),
+        (f"{_PULL} in 812ms (812ms including waiting). Image size: 2206928 bytes.", 0.812),
+    ],
+)
+async def test_a_foreign_kubelets_pull_is_its_step(
+    store: memory.MemoryStore, pod: core.Pod, words: str, took_s: float
+) -> None:
+    await store.create(_pulled(pod, words, field_path="spec.containers{main}"))
+    (found,) = await tracerecorder.list_steps(store, tracerecorder.reference(pod))
+    assert (found.layer, found.reason) == ("engine", "ImagePulled")
+    assert found.duration_s == pytest.approx(took_s)
+    assert (found.facts, found.teller) == ({"image": "team/train:1", "container": "main"}, "kubelet")
+    assert found.at == meta.timestamp("2026-11-21T11:00:12Z")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"message": 'Container image "team/train:1" already present on machine'},
+        {"message": f"{_PULL} in a while"},
+        {"message": f"{_PULL} in -5s"},
+        {"message": f"{_PULL} in 1s", "component": "somebody"},
+        {"message": f"{_PULL} in 1s", "kind": "Node"},
+    ],
+)
+async def test_what_is_no_pull_of_a_kubelet_is_no_step(
+    store: memory.MemoryStore, pod: core.Pod, event: dict[str, str]
+) -> None:
+    await store.create(_pulled(pod, **event))
+    assert await tracerecorder.list_steps(store, tracerecorder.reference(pod)) == ()

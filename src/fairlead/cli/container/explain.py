@@ -12,6 +12,7 @@ from fairlead.cli.core import options, output, plaintext
 from fairlead.cli.core.client import Client
 from fairlead.model.container import isolation
 from fairlead.plan.pod import personwords
+from fairlead.plan.sandbox import machinestart
 from fairlead.serve.v1.claims.view import ClaimedDevice, ClaimView
 from fairlead.serve.v1.containers import view
 from fairlead.serve.v1.containers.view import ContainerView, Explanation
@@ -110,8 +111,9 @@ def start_lines(found: ContainerView | Explanation) -> list[str]:
     longest = max(each, key=lambda one: one.duration_s)
     shown = ", ".join(f"{one.name} {output.moment(one.duration_s)}" for one in found.start)
     parts = ", ".join(f"{part.name} {output.moment(part.duration_s)}" for one in found.start for part in one.parts)
+    what = "virtual machine" if any(part.name in machinestart.BOOT for part in each) else "sandbox"
     lines = [f"start: {shown}; {longest.name} took longest"]
-    return [*lines, f"its virtual machine: {parts}"] if parts else lines
+    return [*lines, f"its {what}: {parts}"] if parts else lines
 
 
 def price(text: str) -> str:

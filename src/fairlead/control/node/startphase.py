@@ -12,7 +12,6 @@ from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
-from fairlead.model.container.step import TraceStep
 from fairlead.plan.pod import podstate
 from fairlead.plan.sandbox import startphase
 from fairlead.store import tracerecorder
@@ -92,20 +91,13 @@ class StartPhases:
         if at is None:
             is_over = podstate.is_final(pod) or ran_s > _MOST_S
             return None if is_over else min(_LAST_S, max(_FIRST_S, ran_s / 4))
-        took_s = max(0.0, at - started)
-        step = TraceStep(
-            layer="process",
-            reason=startphase.FIRST_OUTPUT,
-            message="wrote its first line",
-            at=max(at, started),
-            duration_s=took_s,
-            facts={"container": pod.spec.containers[0].name},
-        )
+        step = startphase.first_output(pod, started=started, at=at)
         if (
             await tracerecorder.record(self._store, tracerecorder.reference(pod), step, once=startphase.FIRST_OUTPUT)
             and started >= self._begun
         ):
-            self._meter.observe(telemetry.START_PHASE, took_s, startphase.OUTPUT, str(startphase.size(pod)))
+            took_s, size = max(0.0, at - started), startphase.size(pod)
+            self._meter.observe(telemetry.START_PHASE, took_s, startphase.OUTPUT, str(size))
         return None
 
 

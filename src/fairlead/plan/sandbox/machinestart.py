@@ -18,7 +18,9 @@ from typing import Final
 
 REASON: Final = "MachineStarted"
 """Of the trace's step whose facts are a `MachineTimes`."""
-NAMES: Final = ("engine", "QEMU", "firmware", "kernel and init", "driver", "container")
+BOOT: Final = ("engine", "QEMU", "firmware", "kernel and init", "driver")
+CONTAINER: Final = "container"
+NAMES: Final = (*BOOT, CONTAINER)
 """Parts of a machine's start, in order: engine and shim, until the emulator began; the emulator, until the guest ran;
 firmware; kernel and init, until the guest's agent listened; of that the driver, from its first use of a GPU on; then
 the container, until its process was let go."""

@@ -4,13 +4,14 @@ From the request to the process: `admission` (judged and stored), `slot` (waited
 `pull` (its image was fetched), `sandbox` (made and let go: namespaces, gVisor's kernel or a machine's boot), and from
 the process on `first output`. A phase of which nothing is recorded is left out; its time is in the one after it. A
 machine's boot is divided further, as far as its node saw it (`machinestart`). `activation` is the wait for the NVLink
-partition of several GPUs.
+partition of several GPUs. A kubelet that is not ours makes the sandbox before it pulls: there a pull is a part of
+`sandbox`, as long as the kubelet's event says.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +24,8 @@ from fairlead.wire.kubernetes import core
 ADMISSION, SLOT, ACTIVATION, PULL, SANDBOX, OUTPUT = NAMES = (
     *("admission", "slot", "activation", "pull", "sandbox", "first output"),
 )
+POD: Final = "pod"
+"""Part of a sandbox's making, until its kubelet began to pull: volumes, network, and what is not a machine's boot."""
 FIRST_OUTPUT: Final = "FirstOutput"
 PULLED: Final = "ImagePulled"
 SLOW: Final = "StartSlow"
@@ -69,7 +72,11 @@ def phases(steps: Sequence[TraceStep]) -> tuple[Phase, ...]:
     for name, reasons in _ENDS:
         # What a later run did is no part of this start.
         latest = None if name == OUTPUT else started
-        times = [step.at for step in steps if step.reason in reasons and (latest is None or step.at <= latest)]
+        times = [
+            step.at
+            for step in steps
+            if step.reason in reasons and (latest is None or step.at <= latest) and not _is_foreign_pull(step)
+        ]
         if not times:
             continue
         # Of a restart each step is there again: the process was let go, and wrote, once first.
@@ -79,18 +86,62 @@ def phases(steps: Sequence[TraceStep]) -> tuple[Phase, ...]:
     return tuple(found)
 
 
+def _is_foreign_pull(step: TraceStep) -> bool:
+    return step.reason == PULLED and bool(step.teller)
+
+
 def _parts(name: str, steps: Sequence[TraceStep], begin: float, end: float) -> tuple[Phase, ...]:
-    """Return the parts of a machine's boot; none of another phase, and of other sandboxes."""
-    said = next((step for step in steps if step.reason == machinestart.REASON and not step.teller), None)
-    times = machinestart.of_facts(said.facts) if said is not None and name == SANDBOX else None
-    if times is None:
+    """Return the parts of a sandbox: of a machine's boot, and pulls within it; none where neither was seen."""
+    if name != SANDBOX:
         return ()
-    return tuple(Phase(name=part, begin=at, end=until) for part, at, until in machinestart.parts(times, begin, end))
+    said = next((step for step in steps if step.reason == machinestart.REASON and not step.teller), None)
+    times = machinestart.of_facts(said.facts) if said is not None else None
+    booted = list(machinestart.parts(times, begin, end)) if times is not None else []
+    pulls = sorted((step for step in steps if _is_foreign_pull(step) and step.at <= end), key=lambda step: step.at)
+    if pulls:
+        # The last part of a boot is the container's, which a pull divides.
+        _, since, _ = booted.pop() if booted else ("", begin, end)
+        booted += _with_pulls(pulls, since, end)
+    return tuple(Phase(name=part, begin=at, end=until) for part, at, until in booted)
+
+
+def _with_pulls(pulls: Iterable[TraceStep], begin: float, end: float) -> Iterator[tuple[str, float, float]]:
+    """Yield the parts from a sandbox's making on: `pod` up to the first pull, each pull, then `container`.
+
+    A kubelet dates a pull's end to the second, so each is put at that second's beginning, or behind what came before.
+    """
+    reached, name = begin, POD
+    for step in pulls:
+        took_s = max(0.0, step.duration_s or 0.0)
+        until = min(end, max(step.at, reached + took_s))
+        since = max(reached, until - took_s)
+        if since > reached:
+            yield name, reached, since
+        yield PULL, since, until
+        reached, name = until, machinestart.CONTAINER
+    yield machinestart.CONTAINER, reached, end
+
+
+def first_output(pod: core.Pod, *, started: float, at: float) -> TraceStep:
+    """Return the step of a first output. Args: started, at: of the process and of what it wrote, Unix seconds."""
+    return TraceStep(
+        layer="process",
+        reason=FIRST_OUTPUT,
+        message="wrote its first line",
+        at=max(at, started),
+        duration_s=max(0.0, at - started),
+        facts={"container": pod.spec.containers[0].name},
+    )
 
 
 def is_whole(found: Iterable[Phase]) -> bool:
     """Return whether the process was let go."""
     return any(one.name == SANDBOX for one in found)
+
+
+def is_machine(one: Phase) -> bool:
+    """Return whether a phase's parts are those of a virtual machine's boot."""
+    return any(part.name in machinestart.BOOT for part in one.parts)
 
 
 def size(pod: core.Pod) -> int:
@@ -141,7 +192,9 @@ def judge(found: Sequence[Phase], objectives: dict[int, float], gpus: int, *, at
     if told is None:
         return None
     spent = {one.name: round(one.seconds, 3) for one in found}
-    parts = {part.name: round(part.seconds, 3) for one in found for part in one.parts}
+    parts: dict[str, float] = {}
+    for part in (part for one in found for part in one.parts):
+        parts[part.name] = round(parts.get(part.name, 0.0) + part.seconds, 3)
     facts = {"phases": spent, "objective_s": limit_s, "phase": told[1].name, **({"parts": parts} if parts else {})}
     return TraceStep(layer="process", reason=SLOW, message=told[0], at=at, facts=facts, is_warning=True)
 
@@ -151,5 +204,6 @@ def observe(found: Iterable[Phase], gpus: int, meter: telemetry.Meter) -> None:
     for one in found:
         if one.name != OUTPUT:
             meter.observe(telemetry.START_PHASE, one.seconds, one.name, str(gpus))
-        for part in one.parts:
-            meter.observe(telemetry.MACHINE_PART, part.seconds, part.name, str(gpus))
+        if is_machine(one):
+            for part in one.parts:
+                meter.observe(telemetry.MACHINE_PART, part.seconds, part.name, str(gpus))

@@ -17,7 +17,7 @@ from fairlead.model.gpu import GPU, Driver, MIGDevice, Vendor
 from fairlead.model.ids import GPUUUID, MIGUUID
 from fairlead.plan.metering.price import Pricing
 from fairlead.serve.backend import hardware, idempotency, place, port, volumes
-from fairlead.serve.backend.containers import lifecycle, podaccess
+from fairlead.serve.backend.containers import firstoutput, lifecycle, podaccess
 from fairlead.serve.backend.faults import AgentFaults
 from fairlead.serve.backend.tenancy import clustersecrets, credentials, trial
 from fairlead.serve.history.port import History
@@ -68,6 +68,7 @@ def backend(
         hardware=ClusterHardware(store=store, server=server),
         lifecycle=living,
         logs=pods,
+        first_outputs=firstoutput.LogFirstOutputs(logs=pods),
         streams=pods,
         access=podaccess.ExecAccess(streams=pods),
         images=ClusterImages(store=store),

@@ -512,6 +512,19 @@ NO_CREDENTIALS: Final = Absent(
 )
 
 
+class FirstOutputs(Protocol):
+    """When containers wrote first, where no controller records it."""
+
+    async def first_output(self, pod: core.Pod) -> float | None:
+        """Return when a pod's first container first wrote, Unix seconds; None: it has not, or it is not known."""
+        ...
+
+
+RECORDED_OUTPUTS: Final = Absent(
+    message="first outputs are steps of the container's trace here",
+    reason="Recorded",
+    hint="`fairlead trace`",
+)
 NO_HISTORY: Final = Absent(
     kind=errors.NotFound,
     message="no figures over time are kept here",
@@ -551,6 +564,7 @@ class Backend:
     claims: DeviceClaims | Absent = NO_CLAIMS
     workloads: Workloads | Absent = NO_WORKLOADS
     changes: PodChanges | Absent = NO_POD_CHANGES
+    first_outputs: FirstOutputs | Absent = RECORDED_OUTPUTS
     history: History | Absent = NO_HISTORY
     reservations: Reservations | Absent = NO_RESERVATIONS
     requests: idempotency.Requests

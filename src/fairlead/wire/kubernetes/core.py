@@ -672,6 +672,8 @@ class ObjectReference(Wire, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
+    field_path: str = ""
+    """Part of the object: `spec.containers{main}`."""
 
 
 class EventSource(Wire, frozen=True):

@@ -45,6 +45,44 @@ def test_a_later_runs_steps_are_no_part_of_the_start() -> None:
     assert shown(*first, *later) == shown(*first)
 
 
+def _pull(at: float, took_s: float) -> TraceStep:
+    return TraceStep(layer="engine", reason="ImagePulled", message="", at=at, duration_s=took_s, teller="kubelet")
+
+
+def _sandbox(*steps: TraceStep) -> list[tuple[str, float]]:
+    found = startphase.phases((ACCEPTED, step("Scheduled", 101.0), *steps))
+    assert [one.name for one in found] == ["admission", "slot", "sandbox"]
+    return [(part.name, round(part.seconds, 6)) for part in found[-1].parts]
+
+
+def test_a_foreign_kubelets_pull_is_a_part_of_the_sandbox() -> None:
+    started = step("ContainerStarted", 120.5)
+    assert _sandbox(started) == []
+    assert _sandbox(_pull(112.0, 8.0), started) == [("pod", 3.0), ("pull", 8.0), ("container", 8.5)]
+    # Dated to the second: one that began before the sandbox did, by its date, is put behind what came before.
+    assert _sandbox(_pull(102.0, 8.0), started) == [("pull", 8.0), ("container", 11.5)]
+    two = _sandbox(_pull(104.0, 1.0), _pull(110.0, 2.0), started)
+    assert two == [("pod", 2.0), ("pull", 1.0), ("container", 4.0), ("pull", 2.0), ("container", 10.5)]
+    assert _sandbox(_pull(150.0, 9.0), started) == []  # of a later run
+
+
+def test_a_pull_divides_what_a_machines_boot_leaves_to_the_container() -> None:
+    booted = TraceStep(
+        layer="engine", reason="MachineStarted", message="", at=112.0, facts={"began_at": 102.0, "agent_at": 110.0}
+    )
+    parts = _sandbox(booted, _pull(118.0, 6.0), step("ContainerStarted", 120.0))
+    assert parts == [("engine", 1.0), ("kernel and init", 8.0), ("pod", 2.0), ("pull", 6.0), ("container", 2.0)]
+
+
+@given(st.lists(st.tuples(st.floats(90, 200), st.floats(0, 1e6)), max_size=6))
+def test_parts_add_up_to_the_sandbox_whatever_a_kubelet_says(pulls: list[tuple[float, float]]) -> None:
+    steps = (ACCEPTED, step("Scheduled", 101.0), *(_pull(*one) for one in pulls), step("ContainerStarted", 150.0))
+    sandbox = startphase.phases(steps)[-1]
+    assert all(part.seconds >= 0 for part in sandbox.parts)
+    if sandbox.parts:
+        assert sum(part.seconds for part in sandbox.parts) == pytest.approx(sandbox.seconds)
+
+
 _TIMES = st.floats(min_value=99, max_value=1000)
 _REASONS = ("Scheduled", "DevicesAllocated", "ImagePulled", "ContainerStarted", "FirstOutput", "Killing")
 

@@ -168,6 +168,7 @@ def backend(whole: port.Backend, user: Part) -> port.Backend:
         claims=whole.claims,  # in the caller's place, which says whose they are
         workloads=workloads,
         changes=whole.changes,  # of pods that the caller could find, in the caller's place
+        first_outputs=whole.first_outputs,
         history=history,
         reservations=reserved,
         requests=whole.requests,  # shared: the digest that names a request includes the caller

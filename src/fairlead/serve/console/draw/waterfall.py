@@ -119,7 +119,7 @@ def _machine(one: EntryView, origin: float, reached: float, end: float, total: f
             is_warning=False,
         )
         for name, start, until in machinestart.parts(times, begin + request, end + request)
-        if name != machinestart.NAMES[-1]
+        if name != machinestart.CONTAINER
     ]
 
 

@@ -327,7 +327,7 @@ async def trace_container(
     pod = await find_pod(services.store, name, namespace)
     wanted = container_name(pod, container) if container else ""
     steps = trace.with_acceptance(await tracerecorder.list_steps(services.store, tracerecorder.reference(pod)), pod)
-    steps = trace.with_statuses(steps, pod)
+    steps = await life.with_first_output(services, pod, trace.with_statuses(steps, pod))
     node = pod.spec.node_name
     about = core.ObjectReference(kind="Node", name=node)
     before = await tracerecorder.list_steps(services.store, about) if node else ()

@@ -14,6 +14,7 @@ from fairlead.plan.metering.price import Pricing
 from fairlead.plan.metering.usage import MICROS
 from fairlead.plan.pod import phase
 from fairlead.plan.sandbox import startphase
+from fairlead.serve.backend import port
 from fairlead.serve.v1.containers.life.view import CostView, PhaseView, ProofView, StartPartView, StartPhaseView
 from fairlead.serve.v1.dependencies import Services
 from fairlead.wire.kubernetes import core
@@ -28,14 +29,23 @@ T = TypeVar("T", bound=Object)
 async def told(services: Services, pod: core.Pod, steps: Sequence[TraceStep]) -> dict[str, Any]:
     """Return the fields of a view that describe a container's life; other containers have none of them."""
     now = time.time()
+    whole = await with_first_output(services, pod, trace.with_statuses(trace.with_acceptance(steps, pod), pod))
     leases = await _all(services, GPULease)
     models = {one.metadata.name: one.spec.product for one in (await _all(services, GPUDevice) if leases else ())}
     return {
         "phases": _phases(pod, steps, now=now),
-        "start": tuple(map(_start, startphase.phases(trace.with_statuses(trace.with_acceptance(steps, pod), pod)))),
+        "start": tuple(map(_start, startphase.phases(whole))),
         "cost": _cost(pod, leases, models, services.backend.metering.pricing, now=now) if leases else None,
         "gpu_leases": _proofs(pod, leases, models),
     }
+
+
+async def with_first_output(services: Services, pod: core.Pod, steps: Sequence[TraceStep]) -> tuple[TraceStep, ...]:
+    """Return the steps with the first output of a pod's first container, where no controller records it."""
+    outputs = port.find(services.backend.first_outputs)
+    started = min((step.at for step in steps if step.reason == "ContainerStarted"), default=None)
+    at = await outputs.first_output(pod) if outputs is not None and started is not None else None
+    return tuple(steps) if at is None else (*steps, startphase.first_output(pod, started=started or at, at=at))
 
 
 async def _all(services: Services, kind: type[T]) -> tuple[T, ...]:

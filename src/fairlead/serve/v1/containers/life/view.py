@@ -17,10 +17,13 @@ class PhaseView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StartPartView(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of the boot of a container's virtual machine."""
+    """One part of the making of a container's sandbox."""
 
     name: Annotated[
-        str, msgspec.Meta(description="engine, QEMU, firmware, kernel and init, driver or container, in that order")
+        str,
+        msgspec.Meta(
+            description="of a virtual machine: engine, QEMU, firmware, kernel and init, driver; pod, pull, container"
+        ),
     ]
     started_at: str
     duration_s: float
@@ -34,7 +37,7 @@ class StartPhaseView(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float
     parts: Annotated[
         tuple[StartPartView, ...],
-        msgspec.Meta(description="what the phase is made of, where more is known: a virtual machine's boot"),
+        msgspec.Meta(description="what the phase is made of, where more is known: a machine's boot, a pull"),
     ] = ()
 
 
