@@ -1,9 +1,9 @@
 """Plays the kubelet on one machine, and only its part.
 
-It serves `Registration`, runs the device manager, follows the pods bound to its node and brings each, one
-worker a pod, to what `plan.pod.podsync` says. What the engine has is listed once and kept up to date by the engine's
-events, with a full list at a slow interval, so that a container removed behind our back is noticed either way. The
-claims of pods are prepared by the DRA drivers that register with it (`node.kubelet.dra`). It knows nothing of GPUs and
+It serves `Registration`, runs the device manager, follows the pods bound to its node and brings each, one worker a pod,
+to what `plan.pod.life.podsync` says. What the engine has is listed once and kept current by the engine's events, with a
+full list at a slow interval, so that a container removed behind our back is noticed either way. The claims of pods are
+prepared by the DRA drivers that register with it (`node.kubelet.dra`). It knows nothing of GPUs and
 shares nothing with the rest but the store and the plugins' sockets; it may be killed at any time.
 """
 
@@ -33,8 +33,8 @@ from fairlead.node.kubelet.probing import prober
 from fairlead.node.kubelet.runtime import Runtime, RuntimeSettings
 from fairlead.node.publish import nodeevents
 from fairlead.plan.claim import lifecycle
-from fairlead.plan.pod import podstate, podsync
-from fairlead.plan.pod.life import restart
+from fairlead.plan.pod import podstate
+from fairlead.plan.pod.life import podsync, restart
 from fairlead.settings import Settings
 from fairlead.store.port import Change, ChangeKind, Selector, Store
 from fairlead.wire.kubernetes import core, names

@@ -17,7 +17,7 @@ from fairlead import errors, telemetry
 from fairlead.engine.port import ContainerPhase, ContainerState
 from fairlead.kernel import cgrouplimits
 from fairlead.kernel.cgrouplimits import Limits
-from fairlead.plan.pod import podsync
+from fairlead.plan.pod.life import podsync
 from fairlead.plan.pod.running import resize
 from fairlead.wire.kubernetes import core, meta, names
 

@@ -1,4 +1,4 @@
-"""Carries out what `plan.pod.podsync` decides for one pod, and records each act in the container's trace.
+"""Carries out what `plan.pod.life.podsync` decides for one pod, and records each act in the container's trace.
 
 The order of a start is fixed and every step is idempotent: image, plugin's pre-start, CDI names resolved, sandbox,
 container created with its process held, kernel rules read back, process let go. A kill between any two leaves state
@@ -35,8 +35,8 @@ from fairlead.node.tenancy import exports, fetch, gate, idranges, secrets, useri
 from fairlead.node.tenancy.registries import Fetched, Registries
 from fairlead.node.trace import steps
 from fairlead.plan.cdi import requirement
-from fairlead.plan.pod import mountable, podsync, volume
-from fairlead.plan.pod.life import restart
+from fairlead.plan.pod import mountable, volume
+from fairlead.plan.pod.life import podsync, restart
 from fairlead.plan.pod.network import sandboxed
 from fairlead.plan.pod.values import downward
 from fairlead.plan.sandbox import choice, nvproxy

@@ -20,8 +20,7 @@ from fairlead.kernel.mounting import mount, subpath, tmpfs
 from fairlead.node.isolation import ownfolder
 from fairlead.node.kubelet import spec
 from fairlead.node.tenancy import secrets, userids
-from fairlead.plan.pod import secret
-from fairlead.plan.pod.values import valuevolume
+from fairlead.plan.pod.values import secret, valuevolume
 from fairlead.wire.kubernetes import core, names, quantity
 
 

@@ -18,10 +18,10 @@ import msgspec
 
 from fairlead import errors
 from fairlead.model.container import isolation
-from fairlead.plan.pod import affinity, machine, resourceclaim, secret, volume
+from fairlead.plan.pod import affinity, machine, resourceclaim, volume
 from fairlead.plan.pod.life import judge, resizepolicy, restart
 from fairlead.plan.pod.network import port, resolver
-from fairlead.plan.pod.values import downward
+from fairlead.plan.pod.values import downward, secret
 from fairlead.wire.kubernetes import core, meta, names, quantity
 from fairlead.wire.oci import imageref
 

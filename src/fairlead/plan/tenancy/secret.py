@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
-from fairlead.plan.pod import secret
+from fairlead.plan.pod.values import secret
 from fairlead.plan.tenancy import baseline
 from fairlead.wire.kubernetes import core, names, quantity
 from fairlead.wire.text import typedjson

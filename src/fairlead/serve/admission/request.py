@@ -14,8 +14,8 @@ import msgspec
 
 from fairlead import errors
 from fairlead.model.container import isolation
-from fairlead.plan.pod import environment
 from fairlead.plan.pod.network import resolver
+from fairlead.plan.pod.values import environment
 from fairlead.plan.sandbox import choice
 from fairlead.plan.schedule.fairshare import ledger
 from fairlead.plan.schedule.group import membership

@@ -12,7 +12,7 @@ from fairlead.kernel.mounting import tmpfs
 from fairlead.node.kubelet import spec
 from fairlead.node.kubelet.devices.checkpoint import Grant
 from fairlead.node.tenancy import secrets
-from fairlead.plan.pod import secret
+from fairlead.plan.pod.values import secret
 from fairlead.store import sealing, tracerecorder
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.pod.source import KeySelector

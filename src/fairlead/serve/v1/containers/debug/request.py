@@ -9,8 +9,8 @@ from typing import Annotated, Final
 import msgspec
 
 from fairlead import errors
-from fairlead.plan.pod import environment
 from fairlead.plan.pod.running import resize
+from fairlead.plan.pod.values import environment
 from fairlead.wire.kubernetes import core, quantity
 
 Quantity = str | int | float
