@@ -32,7 +32,7 @@ from fairlead.node.kubelet.dra.podclaims import PodClaims
 from fairlead.node.kubelet.probing import prober
 from fairlead.node.kubelet.runtime import Runtime, RuntimeSettings
 from fairlead.node.publish import nodeevents
-from fairlead.plan.claim import lifecycle
+from fairlead.plan.claim.life import lifecycle
 from fairlead.plan.pod import podstate
 from fairlead.plan.pod.life import podsync, restart
 from fairlead.settings import Settings

@@ -27,7 +27,7 @@ import msgspec
 from fairlead import errors, telemetry
 from fairlead.node.kubelet.devices import endpoint as plugin
 from fairlead.node.kubelet.devices.checkpoint import Checkpoint, Grant
-from fairlead.plan.claim import lifecycle
+from fairlead.plan.claim.life import lifecycle
 from fairlead.plan.pod import admission
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, quantity

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
-from fairlead.plan.claim import lifecycle
+from fairlead.plan.claim.life import lifecycle
 from fairlead.plan.pod import priority
 from fairlead.plan.schedule.cache import Cache
 from fairlead.plan.schedule.group import gang
