@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from fairlead.plan.claim import expression
-from fairlead.plan.claim.candidate import Candidate
 from fairlead.plan.claim.gate import DEFAULTS, Gates
-from fairlead.plan.claim.held import Held
-from fairlead.plan.claim.pool import NodePools
+from fairlead.plan.claim.pool.candidate import Candidate
+from fairlead.plan.claim.pool.held import Held
+from fairlead.plan.claim.pool.pool import NodePools
 from fairlead.plan.claim.refusal import Allocation, Refusal, Verdict
 from fairlead.plan.claim.search import explain, rank, request, result
 from fairlead.plan.claim.search.best import Best

@@ -14,10 +14,10 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from fairlead import errors
-from fairlead.plan.claim.candidate import ONE, Candidate, CounterID, DeviceID, Value, value_of
 from fairlead.plan.claim.gate import Gates
-from fairlead.plan.claim.held import Held, HeldPool
-from fairlead.plan.claim.pool import NodePools, Pool
+from fairlead.plan.claim.pool.candidate import ONE, Candidate, CounterID, DeviceID, Value, value_of
+from fairlead.plan.claim.pool.held import Held, HeldPool
+from fairlead.plan.claim.pool.pool import NodePools, Pool
 from fairlead.plan.claim.search.capacity import CapacityError, Consumption, consumption
 from fairlead.plan.claim.search.ledger import Ledger, Placed
 from fairlead.plan.claim.search.request import Constraint, Fatal, Wanted

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from fairlead.plan.claim.candidate import Value
+from fairlead.plan.claim.pool.candidate import Value
 from fairlead.wire.kubernetes.resource.device import NUMA_NODE, PCIE_ROOT
 
 POOL: Final = "pool"

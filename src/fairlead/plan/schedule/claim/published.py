@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from fairlead.plan.cel.device import DeviceView
-from fairlead.plan.claim import taintrule
-from fairlead.plan.claim.candidate import CounterID, DeviceID, billionths
 from fairlead.plan.claim.gate import Gates
-from fairlead.plan.claim.held import PoolName
-from fairlead.plan.claim.pool import NodePools, Pools, Site
+from fairlead.plan.claim.pool import taintrule
+from fairlead.plan.claim.pool.candidate import CounterID, DeviceID, billionths
+from fairlead.plan.claim.pool.held import PoolName
+from fairlead.plan.claim.pool.pool import NodePools, Pools, Site
 from fairlead.wire.kubernetes.resource.device import Device
 from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
 from fairlead.wire.kubernetes.resource.devicetaintrule import DeviceTaintRule
