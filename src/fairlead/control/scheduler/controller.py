@@ -38,8 +38,8 @@ from fairlead.control.scheduler.watchdog import Watchdog
 from fairlead.model.container.step import TraceStep
 from fairlead.plan.claim import gate
 from fairlead.plan.schedule import constraint, constraints
-from fairlead.plan.schedule.cache import Cache
-from fairlead.plan.schedule.cached.entry import Held
+from fairlead.plan.schedule.cache.cache import Cache
+from fairlead.plan.schedule.cache.entry import Held
 from fairlead.plan.schedule.constraint import Reservation
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.gang import Gang

@@ -13,7 +13,7 @@ from typing import Final
 
 from fairlead import telemetry
 from fairlead.control.scheduler.preemption import SLACK_S, Ending, Preemptor, named
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.preempt import movable
 from fairlead.plan.schedule.queue import SchedulingQueue
 from fairlead.plan.schedule.reference import gpus_of

@@ -19,8 +19,8 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.plan.schedule import reference
-from fairlead.plan.schedule.cache import Cache
-from fairlead.plan.schedule.cached.entry import Held
+from fairlead.plan.schedule.cache.cache import Cache
+from fairlead.plan.schedule.cache.entry import Held
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group import gang as gangs
 from fairlead.plan.schedule.group.gang import Gang

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 
 from fairlead.control.scheduler.preemption import Preemptor
 from fairlead.plan.schedule import hint
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.queue import Changes, SchedulingQueue
 from fairlead.plan.schedule.rankings import Rankings
 from fairlead.plan.schedule.reference import NodeInfo

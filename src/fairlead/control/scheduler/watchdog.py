@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from fairlead import telemetry
 from fairlead.control.scheduler import holdback
 from fairlead.plan.schedule import overlooked, reference
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.queue import Group, Key, SchedulingQueue, State
 from fairlead.plan.schedule.rankings import Rankings
 from fairlead.plan.schedule.reference import PodInfo

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from fairlead.plan.schedule import constraint, hint, reference
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.constraint import Filter, Node, Noted, Refusal, Reservation, Users
 from fairlead.plan.schedule.engine.rankings import EngineRankings
 from fairlead.plan.schedule.queue import SchedulingQueue

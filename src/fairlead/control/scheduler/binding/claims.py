@@ -19,7 +19,7 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.plan.schedule import constraint
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.claim import implicit
 from fairlead.plan.schedule.claim.ask import NAME, Ask
 from fairlead.plan.schedule.claim.claims import BINDING_S, Claims, Write

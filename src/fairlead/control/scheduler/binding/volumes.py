@@ -13,7 +13,7 @@ from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.plan.schedule import constraint
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.constraint import Reservation
 from fairlead.plan.schedule.volume import claims, wanted
 from fairlead.plan.schedule.volume.volumes import Ask, Choice, Volumes

@@ -22,7 +22,7 @@ import msgspec
 from fairlead import errors
 from fairlead.plan.claim.life import lifecycle
 from fairlead.plan.pod import priority
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.group import gang
 from fairlead.plan.schedule.preempt import defragment, rule
 from fairlead.plan.schedule.reference import PodInfo, gpus_of

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from fairlead.plan.schedule import peers
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.fairshare.ledger import Ledger
 from fairlead.plan.schedule.preempt.plan import Terms
 from fairlead.plan.schedule.reference import PodInfo

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.control.scheduler.binding import volumes
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.constraint import Reservation
 from fairlead.plan.schedule.queue import SchedulingQueue
 from fairlead.plan.schedule.volume.volumes import NAME, Choice, Volumes

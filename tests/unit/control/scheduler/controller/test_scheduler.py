@@ -13,7 +13,8 @@ import pytest
 from fairlead import errors
 from fairlead.control import manager
 from fairlead.control.scheduler.controller import RETRY_S, UNRECORDED_S, Scheduler
-from fairlead.plan.schedule import cache, overlooked
+from fairlead.plan.schedule import overlooked
+from fairlead.plan.schedule.cache import cache
 from fairlead.plan.schedule.queue import FIRST_WAIT_S
 from fairlead.settings import ControlSettings
 from fairlead.store import tracerecorder

@@ -8,7 +8,7 @@ from collections import deque
 import msgspec
 import pytest
 
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.engine.engine import Engine
 from fairlead.plan.schedule.engine.rankings import EngineRankings
 from fairlead.plan.schedule.engine.shape import WHOLE, Host, Placement, Shape

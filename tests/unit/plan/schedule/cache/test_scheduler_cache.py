@@ -6,7 +6,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.plan.schedule import cache, queue, reference
+from fairlead.plan.schedule import queue, reference
+from fairlead.plan.schedule.cache import cache
 from fairlead.wire.kubernetes import core, meta
 
 _GPU = "nvidia.com/gpu"

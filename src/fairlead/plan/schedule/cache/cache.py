@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from fairlead import errors, telemetry
 from fairlead.plan.schedule import constraints, peers, reference
-from fairlead.plan.schedule.cached import version
-from fairlead.plan.schedule.cached.entry import Assumed, Held, News
-from fairlead.plan.schedule.cached.rejections import Rejections
+from fairlead.plan.schedule.cache import version
+from fairlead.plan.schedule.cache.entry import Assumed, Held, News
+from fairlead.plan.schedule.cache.rejections import Rejections
 from fairlead.plan.schedule.constraint import Ask, Constraint, Noted, Refusal, Reservation, Timed, Users
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.place import Places
