@@ -44,7 +44,7 @@ from fairlead.plan.schedule.constraint import Reservation
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.gang import Gang
 from fairlead.plan.schedule.preempt import movable
-from fairlead.plan.schedule.queue import Group, SchedulingQueue
+from fairlead.plan.schedule.queue.queue import Group, SchedulingQueue
 from fairlead.plan.schedule.ranking import SLICE
 from fairlead.plan.schedule.rankings import PlainRankings, Rankings
 from fairlead.plan.schedule.reference import PodInfo

@@ -15,7 +15,7 @@ from fairlead import telemetry
 from fairlead.control.scheduler.preemption import SLACK_S, Ending, Preemptor, named
 from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.preempt import movable
-from fairlead.plan.schedule.queue import SchedulingQueue
+from fairlead.plan.schedule.queue.queue import SchedulingQueue
 from fairlead.plan.schedule.reference import gpus_of
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.settings import ControlSettings

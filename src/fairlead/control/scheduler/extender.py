@@ -20,7 +20,7 @@ from fairlead.control.scheduler import cachewatch, holdback
 from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.fabric import guestdriver
-from fairlead.plan.schedule.queue import SchedulingQueue
+from fairlead.plan.schedule.queue.queue import SchedulingQueue
 from fairlead.plan.schedule.rankings import Rankings
 from fairlead.store.port import Change, ChangeKind
 from fairlead.store.subresource import Placement

@@ -18,7 +18,7 @@ from fairlead.plan.schedule.constraint import Reservation
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.gang import Gang
 from fairlead.plan.schedule.preempt import plan, rule
-from fairlead.plan.schedule.queue import Group
+from fairlead.plan.schedule.queue.queue import Group
 from fairlead.plan.schedule.reference import Domain, PodInfo
 from fairlead.plan.schedule.summary import Reason, Summary
 from fairlead.plan.schedule.trial import Trial, WhatIf

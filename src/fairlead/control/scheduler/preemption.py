@@ -25,7 +25,7 @@ from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group import gang as gangs
 from fairlead.plan.schedule.group.gang import Gang
 from fairlead.plan.schedule.preempt import backfill, plan, rule
-from fairlead.plan.schedule.queue import SchedulingQueue
+from fairlead.plan.schedule.queue.queue import SchedulingQueue
 from fairlead.plan.schedule.reference import Domain, PodInfo
 from fairlead.plan.schedule.trial import WhatIf
 from fairlead.plan.schedule.workloads import Workloads

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 
 from fairlead.control.scheduler.preemption import Preemptor
-from fairlead.plan.schedule import hint
 from fairlead.plan.schedule.cache.cache import Cache
-from fairlead.plan.schedule.queue import Changes, SchedulingQueue
+from fairlead.plan.schedule.queue import hint
+from fairlead.plan.schedule.queue.queue import Changes, SchedulingQueue
 from fairlead.plan.schedule.rankings import Rankings
 from fairlead.plan.schedule.reference import NodeInfo
 from fairlead.plan.schedule.workloads import Workloads

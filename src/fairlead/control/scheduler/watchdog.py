@@ -1,7 +1,7 @@
 """Puts back pods that the scheduler overlooked, and says so: they fit and were not tried, or their queue lost them.
 
-The scheduler's loop asks it when nothing is to be looked at. Decisions come from `plan.schedule.overlooked`; a round
-never takes more than `overlooked.SHARE` of the time, and ends where other work comes.
+The scheduler's loop asks it when nothing is to be looked at. Decisions come from `plan.schedule.queue.overlooked`; a
+round never takes more than `overlooked.SHARE` of the time, and ends where other work comes.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 from fairlead import telemetry
 from fairlead.control.scheduler import holdback
-from fairlead.plan.schedule import overlooked, reference
+from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.cache.cache import Cache
-from fairlead.plan.schedule.queue import Group, Key, SchedulingQueue, State
+from fairlead.plan.schedule.queue import overlooked
+from fairlead.plan.schedule.queue.queue import Group, Key, SchedulingQueue, State
 from fairlead.plan.schedule.rankings import Rankings
 from fairlead.plan.schedule.reference import PodInfo
 from fairlead.plan.schedule.workloads import Workloads

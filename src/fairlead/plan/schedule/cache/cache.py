@@ -23,7 +23,7 @@ from fairlead.plan.schedule.cache.rejections import Rejections
 from fairlead.plan.schedule.constraint import Ask, Constraint, Noted, Refusal, Reservation, Timed, Users
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.place import Places
-from fairlead.plan.schedule.queue import Changes, SchedulingQueue
+from fairlead.plan.schedule.queue.queue import Changes, SchedulingQueue
 from fairlead.plan.schedule.shard.pool import WHOLE, Pool, Shard
 from fairlead.plan.schedule.topology import defaultspread
 from fairlead.plan.schedule.topology.devices import Devices

@@ -23,7 +23,7 @@ from fairlead.plan.schedule.engine.noderesults import NodeResults
 from fairlead.plan.schedule.engine.scorer import Packed, Random, Scorer, WholeGPUs
 from fairlead.plan.schedule.engine.table import NodeTable, kind_shape
 from fairlead.plan.schedule.policy import demand
-from fairlead.plan.schedule.queue import Changes
+from fairlead.plan.schedule.queue.queue import Changes
 from fairlead.plan.schedule.reference import NodeInfo, PodInfo
 
 _MOST_BYTES: Final = 512 << 20

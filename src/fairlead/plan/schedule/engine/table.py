@@ -20,7 +20,7 @@ from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.engine.shape import WHOLE, Host, Shape
 from fairlead.plan.schedule.engine.state import Bools, Ints, State
 from fairlead.plan.schedule.policy.demand import GPUS, LARGEST, is_moved
-from fairlead.plan.schedule.queue import Changes
+from fairlead.plan.schedule.queue.queue import Changes
 from fairlead.plan.schedule.reference import UNIT, Kind, NodeInfo, PodInfo, gpus_of, model_of
 from fairlead.plan.schedule.topology import offers
 

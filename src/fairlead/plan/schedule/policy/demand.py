@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
-from fairlead.plan.schedule.queue import Changes
+from fairlead.plan.schedule.queue.queue import Changes
 from fairlead.plan.schedule.reference import Kind, NodeInfo, model_of
 
 _PART: Final = 8

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from fairlead.plan.schedule.group import gang
 from fairlead.plan.schedule.preempt import plan, rule
-from fairlead.plan.schedule.queue import SchedulingQueue, State
+from fairlead.plan.schedule.queue.queue import SchedulingQueue, State
 from fairlead.plan.schedule.reference import NodeInfo, PodInfo
 from fairlead.plan.schedule.trial import Running, WhatIf
 from fairlead.wire.kubernetes import core, meta
