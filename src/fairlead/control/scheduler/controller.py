@@ -381,7 +381,7 @@ class Scheduler:
         self, gang: Gang, pods: tuple[core.Pod, ...], why: Diagnosis, tasks: asyncio.TaskGroup, had: tuple[Held, ...]
     ) -> None:
         refusal, blockers = why
-        # Forgetting an assumption queues the pod again without its group of equal needs: groups are looked up anew.
+        # Forgetting an assumption queues the pod again without its group of equal needs: groups are looked up again.
         for group in {one.key: one for one in self._groups(pods, gang.key)}.values():
             self._queue.rest(group, refusal, blockers)
         words = self._make_room(pods, tasks, had)
@@ -476,7 +476,7 @@ class Scheduler:
         except _RACED as error:
             self._cache.release(pod.metadata.uid)
             self._queue.delay(pod)
-            telemetry.log.info("pod is decided anew", pod=pod.metadata.name, reason=error.reason)
+            telemetry.log.info("pod is decided again", pod=pod.metadata.name, reason=error.reason)
         except _REFUSED as error:
             self._cache.release(pod.metadata.uid)
             self._defer(pod, error)

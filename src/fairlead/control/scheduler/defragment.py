@@ -1,7 +1,7 @@
 """Moves pods to other nodes so that larger ones fit: looks for moves at intervals, and holds room for those it makes.
 
 What is proposed (`plan.schedule.preempt.movable`) is held at once: the room on the node that is cleared for the pod
-that waits, and the room where each moved pod goes for the one that its controller makes anew (`Cache.keep`), so that no
+that waits, and the room where each moved pod goes for the one that its controller recreates (`Cache.keep`), so that no
 other pod takes either. Nothing more is moved until all of those came, or their time is over. Off unless
 `control.defragment` says otherwise.
 """

@@ -143,7 +143,7 @@ class GangPlacer:
     async def _place_at(self, batch: _Batch, pods: Sequence[core.Pod], trial: Trial, at: Mapping[str, str]) -> Placed:
         """Place pods one after another, each on the best node. Args: at: nodes by pod's uid; none: any."""
         before = trial.checkpoint()
-        # Forgetting an assumption queued the pod again without its group of equal needs: groups are looked up anew.
+        # Forgetting an assumption queued the pod again without its group of equal needs: groups are looked up again.
         groups, found, every = self._loop.group(pods, batch.gang.key), list[tuple[core.Pod, Summary]](), Reserved()
         refusal: Diagnosis | None = None
         for pod, known in zip(pods, groups, strict=bool(groups)):

@@ -14,16 +14,16 @@ from fairlead.plan.schedule.workloads import Workloads
 
 
 class Wakeups:
-    """Keeps what the queue has not been told yet."""
+    """Keeps the changes that the queue has not got yet."""
 
     def __init__(
         self, cache: Cache, workloads: Workloads, queue: SchedulingQueue, preemptor: Preemptor, rankings: Rankings
     ) -> None:
-        """Take where changes are seen, and who is told."""
+        """Take where changes are seen, and the queue that gets them."""
         self._cache, self._workloads, self._queue, self._preemptor = cache, workloads, queue, preemptor
         self._rankings = rankings
         self._untold: dict[str, NodeInfo | None] = {}
-        """By name: nodes that changed since the queue was told of any, as they were then."""
+        """By name: nodes that changed since the queue last got changes, as they were then."""
 
     def absorb(self) -> None:
         """Judge by nodes as they are now; the queue hears of what changed once the look is over."""

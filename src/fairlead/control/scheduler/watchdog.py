@@ -40,7 +40,7 @@ class Watchdog:
         self._due_at = clock() + overlooked.EVERY_S
         self._asked: dict[Key, float] = {}
         self._tried: dict[str, tuple[core.Pod, float]] = {}
-        """By uid: pods of groups that were put back, and for how long they had not been tried; counting is no proof."""
+        """By uid: pods of groups that were put back, and how long they had not been tried; a count proves nothing."""
 
     @property
     def due_s(self) -> float | None:
@@ -116,7 +116,7 @@ class Watchdog:
         return None
 
     def _is_free(self, pod: core.Pod, group: Group) -> bool:
-        """Return whether nothing but nodes keeps a pod of a group waiting."""
+        """Return whether a pod of a group waits for nodes alone."""
         uid = pod.metadata.uid
         if self._queue.state(uid) is not State.REFUSED or self._workloads.refusal(uid)[0]:
             return False

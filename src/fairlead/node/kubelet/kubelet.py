@@ -46,7 +46,7 @@ _PLUGIN_WAIT_S: Final = 30.0
 _PLUGIN_AWAY: Final = frozenset({"Unavailable", "Cancelled", endpoint.UNREACHABLE})
 """Reasons of a call that reached no plugin."""
 _UNWELL: Final = frozenset({"GPUNotVerified", "DeviceUnhealthy", "LedgerNotOpen", "LedgerSlow"})
-"""Reasons of a plugin of ours that end by themselves: a device still to be verified, a disk that is slow."""
+"""Reasons of Fairlead's plugin that end by themselves: a device still to be verified, a disk that is slow."""
 _ORPHAN_WAIT_S: Final = 0.2
 _NAME_TAKEN_S: Final = 10.0
 _NOT_ADMITTED: Final = "UnexpectedAdmissionError"
@@ -434,7 +434,7 @@ class Kubelet:
         return first - since <= _PLUGIN_WAIT_S and now - first <= _PLUGIN_WAIT_S
 
     def _has_orphans(self) -> bool:
-        """Return whether pods that are no longer in the store still hold devices."""
+        """Return whether pods that have left the store still hold devices."""
         return bool(self._devices.holders() - self._pods.keys())
 
     async def _reject(self, pod: core.Pod, error: errors.FairleadError) -> None:

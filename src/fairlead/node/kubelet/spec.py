@@ -94,7 +94,7 @@ def _answer(grant: Grant) -> pb.ContainerAllocateResponse:
         return pb.ContainerAllocateResponse.FromString(grant.response)
     except message.DecodeError as error:
         words = f"the kept answer of the plugin of {grant.resource} for {grant.container} cannot be read"
-        hint = "delete the pod, so that its devices are allocated anew"
+        hint = "delete the pod, so that its devices are allocated again"
         raise errors.ProtocolError(words, reason="GrantUnreadable", hint=hint) from error
 
 

@@ -2,7 +2,7 @@
 
 In the compatible mode the answer is that of kube-scheduler's default allocator: the same devices, in its order. With
 preferences, the scored mode, it is the best set of devices; there is one exactly where the compatible mode has one.
-`docs/design/claims.md` says how, and where the reference is not followed.
+`docs/design/allocator.md` says how, and where the reference is not followed.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def _nul(path: str, value: object) -> Iterator[str]:
 
 
 def refuse_own_names(item: meta.Object) -> None:
-    """Refuse an object from outside with labels or annotations of ours: they would pass for what a node wrote.
+    """Refuse an object from outside with Fairlead's labels or annotations: they would pass for what a node wrote.
 
     On a cluster the chart's policy `reserved-names` says the same of every client but Fairlead.
     Raises: Denied (`NameReserved`).

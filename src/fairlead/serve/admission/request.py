@@ -442,7 +442,7 @@ def _is_numeric(user: str) -> bool:
 
 
 def _machine(request: ContainerRequest) -> core.MachineOptions | None:
-    """Return what Kubernetes has no field for; None: nothing of it is asked for."""
+    """Return the part of a request that Kubernetes has no field for; None: it has no such part."""
     wanted = core.MachineOptions(
         user="" if _is_numeric(request.user) else request.user,
         no_network=request.network == "none",

@@ -32,7 +32,7 @@ def words(ask: constraint.Ask) -> str:
 
 
 async def bind(store: PatchingStore, cache: Cache, reserved: Reservation) -> None:
-    """Give claims their volumes, or write the node on them; one that has changed since is left: its pod is judged anew.
+    """Give claims their volumes, or write the node on them; one that changed since is left: its pod is judged again.
 
     Raises: Unavailable: the store does not answer.
     """

@@ -107,7 +107,7 @@ class KnownClaims:
         return found | self._count(uid, entry.claim)
 
     def forget(self) -> None:
-        """Begin anew: a list follows; what we decided stays."""
+        """Reset: a list follows; what we decided stays."""
         for uid, entry in tuple(self._entries.items()):
             seen, entry.seen = entry.seen, None
             if entry.ours is None:

@@ -84,7 +84,7 @@ class Published:
         return self.classes.get(name) if isinstance(item, DeviceClass) else self._rules.get(name)
 
     def forget(self, kind: type[Object]) -> None:
-        """Begin anew with one kind: a list follows."""
+        """Reset one kind: a list follows."""
         if kind is DeviceClass:
             self.classes = {}
         elif kind is DeviceTaintRule:

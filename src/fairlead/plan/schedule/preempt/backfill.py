@@ -108,7 +108,7 @@ class Heads:
         yield from (pod.metadata.uid for pod in firsts.values())
 
     def give_up(self, pods: Iterable[core.Pod]) -> None:
-        """Note that pods fit on no empty node, so that they are no head until `forget_hopeless`."""
+        """Note that pods fit on no empty node: they do not count as a queue's head until `forget_hopeless`."""
         self._hopeless.update(pod.metadata.uid for pod in pods)
         for queue in [name for name, pod in self._heads.items() if pod.metadata.uid in self._hopeless]:
             del self._heads[queue]

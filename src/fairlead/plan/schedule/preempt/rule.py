@@ -87,7 +87,7 @@ def held(cache: Cache, asked: Collection[str]) -> tuple[Running, ...]:
 
 
 def standing(cache: Cache, asked: Collection[str]) -> tuple[Running, ...]:
-    """Return whatever takes room on nodes, for a search that ends nobody. Args: asked: for whom it is, by uid."""
+    """Return all that takes room on nodes, for a search that ends no pods. Args: asked: for whom it is, by uid."""
     there = (
         Running(
             uid=pod.metadata.uid,

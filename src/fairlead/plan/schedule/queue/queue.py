@@ -175,7 +175,7 @@ class SchedulingQueue:
     # events of pods
 
     def clear(self) -> None:
-        """Begin anew: a list follows. Pods that wait out a back-off go on doing so."""
+        """Reset: a list follows. Pods that wait out a back-off go on doing so."""
         for uid in tuple(self._entries):
             self.drop(uid)
 
@@ -205,7 +205,7 @@ class SchedulingQueue:
                 entry.group.members[uid] = pod
 
     def drop(self, uid: str) -> None:
-        """Forget a pod: it does not wait any more, or is put anew."""
+        """Forget a pod: it does not wait any more, or is put in again."""
         entry = self._entries.get(uid)
         if entry is not None:
             self._set(entry, State.BLOCKED)  # out of what it lies in

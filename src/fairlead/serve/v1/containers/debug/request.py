@@ -45,7 +45,7 @@ class ConditionRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class StatusRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What somebody beside the node writes of a container's status."""
+    """The part of a container's status that other programs than the node write."""
 
     conditions: Annotated[tuple[ConditionRequest, ...], msgspec.Meta(max_length=100)]
 
