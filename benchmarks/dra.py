@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import drareference, frame
-from fairlead.plan.claim import allocate, default, expression, held, pool
-from fairlead.plan.claim.candidate import Candidate
+from fairlead.plan.claim import allocate, default, expression
 from fairlead.plan.claim.gate import DEFAULTS
+from fairlead.plan.claim.pool import held, pool
+from fairlead.plan.claim.pool.candidate import Candidate
 from fairlead.plan.claim.search.preference import Preferences
 from fairlead.wire.kubernetes.resource import dialect
 from fairlead.wire.kubernetes.resource.device import NUMA_NODE, PCIE_ROOT

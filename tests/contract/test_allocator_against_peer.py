@@ -18,8 +18,9 @@ import msgspec
 import pytest
 
 from benchmarks import drareference
-from fairlead.plan.claim import allocate, default, held, pool
+from fairlead.plan.claim import allocate, default
 from fairlead.plan.claim.gate import DEFAULTS
+from fairlead.plan.claim.pool import held, pool
 from fairlead.plan.claim.refusal import Allocation, Refusal
 from fairlead.wire.kubernetes import quantity
 from fairlead.wire.kubernetes.resource.resourceclaim import DeviceRequestAllocationResult

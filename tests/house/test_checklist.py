@@ -18,6 +18,8 @@ _VFIO = "docs/design/vfio.md"
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 _NOT_DONE = "not done"
 _PATH = re.compile(r"`(tests/[\w/.*-]+)`")
+_PATH_OR_NAME = re.compile(r"`(tests/[\w/.-]+|test_\w+\.py)`")
+_STATUS = "docs/status.md"
 
 
 def _page(root: Path, page: str = _PAGE) -> str:
@@ -66,7 +68,19 @@ def test_every_line_of_the_agents_names_a_test(root: Path) -> None:
     assert [row for row in _rows(_page(root, _AGENT)) if not _NAMED.search(row)] == []
 
 
-@pytest.mark.parametrize("page", ["docs/status.md", _PAGE, _AGENT])
+@pytest.mark.parametrize("page", [_STATUS, _PAGE, _AGENT])
 def test_every_test_file_that_a_page_names_is_there(root: Path, page: str) -> None:
     paths = [path for path in _PATH.findall((root / page).read_text()) if "::" not in path]
     assert [path for path in paths if not list(root.glob(path.rstrip("/")))] == []
+
+
+def test_a_test_without_a_folder_lies_beside_the_one_named_before_it(root: Path) -> None:
+    missing = []
+    for row in _rows(_page(root, _STATUS)):
+        folder = root
+        for name in _PATH_OR_NAME.findall(row):
+            path = (root if name.startswith("tests/") else folder) / name
+            folder = path if path.is_dir() else path.parent
+            if not path.exists():
+                missing.append(f"{row[:20]}: {name}")
+    assert missing == []

@@ -28,7 +28,7 @@ def test_every_file_counts_for_its_own_room_and_rooms_without_branches_are_left_
     files = {
         "src/fairlead/__init__.py": {"summary": {"covered_branches": 0, "num_branches": 0}},
         "src/fairlead/errors.py": {"summary": {"covered_branches": 3, "num_branches": 4}},
-        "src/fairlead/plan/pod/podsync.py": {"summary": {"covered_branches": 1, "num_branches": 2}},
+        "src/fairlead/plan/pod/life/podsync.py": {"summary": {"covered_branches": 1, "num_branches": 2}},
         "src/fairlead/plan/trace.py": {"summary": {"covered_branches": 2, "num_branches": 2}},
         "src/fairlead_cdi/spec.py": {"summary": {"covered_branches": 5, "num_branches": 5}},
     }

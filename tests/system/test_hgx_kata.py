@@ -21,7 +21,7 @@ from hgx.fabricworld import LIMIT_S, PYTHON, SWITCHES, World
 from hgx.layout import MODULES
 from hgx.node import NodeError
 
-from fairlead.plan.pod import environment
+from fairlead.plan.pod.values import environment
 from fairlead.plan.sandbox import choice
 from fairlead.serve.admission import request
 from tests.cluster import katahost

@@ -3,7 +3,7 @@
 A controller names the kinds it watches, turns each change into keys, and reconciles one key at a time from fresh state.
 It is first called once all of its kinds have been listed: a decision on part of the objects could give away a device
 that is taken. A kind that may not be there is waited for too, but no longer than `LISTED_S`; the log says what is
-decided without. A watch that ends (history compacted, store restored or away) is listed anew (`store.reflector`); a
+decided without. A watch that ends (history compacted, store restored or away) is listed again (`store.reflector`); a
 list is reported in one step without a pause, so that no reader sees a cache half filled, and what was deleted meanwhile
 is reported as DELETED. A reconcile that raises a `FairleadError` is retried by the queue. A bug in any controller ends
 the process: its supervisor starts it again from the store, which holds all state there is.
@@ -35,7 +35,7 @@ class Watch:
     """What to reconcile after a change; also keeps the controller's own cache up to date."""
     selector: Selector = EVERYTHING
     reset: Callable[[], None] | None = None
-    """Empties the cache before everything is reported anew: a restored store may lack what the cache knows."""
+    """Empties the cache before everything is reported again: a restored store may lack what the cache knows."""
     is_optional: bool = False
     """A kind that the server does not know or refuses to list counts as empty, and is asked for again."""
 
@@ -106,7 +106,7 @@ class _Follower:
         )
 
     def _list(self, items: tuple[Any, ...]) -> None:
-        """Report everything anew, without a pause, so that nothing reconciles in between."""
+        """Report everything again, without a pause, so that nothing reconciles in between."""
         if self.is_listed.is_set():
             self._meter.add(telemetry.WATCHES, self.kind, "listed")
         present = {item.metadata.uid for item in items}

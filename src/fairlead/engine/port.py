@@ -64,7 +64,7 @@ class ContainerSpec:
     """Replaces the image's command (Kubernetes `args`); empty: the image's own, unless `command` is given."""
     env: Mapping[str, str] = field(default_factory=dict)
     secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Variables that no command line and no record of ours may show; each is one line. None is in `env` as well."""
+    """Variables that no command line and none of Fairlead's records may show, a line each. None is in `env` as well."""
     labels: Mapping[str, str] = field(default_factory=dict)
     working_dir: str | None = None
     user: str | None = None
@@ -370,7 +370,7 @@ class Images(Protocol):
 
 
 class IdentifiedImages(Images, Protocol):
-    """Images that are told apart by what they are, whatever their names."""
+    """Images that are identified by their content, whatever their names."""
 
     async def identity(self, name: str) -> str | None:
         """Return the id of an image that can be run without a pull; None: there is none."""

@@ -1,6 +1,6 @@
 """Judges the paths that images are made of, before an engine reads them.
 
-They are an asker's words: a pipe would be waited for, and a device without end would be read into memory, by podman as
+They are a caller's words: a pipe would be waited for, and a device without end would be read into memory, by podman as
 well as by us. So nothing is opened but a regular file or a folder.
 """
 

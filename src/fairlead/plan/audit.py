@@ -132,7 +132,7 @@ class Audit:
 
     @property
     def is_clean(self) -> bool:
-        """Return whether nothing needs mending."""
+        """Return whether the audit found no fault."""
         return all(finding.is_told_only for finding in self.findings)
 
 

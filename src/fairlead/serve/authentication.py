@@ -145,7 +145,7 @@ async def _admitted(
 async def _vouched(
     scope: Any, accounts: Accounts, gate: limits.Gate, recording: Recording
 ) -> tuple[roles.Principal, limits.Standing]:
-    """Return whose SSH key a request came by, asked anew: it may have been removed. Raises: as `_admitted`."""
+    """Return whose SSH key a request came by, asked again: it may have been removed. Raises: as `_admitted`."""
     fingerprint = str(scope["state"][sshkeys.FINGERPRINT])
     recording.tell(method="SSH")
     principal = await accounts.ssh_keys.authenticate(fingerprint)

@@ -90,7 +90,7 @@ def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
         found = serialization.load_pem_private_key(files.read_bounded(path, limit_bytes=_MOST_BYTES), password=None)
     except (ValueError, TypeError) as error:
-        hint = "move it away: another one is made, and clients have to pin it anew"
+        hint = "move it away: another one is made, and clients have to pin it again"
         raise errors.ProtocolError(f"{path} is not a private key", reason="CertificateDamaged", hint=hint) from error
     if not isinstance(found, ec.EllipticCurvePrivateKey):
         message, hint = f"{path} is not a key of ours", "set a key of your own as api.key, with its api.certificate"

@@ -189,7 +189,7 @@ class Election:
     def _is_long_gone(self) -> bool:
         """Whether a lease that was there has been missing for its duration.
 
-        Who removes it may be removing this process as well: made anew at once, it would outlive an uninstalled release
+        Who removes it may be removing this process as well: made again at once, it would outlive an uninstalled release
         and be in the way of the next.
         """
         if self._gone_at is None:
@@ -298,7 +298,7 @@ class Election:
         return True
 
     async def _release(self) -> None:
-        """Let go, so that nobody has to wait; a holder that took it meanwhile keeps it."""
+        """Release the lease, so that the next holder need not wait; one that took it meanwhile keeps it."""
         token = self._held.spec.lease_transitions
         with contextlib.suppress(errors.FairleadError, TimeoutError):
             async with asyncio.timeout(max(self._terms.retry_s, _RELEASE_S)):

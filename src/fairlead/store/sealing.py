@@ -59,7 +59,7 @@ class Seal:
                 found[key] = cipher.decrypt(nonce, rest, _place(namespace, name, key))
             except (ValueError, exceptions.InvalidTag) as error:
                 message = f"key {key} of Secret {namespace}/{name} was not encrypted with the key in {self._path}"
-                hint = f"put that key back, or give the value anew: `fairlead secrets create --replace {name}`"
+                hint = f"put that key back, or give the value again: `fairlead secrets create --replace {name}`"
                 raise errors.ProtocolError(message, reason="SecretUnreadable", hint=hint) from error
         return found
 
@@ -76,7 +76,7 @@ class Seal:
 
     def _unreadable(self, why: str) -> errors.ProtocolError:
         message = f"{self._path}, with which this machine's secrets are encrypted, {why}"
-        hint = "put it back from a backup, or move it away and give every secret anew"
+        hint = "put it back from a backup, or move it away and give every secret again"
         return errors.ProtocolError(message, reason="SecretKeyUnreadable", hint=hint)
 
 

@@ -92,7 +92,7 @@ class Placement(Protocol):
         """Delete a pod unless a disruption budget forbids it.
 
         Args:    grace_s: seconds between SIGTERM and SIGKILL; None: the pod's own.   why: for what; on one machine the
-                 pod then ends with this message and a reason, and its record stays, since no controller makes it anew.
+                 pod then ends with this message and a reason, and its record stays, since no controller recreates it.
         Raises:  Denied (`DisruptionBudget`); Conflict: another pod has its name; NotFound: it is gone.
         """
         ...
@@ -110,7 +110,7 @@ class Trial(Protocol):
 
 
 class Recreation(Protocol):
-    """Pods made anew."""
+    """Pods recreated."""
 
     async def recreate(self, pod: core.Pod, *, grace_s: int | None) -> core.Pod:
         """End a pod and make one of the same manifest and name; returns the new one.

@@ -40,7 +40,7 @@ from fairlead.node.isolation import ownfolder
 from fairlead.node.kubelet import nodestatus
 from fairlead.node.lease.neighbours import ending
 from fairlead.node.sandbox import gvisor
-from fairlead.plan.claim import lifecycle as claims
+from fairlead.plan.claim.life import lifecycle as claims
 from fairlead.plan.dra import deviceclass
 from fairlead.plan.gpu import door as gpudoor
 from fairlead.plan.gpu.offer import advertise

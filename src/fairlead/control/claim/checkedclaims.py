@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol, TypeVar
 
-from fairlead.plan.claim import claimquota
+from fairlead.plan.claim.life import claimquota
 from fairlead.plan.pod import userrule
 from fairlead.store.port import EVERYTHING, Admitter, Change, Listing, PatchingStore, Reader, Selector
 from fairlead.wire.kubernetes.meta import Object

@@ -16,9 +16,9 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
-from fairlead.plan.claim import eviction, lifecycle
-from fairlead.plan.claim.candidate import DeviceID
-from fairlead.plan.claim.eviction import Census, Eviction, Taint
+from fairlead.plan.claim.life import eviction, lifecycle
+from fairlead.plan.claim.life.eviction import Census, Eviction, Taint
+from fairlead.plan.claim.pool.candidate import DeviceID
 from fairlead.store import retry
 from fairlead.store.port import Change, ChangeKind, Store
 from fairlead.store.subresource import Placement

@@ -19,7 +19,7 @@ from fairlead import errors, telemetry
 from fairlead.control.claim import checkedclaims
 from fairlead.control.manager import Watch
 from fairlead.model.container.step import TraceStep
-from fairlead.plan.claim import lifecycle
+from fairlead.plan.claim.life import lifecycle
 from fairlead.plan.claim.validate import door, request
 from fairlead.store import retry, tracerecorder
 from fairlead.store.port import AdmittingStore, Change, ChangeKind, Reader, Selector

@@ -2,7 +2,7 @@
 
 An agent that ends leaves them in place, since it cannot tell a rolling update from the removal of Fairlead.
 An operator who removes Fairlead runs this afterwards. Each node's ledger stays on it, and an agent that is installed
-again shows its possessions anew. Labels are given up as their field manager, so that a label which others set as well
+again shows them as before. Labels are given up as their field manager, so that a label which others set as well
 stays. GPULeases go last and several at a time: there is one for each possession of months.
 """
 

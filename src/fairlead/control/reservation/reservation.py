@@ -1,4 +1,4 @@
-"""Keeps reservations: warns and ends who is in the way, gives back what nobody uses, as `plan.reservation.keep` says.
+"""Keeps reservations: warns and ends pods in the way, gives back unused windows, as `plan.reservation.keep` says.
 
 One key stands for all of them: whatever changes, the windows that are open or near are looked at together. What is
 remembered beside objects (who was warned) is lost with the process; then owners are warned once more, and have as long

@@ -16,9 +16,9 @@ from typing import Any
 from fairlead.control.manager import Watch
 from fairlead.control.scheduler.preemption import Preemptor
 from fairlead.control.scheduler.queuereport import QueueReport
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.constraint import Constraint
-from fairlead.plan.schedule.queue import SchedulingQueue
+from fairlead.plan.schedule.queue.queue import SchedulingQueue
 from fairlead.plan.schedule.topology import defaultspread
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.store.port import Change, ChangeKind

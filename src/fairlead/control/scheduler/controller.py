@@ -38,13 +38,13 @@ from fairlead.control.scheduler.watchdog import Watchdog
 from fairlead.model.container.step import TraceStep
 from fairlead.plan.claim import gate
 from fairlead.plan.schedule import constraint, constraints
-from fairlead.plan.schedule.cache import Cache
-from fairlead.plan.schedule.cached.entry import Held
+from fairlead.plan.schedule.cache.cache import Cache
+from fairlead.plan.schedule.cache.entry import Held
 from fairlead.plan.schedule.constraint import Reservation
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.gang import Gang
 from fairlead.plan.schedule.preempt import movable
-from fairlead.plan.schedule.queue import Group, SchedulingQueue
+from fairlead.plan.schedule.queue.queue import Group, SchedulingQueue
 from fairlead.plan.schedule.ranking import SLICE
 from fairlead.plan.schedule.rankings import PlainRankings, Rankings
 from fairlead.plan.schedule.reference import PodInfo
@@ -381,7 +381,7 @@ class Scheduler:
         self, gang: Gang, pods: tuple[core.Pod, ...], why: Diagnosis, tasks: asyncio.TaskGroup, had: tuple[Held, ...]
     ) -> None:
         refusal, blockers = why
-        # Forgetting an assumption queues the pod again without its group of equal needs: groups are looked up anew.
+        # Forgetting an assumption queues the pod again without its group of equal needs: groups are looked up again.
         for group in {one.key: one for one in self._groups(pods, gang.key)}.values():
             self._queue.rest(group, refusal, blockers)
         words = self._make_room(pods, tasks, had)
@@ -476,7 +476,7 @@ class Scheduler:
         except _RACED as error:
             self._cache.release(pod.metadata.uid)
             self._queue.delay(pod)
-            telemetry.log.info("pod is decided anew", pod=pod.metadata.name, reason=error.reason)
+            telemetry.log.info("pod is decided again", pod=pod.metadata.name, reason=error.reason)
         except _REFUSED as error:
             self._cache.release(pod.metadata.uid)
             self._defer(pod, error)

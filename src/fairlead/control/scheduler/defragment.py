@@ -1,7 +1,7 @@
 """Moves pods to other nodes so that larger ones fit: looks for moves at intervals, and holds room for those it makes.
 
 What is proposed (`plan.schedule.preempt.movable`) is held at once: the room on the node that is cleared for the pod
-that waits, and the room where each moved pod goes for the one that its controller makes anew (`Cache.keep`), so that no
+that waits, and the room where each moved pod goes for the one that its controller recreates (`Cache.keep`), so that no
 other pod takes either. Nothing more is moved until all of those came, or their time is over. Off unless
 `control.defragment` says otherwise.
 """
@@ -13,9 +13,9 @@ from typing import Final
 
 from fairlead import telemetry
 from fairlead.control.scheduler.preemption import SLACK_S, Ending, Preemptor, named
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.preempt import movable
-from fairlead.plan.schedule.queue import SchedulingQueue
+from fairlead.plan.schedule.queue.queue import SchedulingQueue
 from fairlead.plan.schedule.reference import gpus_of
 from fairlead.plan.schedule.workloads import Workloads
 from fairlead.settings import ControlSettings

@@ -16,8 +16,8 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.model.container.step import TraceStep
-from fairlead.plan.schedule.cache import Cache
-from fairlead.plan.schedule.queue import SchedulingQueue
+from fairlead.plan.schedule.cache.cache import Cache
+from fairlead.plan.schedule.queue.queue import SchedulingQueue
 from fairlead.plan.schedule.summary import Summary
 from fairlead.store import tracerecorder
 from fairlead.store.port import Store

@@ -18,9 +18,9 @@ from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
 from fairlead.control.scheduler import cachewatch, holdback
 from fairlead.plan.schedule import reference
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.fabric import guestdriver
-from fairlead.plan.schedule.queue import SchedulingQueue
+from fairlead.plan.schedule.queue.queue import SchedulingQueue
 from fairlead.plan.schedule.rankings import Rankings
 from fairlead.store.port import Change, ChangeKind
 from fairlead.store.subresource import Placement

@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.constraint import Reservation
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.gang import Gang
 from fairlead.plan.schedule.preempt import plan, rule
-from fairlead.plan.schedule.queue import Group
+from fairlead.plan.schedule.queue.queue import Group
 from fairlead.plan.schedule.reference import Domain, PodInfo
 from fairlead.plan.schedule.summary import Reason, Summary
 from fairlead.plan.schedule.trial import Trial, WhatIf
@@ -143,7 +143,7 @@ class GangPlacer:
     async def _place_at(self, batch: _Batch, pods: Sequence[core.Pod], trial: Trial, at: Mapping[str, str]) -> Placed:
         """Place pods one after another, each on the best node. Args: at: nodes by pod's uid; none: any."""
         before = trial.checkpoint()
-        # Forgetting an assumption queued the pod again without its group of equal needs: groups are looked up anew.
+        # Forgetting an assumption queued the pod again without its group of equal needs: groups are looked up again.
         groups, found, every = self._loop.group(pods, batch.gang.key), list[tuple[core.Pod, Summary]](), Reserved()
         refusal: Diagnosis | None = None
         for pod, known in zip(pods, groups, strict=bool(groups)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.plan.schedule import rules
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.group.gang import Gang
 from fairlead.plan.schedule.workloads import GROUP_INCOMPLETE, TENANCY_NOT_READY
 from fairlead.wire.kubernetes import core

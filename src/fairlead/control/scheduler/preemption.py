@@ -2,7 +2,7 @@
 
 Decisions come from `plan.schedule.preempt`. What is decided is held at once (`Cache.hold`): no other pod is placed
 there while those that end are given their grace. A held pod is looked at again whenever its node changes; where the
-room did not come in time it is searched for anew.
+room did not come in time it is searched for again.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.plan.schedule import reference
-from fairlead.plan.schedule.cache import Cache
-from fairlead.plan.schedule.cached.entry import Held
+from fairlead.plan.schedule.cache.cache import Cache
+from fairlead.plan.schedule.cache.entry import Held
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group import gang as gangs
 from fairlead.plan.schedule.group.gang import Gang
 from fairlead.plan.schedule.preempt import backfill, plan, rule
-from fairlead.plan.schedule.queue import SchedulingQueue
+from fairlead.plan.schedule.queue.queue import SchedulingQueue
 from fairlead.plan.schedule.reference import Domain, PodInfo
 from fairlead.plan.schedule.trial import WhatIf
 from fairlead.plan.schedule.workloads import Workloads
@@ -264,7 +264,7 @@ class Preemptor:
             return ()
         if any(uid in self._cache.held for uid in gang.waiting):
             return ()  # room is being made for the rest
-        gang.partial_since = None  # counted anew, should one of them not end
+        gang.partial_since = None  # counted again, should one of them not end
         self._later(pod.metadata.uid, part_s)
         whole = len(gang.placed) + gang.lacking
         why = f"{gang.title} was bound in part, {len(gang.placed)} of {whole} pods, and the rest found no room"

@@ -266,6 +266,6 @@ def _is_waiting(pod: core.Pod, ours: str) -> bool:
 
 
 def _unsaid(pod: core.Pod) -> core.Pod:
-    """Return a pod without the condition that says why it waits, so that the replay writes it anew."""
+    """Return a pod without the condition that says why it waits, so that the replay writes it again."""
     left = tuple(one for one in pod.status.conditions if one.type != "PodScheduled" or one.status == "True")
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=left))

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 
 from fairlead.control.scheduler.preemption import Preemptor
-from fairlead.plan.schedule import hint
-from fairlead.plan.schedule.cache import Cache
-from fairlead.plan.schedule.queue import Changes, SchedulingQueue
+from fairlead.plan.schedule.cache.cache import Cache
+from fairlead.plan.schedule.queue import hint
+from fairlead.plan.schedule.queue.queue import Changes, SchedulingQueue
 from fairlead.plan.schedule.rankings import Rankings
 from fairlead.plan.schedule.reference import NodeInfo
 from fairlead.plan.schedule.workloads import Workloads
 
 
 class Wakeups:
-    """Keeps what the queue has not been told yet."""
+    """Keeps the changes that the queue has not got yet."""
 
     def __init__(
         self, cache: Cache, workloads: Workloads, queue: SchedulingQueue, preemptor: Preemptor, rankings: Rankings
     ) -> None:
-        """Take where changes are seen, and who is told."""
+        """Take where changes are seen, and the queue that gets them."""
         self._cache, self._workloads, self._queue, self._preemptor = cache, workloads, queue, preemptor
         self._rankings = rankings
         self._untold: dict[str, NodeInfo | None] = {}
-        """By name: nodes that changed since the queue was told of any, as they were then."""
+        """By name: nodes that changed since the queue last got changes, as they were then."""
 
     def absorb(self) -> None:
         """Judge by nodes as they are now; the queue hears of what changed once the look is over."""

@@ -1,7 +1,7 @@
 """Puts back pods that the scheduler overlooked, and says so: they fit and were not tried, or their queue lost them.
 
-The scheduler's loop asks it when nothing is to be looked at. Decisions come from `plan.schedule.overlooked`; a round
-never takes more than `overlooked.SHARE` of the time, and ends where other work comes.
+The scheduler's loop asks it when nothing is to be looked at. Decisions come from `plan.schedule.queue.overlooked`; a
+round never takes more than `overlooked.SHARE` of the time, and ends where other work comes.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 from fairlead import telemetry
 from fairlead.control.scheduler import holdback
-from fairlead.plan.schedule import overlooked, reference
-from fairlead.plan.schedule.cache import Cache
-from fairlead.plan.schedule.queue import Group, Key, SchedulingQueue, State
+from fairlead.plan.schedule import reference
+from fairlead.plan.schedule.cache.cache import Cache
+from fairlead.plan.schedule.queue import overlooked
+from fairlead.plan.schedule.queue.queue import Group, Key, SchedulingQueue, State
 from fairlead.plan.schedule.rankings import Rankings
 from fairlead.plan.schedule.reference import PodInfo
 from fairlead.plan.schedule.workloads import Workloads
@@ -39,7 +40,7 @@ class Watchdog:
         self._due_at = clock() + overlooked.EVERY_S
         self._asked: dict[Key, float] = {}
         self._tried: dict[str, tuple[core.Pod, float]] = {}
-        """By uid: pods of groups that were put back, and for how long they had not been tried; counting is no proof."""
+        """By uid: pods of groups that were put back, and how long they had not been tried; a count proves nothing."""
 
     @property
     def due_s(self) -> float | None:
@@ -115,7 +116,7 @@ class Watchdog:
         return None
 
     def _is_free(self, pod: core.Pod, group: Group) -> bool:
-        """Return whether nothing but nodes keeps a pod of a group waiting."""
+        """Return whether a pod of a group waits for nodes alone."""
         uid = pod.metadata.uid
         if self._queue.state(uid) is not State.REFUSED or self._workloads.refusal(uid)[0]:
             return False

@@ -1,6 +1,6 @@
 """Keeps the NFS exports of tenancies on a cluster: one volume and one claim each, which kubelets mount.
 
-A volume whose claim was deleted is Released and binds to no other claim, so both are made anew. Files stay on the
+A volume whose claim was deleted is Released and binds to no other claim, so both are recreated. Files stay on the
 server.
 """
 
@@ -71,12 +71,12 @@ class ClusterExports:
         if there.metadata.deletion_timestamp is not None or there.status.phase in _OVER:
             if there.metadata.deletion_timestamp is None:
                 await self.store.delete(PersistentVolume, name, uid=there.metadata.uid)
-            message = f'the claim of PersistentVolume "{name}" was deleted, and both are made anew'
+            message = f'the claim of PersistentVolume "{name}" was deleted, and both are made again'
             raise errors.Unavailable(message, reason="ExportNotBound", hint="its files are on the server as before")
         if not exportvolume.is_same(there.spec, made.spec):
             message = f'PersistentVolume "{name}" is not of {export.source(wanted)}'
             raise errors.Conflict(
-                message, reason="ExportChanged", hint="an export never changes: make the tenancy anew"
+                message, reason="ExportChanged", hint="an export never changes: create the tenancy again"
             )
 
     async def _claim(self, item: Tenancy) -> None:

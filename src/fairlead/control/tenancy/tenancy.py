@@ -2,7 +2,7 @@
 
 Making: namespace, then network and packet filter, then quota; Ready says that all of them stand, and neither the API
 nor the node accepts a container before that. All of it is looked at again every `control.tenancy_resync_s`: rules that
-were flushed are written anew, and until then the tenancy is not Ready. Ending, in this order: containers, GPUs that
+were flushed are written again, and until then the tenancy is not Ready. Ending, in this order: containers, GPUs that
 must be verified, volumes, the namespace with what is in it, the network, registry credentials, and the object last.
 Every step is idempotent, so a process that dies between two is made up for by the next reconcile.
 
@@ -168,10 +168,10 @@ class Tenancies:
             there = await self._store.create(core.Namespace(metadata=about))
         if not baseline.is_own(item, there):
             message = f'namespace "{wanted.metadata.name}" is there and is not of this tenancy'
-            return errors.Conflict(message, reason="NamespaceTaken", hint="delete the tenancy and make it anew")
+            return errors.Conflict(message, reason="NamespaceTaken", hint="delete the tenancy and create it again")
         if there.metadata.deletion_timestamp is not None:
             message = f'namespace "{wanted.metadata.name}" is being removed'
-            return errors.Conflict(message, reason="NamespaceTerminating", hint="delete the tenancy and make it anew")
+            return errors.Conflict(message, reason="NamespaceTerminating", hint="delete the tenancy, create it again")
         state = there.metadata.annotations.get(baseline.STATE, kind.PENDING)
         await self._store.apply(baseline.namespace(item, state), manager=_MANAGER)
         return None

@@ -49,7 +49,7 @@ def create(spec: port.ContainerSpec, host: podman_host.Host, *, network: str, lo
 
     Its standard input is what `env_lines` makes of `spec.secret_env`, where that is not empty.
     Args:    host: this machine's oddities.   network: podman network mode where `spec.network_of` is None.
-             log_max_mib: where a log begins anew, so that one container cannot fill the disk; 0: nowhere.
+             log_max_mib: where a log begins again, so that one container cannot fill the disk; 0: nowhere.
     Raises:  Invalid: a name, path or variable that podman's command line cannot carry.
     """
     checks.check_name(spec.name)
@@ -231,7 +231,7 @@ def bind_options(bind: port.Bind) -> list[str]:
 
 
 def cpus(limit: float) -> str:
-    """Return a limit of CPUs as podman is told it, within what the kernel takes: from 1 ms of each 100 ms on."""
+    """Return a limit of CPUs as podman takes it, within what the kernel allows: from 1 ms of each 100 ms on."""
     return f"{min(max(limit, 0.01), _MOST_CPUS):g}"
 
 

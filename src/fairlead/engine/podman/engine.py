@@ -188,7 +188,7 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
             return await self._podman.run(*arguments, stdin=stdin)
 
     async def _is_half_made(self, spec: port.ContainerSpec, *, in_doubt: bool) -> bool:
-        """Return whether a name is taken by no more than what a create of ours left that was cut short.
+        """Return whether a name is taken by no more than the rest of our own interrupted create.
 
         Args:    in_doubt: a service was asked for this container just now, and did not answer.
         """
@@ -262,7 +262,7 @@ class PodmanEngine(access.PodmanAccess, imagestore.PodmanImageStore, images.Podm
                     return True
             if time.monotonic() > patience:
                 message = f'container "{name}" has ended, and podman does not take it for started'
-                hint = "remove it with podman rm --force; the next attempt is made anew"
+                hint = "remove it with podman rm --force; the next attempt is made again"
                 raise errors.Unavailable(message, reason="StartUnrecorded", hint=hint)
             # It has ended, and conmon's `podman container cleanup` is on its way: podman will call it created again.
             await asyncio.sleep(_POLL_S)

@@ -43,7 +43,7 @@ _SPEC_DIRS_SINCE: Final = 5
 _SERVICE_CREATES: Final = ((4, 3), (5, 4))
 """First and last podman whose service was seen to make of a request what the command makes of its arguments."""
 _SERVICE_HEEDS: Final = frozenset({"default_capabilities", "default_sysctls", "log_driver"})
-"""Keys of containers.conf, `[containers]`, that its service was seen to heed, or that each request overrides."""
+"""Keys of containers.conf, `[containers]`, that its service was seen to obey, or that each request overrides."""
 _CAP_SYS_RESOURCE: Final = 24  # include/uapi/linux/capability.h
 _CAP_NET_ADMIN: Final = 12
 _CAP_SYS_ADMIN: Final = 21

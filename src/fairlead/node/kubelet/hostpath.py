@@ -74,7 +74,7 @@ def check(pid: int, mounted: Sequence[str], own: Iterable[Path], *, root: str = 
     if wanted - found:
         said = ", ".join(sorted(set(mounted)))
         message = f"the container has mounted something else than what hostPath {said} leads to now"
-        raise errors.Denied(message, reason=FORBIDDEN, hint="a link was exchanged meanwhile? it is made anew")
+        raise errors.Denied(message, reason=FORBIDDEN, hint="a link was exchanged meanwhile? it is made again")
 
 
 def check_listed(pid: int, mounted: Sequence[str], listed: Sequence[str], *, root: str = "") -> None:

@@ -1,9 +1,9 @@
 """Plays the kubelet on one machine, and only its part.
 
-It serves `Registration`, runs the device manager, follows the pods bound to its node and brings each, one
-worker a pod, to what `plan.pod.podsync` says. What the engine has is listed once and kept up to date by the engine's
-events, with a full list at a slow interval, so that a container removed behind our back is noticed either way. The
-claims of pods are prepared by the DRA drivers that register with it (`node.kubelet.dra`). It knows nothing of GPUs and
+It serves `Registration`, runs the device manager, follows the pods bound to its node and brings each, one worker a pod,
+to what `plan.pod.life.podsync` says. What the engine has is listed once and kept current by the engine's events, with a
+full list at a slow interval, so that a container removed behind our back is noticed either way. The claims of pods are
+prepared by the DRA drivers that register with it (`node.kubelet.dra`). It knows nothing of GPUs and
 shares nothing with the rest but the store and the plugins' sockets; it may be killed at any time.
 """
 
@@ -32,9 +32,9 @@ from fairlead.node.kubelet.dra.podclaims import PodClaims
 from fairlead.node.kubelet.probing import prober
 from fairlead.node.kubelet.runtime import Runtime, RuntimeSettings
 from fairlead.node.publish import nodeevents
-from fairlead.plan.claim import lifecycle
-from fairlead.plan.pod import podstate, podsync
-from fairlead.plan.pod.life import restart
+from fairlead.plan.claim.life import lifecycle
+from fairlead.plan.pod import podstate
+from fairlead.plan.pod.life import podsync, restart
 from fairlead.settings import Settings
 from fairlead.store.port import Change, ChangeKind, Selector, Store
 from fairlead.wire.kubernetes import core, names
@@ -46,7 +46,7 @@ _PLUGIN_WAIT_S: Final = 30.0
 _PLUGIN_AWAY: Final = frozenset({"Unavailable", "Cancelled", endpoint.UNREACHABLE})
 """Reasons of a call that reached no plugin."""
 _UNWELL: Final = frozenset({"GPUNotVerified", "DeviceUnhealthy", "LedgerNotOpen", "LedgerSlow"})
-"""Reasons of a plugin of ours that end by themselves: a device still to be verified, a disk that is slow."""
+"""Reasons of Fairlead's plugin that end by themselves: a device still to be verified, a disk that is slow."""
 _ORPHAN_WAIT_S: Final = 0.2
 _NAME_TAKEN_S: Final = 10.0
 _NOT_ADMITTED: Final = "UnexpectedAdmissionError"
@@ -434,7 +434,7 @@ class Kubelet:
         return first - since <= _PLUGIN_WAIT_S and now - first <= _PLUGIN_WAIT_S
 
     def _has_orphans(self) -> bool:
-        """Return whether pods that are no longer in the store still hold devices."""
+        """Return whether pods that have left the store still hold devices."""
         return bool(self._devices.holders() - self._pods.keys())
 
     async def _reject(self, pod: core.Pod, error: errors.FairleadError) -> None:

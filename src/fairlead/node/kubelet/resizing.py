@@ -2,7 +2,7 @@
 
 What the status says a container has is the record: after a kill of ours anywhere, the next look goes on from there. A
 limit of memory below what is in use is not written, for the kernel would refuse it or kill; it is tried again. Limits
-that somebody wrote over (systemd does, when it reads its units again) are written anew.
+that somebody wrote over (systemd does, when it reads its units again) are written again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fairlead import errors, telemetry
 from fairlead.engine.port import ContainerPhase, ContainerState
 from fairlead.kernel import cgrouplimits
 from fairlead.kernel.cgrouplimits import Limits
-from fairlead.plan.pod import podsync
+from fairlead.plan.pod.life import podsync
 from fairlead.plan.pod.running import resize
 from fairlead.wire.kubernetes import core, meta, names
 
@@ -230,7 +230,7 @@ class Resizing:
             if _is_in_force(now, wanted):
                 return False
             await asyncio.to_thread(self._write, state, wanted)
-            telemetry.log.warning("limits of a container were others, and are written anew", container=state.name)
+            telemetry.log.warning("limits of a container were others, and are written again", container=state.name)
             return True
         return False
 
@@ -241,7 +241,7 @@ class Resizing:
             await self.hold_all()
 
     async def hold_all(self) -> None:
-        """Write limits anew that somebody wrote over.
+        """Write limits again that somebody wrote over.
 
         A resize beside it may be written over once: the next look has its limits.
         """

@@ -1,4 +1,4 @@
-"""Carries out what `plan.pod.podsync` decides for one pod, and records each act in the container's trace.
+"""Carries out what `plan.pod.life.podsync` decides for one pod, and records each act in the container's trace.
 
 The order of a start is fixed and every step is idempotent: image, plugin's pre-start, CDI names resolved, sandbox,
 container created with its process held, kernel rules read back, process let go. A kill between any two leaves state
@@ -35,8 +35,8 @@ from fairlead.node.tenancy import exports, fetch, gate, idranges, secrets, useri
 from fairlead.node.tenancy.registries import Fetched, Registries
 from fairlead.node.trace import steps
 from fairlead.plan.cdi import requirement
-from fairlead.plan.pod import mountable, podsync, volume
-from fairlead.plan.pod.life import restart
+from fairlead.plan.pod import mountable, volume
+from fairlead.plan.pod.life import podsync, restart
 from fairlead.plan.pod.network import sandboxed
 from fairlead.plan.pod.values import downward
 from fairlead.plan.sandbox import choice, nvproxy
@@ -400,7 +400,7 @@ class Runtime:
         """Let a container go that was created before we were killed, after the same read-back.
 
         One without a process was never initialised: starting it would run its first instruction before anything could
-        be read back. It is removed and made anew.
+        be read back. It is removed and recreated.
         """
         held = self._devices.held(pod.metadata.uid)
         grants = tuple(grant for grant in held if grant.container == item.name)
@@ -415,7 +415,7 @@ class Runtime:
             return await self._blocked(pod, item, error)
 
     async def _remake(self, pod: core.Pod, item: core.Container, state: ContainerState) -> ContainerState:
-        text = f"{state.name} had been created and never initialised: made anew, so that its device rules can be read"
+        text = f"{state.name} had been created and never initialised: made again, so that its device rules can be read"
         facts = {"container": item.name, "name": state.name}
         await self.record(pod, "engine", "ContainerRemade", text, facts=facts)
         await self._engine.remove(state.name)
@@ -436,7 +436,7 @@ class Runtime:
             try:
                 own = await asyncio.to_thread(_gofer, pod, state.id, pid)
             except errors.Unavailable:
-                await self._engine.remove(name)  # its processes are gone, or it is not gVisor: it is made again
+                await self._engine.remove(name)  # its processes are gone, or it is not gVisor: it is recreated
                 raise
             if not sandboxed.has_sandbox(pod.spec):
                 await asyncio.to_thread(addresses.keep, self._pod_folder(pod.metadata.uid), pid)
@@ -731,7 +731,7 @@ def _check_isolation(pod: core.Pod, tenancy: Tenancy | None) -> None:
 
 
 def with_listener(pod: core.Pod, error: errors.FairleadError) -> errors.FairleadError:
-    """Return the error of a port that is taken with who has it; a tenant is not told of the machine's processes."""
+    """Return the error of a port that is taken, with its holder; a tenant does not see the machine's processes."""
     if names.TENANT in pod.metadata.annotations:
         return error
     ports = [one for item in pod.spec.containers for one in item.ports if one.host_port]

@@ -1,6 +1,6 @@
 """Keeps Services on one machine: names in the pods' hosts files, relays of ports, ports of the machine.
 
-Everything is computed anew from Services, pods and their processes whenever one of them changes; what is the same is
+Everything is computed again from Services, pods and their processes whenever one of them changes; what is the same is
 left alone. A machine without Services does nothing here.
 Source: kubernetes pkg/proxy (behaviour); `plan.workload.endpoints` says how names and ports lead.
 """
@@ -30,7 +30,7 @@ from fairlead.wire.kubernetes.workloads.service import Service
 
 _SETTLE_S: Final = 0.1
 _AGAIN_S: Final = 10.0
-"""After how long everything is looked at again: a file that somebody changed, a port that was taken."""
+"""After how long everything is looked at again: a file that was changed, a port that was taken."""
 
 Key = tuple[int | None, int, int | str]
 """Of a relay: whose namespace it listens in, its port, and where it leads."""
@@ -50,7 +50,7 @@ class Services:
         self._files: dict[int, Path | None] = {}
         """Hosts files by process."""
         self._written: set[int] = set()
-        """Processes whose hosts file has lines of ours."""
+        """Processes whose hosts file has Fairlead's lines."""
         self._turn = itertools.count()
         self._refused: dict[Key, str] = {}
         """Why a port is not served, said once until it is."""

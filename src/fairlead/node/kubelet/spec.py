@@ -20,9 +20,10 @@ from fairlead.model.container import isolation
 from fairlead.model.gpu import Vendor
 from fairlead.node.kubelet.devices.checkpoint import Grant
 from fairlead.plan.cdi import capability, generate
-from fairlead.plan.pod import admission, environment, mountable, podsync, secret
+from fairlead.plan.pod import admission, mountable
+from fairlead.plan.pod.life import podsync
 from fairlead.plan.pod.network import resolver
-from fairlead.plan.pod.values import downward, valuevolume
+from fairlead.plan.pod.values import downward, environment, secret, valuevolume
 from fairlead.plan.shim import foreignanswer
 from fairlead.wire.fairlead import tenancy as kind
 from fairlead.wire.fairlead.tenancy import Tenancy
@@ -93,7 +94,7 @@ def _answer(grant: Grant) -> pb.ContainerAllocateResponse:
         return pb.ContainerAllocateResponse.FromString(grant.response)
     except message.DecodeError as error:
         words = f"the kept answer of the plugin of {grant.resource} for {grant.container} cannot be read"
-        hint = "delete the pod, so that its devices are allocated anew"
+        hint = "delete the pod, so that its devices are allocated again"
         raise errors.ProtocolError(words, reason="GrantUnreadable", hint=hint) from error
 
 
@@ -187,7 +188,7 @@ def with_secrets(
     """Return a container with the variables that it takes from Secrets, ConfigMaps and fields of its pod.
 
     Args:    held: the Secrets that are there, by name.   values: what is taken from elsewhere.
-    Raises:  as `plan.pod.secret.environment`.
+    Raises:  as `plan.pod.values.secret.environment`.
     """
     plain, taken = secret.environment(item, held, pod.metadata.namespace, values)
     given = dict(merged_answer(grants).envs)
@@ -309,7 +310,7 @@ def with_sub_paths(
 
     Args:    as `with_secrets`.
     Raises:  Invalid (`CreateContainerConfigError`): a variable is not there, or leads out of the volume; and as
-             `plan.pod.secret.environment`.
+             `plan.pod.values.secret.environment`.
     """
     if not any(one.sub_path_expr for one in item.volume_mounts):
         return item

@@ -1,7 +1,7 @@
 """Makes the folders of a pod's volumes on the host, and removes them with the pod.
 
 Memory volumes are file systems of their own, mounted on the host and bound into each container that has them, so that
-containers of one pod share one. A reboot takes them away; the next container's start makes them anew, empty, as the
+containers of one pod share one. A reboot takes them away; the next container's start makes them again, empty, as the
 kubelet does.
 """
 
@@ -20,8 +20,7 @@ from fairlead.kernel.mounting import mount, subpath, tmpfs
 from fairlead.node.isolation import ownfolder
 from fairlead.node.kubelet import spec
 from fairlead.node.tenancy import secrets, userids
-from fairlead.plan.pod import secret
-from fairlead.plan.pod.values import valuevolume
+from fairlead.plan.pod.values import secret, valuevolume
 from fairlead.wire.kubernetes import core, names, quantity
 
 

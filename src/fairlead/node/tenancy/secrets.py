@@ -16,8 +16,7 @@ from typing import Final
 
 from fairlead import errors, files
 from fairlead.kernel.mounting import tmpfs
-from fairlead.plan.pod import secret
-from fairlead.plan.pod.values import configmap, downward, valuevolume
+from fairlead.plan.pod.values import configmap, downward, secret, valuevolume
 from fairlead.plan.tenancy import userids
 from fairlead.store import sealing
 from fairlead.store.port import Store

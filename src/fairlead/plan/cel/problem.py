@@ -15,7 +15,7 @@ class CELError(errors.RequestError):
 
 
 class Wrong(Exception):
-    """An expression is no CEL, at an offset of its text."""
+    """An expression does not parse as CEL, at an offset of its text."""
 
     def __init__(self, message: str, at: int) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ def shown(value: str) -> str:
 
 
 def invalid(text: str, wrong: Wrong) -> errors.Invalid:
-    """Return the error that the caller is told."""
+    """Return the error that the caller gets."""
     line, column = place(text, wrong.at)
     message = f"{bounded(wrong.message)} at line {line}, column {column}"
     return errors.Invalid(message, reason="CELInvalid", line=line, column=column, expression=bounded(text))

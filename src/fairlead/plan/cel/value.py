@@ -227,7 +227,7 @@ def _equal_compound(left: Value, right: Value) -> bool:
 
 
 def _not_unequal(left: Value, right: Value) -> bool:
-    """As the reference: within a list or a map, an error of a comparison is no difference."""
+    """As the reference: within a list or a map, a comparison that fails does not count as a difference."""
     try:
         return equal(left, right)
     except Failed:

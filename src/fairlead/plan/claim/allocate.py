@@ -2,7 +2,7 @@
 
 In the compatible mode the answer is that of kube-scheduler's default allocator: the same devices, in its order. With
 preferences, the scored mode, it is the best set of devices; there is one exactly where the compatible mode has one.
-`docs/design/claims.md` says how, and where the reference is not followed.
+`docs/design/allocator.md` says how, and where the reference is not followed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from fairlead.plan.claim import expression
-from fairlead.plan.claim.candidate import Candidate
 from fairlead.plan.claim.gate import DEFAULTS, Gates
-from fairlead.plan.claim.held import Held
-from fairlead.plan.claim.pool import NodePools
+from fairlead.plan.claim.pool.candidate import Candidate
+from fairlead.plan.claim.pool.held import Held
+from fairlead.plan.claim.pool.pool import NodePools
 from fairlead.plan.claim.refusal import Allocation, Refusal, Verdict
 from fairlead.plan.claim.search import explain, rank, request, result
 from fairlead.plan.claim.search.best import Best

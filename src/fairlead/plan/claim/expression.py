@@ -15,8 +15,8 @@ from fairlead.plan.cel.device import DeviceView, Scalar, Version
 from fairlead.plan.cel.problem import CELError
 from fairlead.plan.cel.running.charge import LIMIT
 from fairlead.plan.cel.semver import Semver
-from fairlead.plan.claim.candidate import Candidate
 from fairlead.plan.claim.gate import DEFAULTS, Gates
+from fairlead.plan.claim.pool.candidate import Candidate
 from fairlead.plan.claim.selector import Derived, Derives, DeviceError, Matches, SelectorError
 from fairlead.plan.claim.validate.request import TOO_COMPLEX, Check, Rules
 from fairlead.wire.kubernetes.resource.device import Device, DeviceAttribute

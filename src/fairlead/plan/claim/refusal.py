@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from fairlead.plan.claim.candidate import DeviceID
+from fairlead.plan.claim.pool.candidate import DeviceID
 from fairlead.wire.kubernetes.resource.resourceclaim import AllocationResult
 
 _SHOWN: Final = 3

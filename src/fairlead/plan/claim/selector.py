@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fairlead.plan.claim.candidate import Candidate, Value
+from fairlead.plan.claim.pool.candidate import Candidate, Value
 
 Matches = Callable[[str, Candidate], bool]
 """Returns whether a device meets an expression. Raises: SelectorError, DeviceError."""

@@ -153,7 +153,7 @@ def file_source(project: Project, kind: str, name: str) -> tuple[str, str]:
 
 
 def made_name(project: str, name: str) -> str:
-    """Return the name of a ConfigMap or Secret that is made for a project: nobody calls one so by hand."""
+    """Return the name of a ConfigMap or Secret that is made for a project; it cannot be taken for a hand-made one."""
     return f"{prefix(project)}{object_name(name)}"
 
 

@@ -17,9 +17,9 @@ from fairlead.plan.compose import fields, gpu, health, value
 from fairlead.plan.compose.fields import Remarks
 from fairlead.plan.compose.mount import Mounts
 from fairlead.plan.compose.project import Project, object_name
-from fairlead.plan.pod import environment
 from fairlead.plan.pod import machine as podmachine
 from fairlead.plan.pod.network import resolver
+from fairlead.plan.pod.values import environment
 from fairlead.wire.kubernetes import names
 
 _RESTART: Final = {

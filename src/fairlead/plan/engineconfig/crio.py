@@ -19,7 +19,7 @@ _KATA: Final = "kata-qemu-nvidia-gpu"
 _DEEPEST: Final = 3
 """Levels of folders that are looked into; CRI-O knows no bound."""
 _BYPASS: Final = "inherit_default_runtime"
-"""Would start the default runtime's program instead of ours."""
+"""Starts the default runtime's program instead of Fairlead's."""
 
 
 def propose(place: Location, request: Request, host: HostFiles) -> Proposal:

@@ -1,4 +1,4 @@
-"""Decides the handler of gVisor: a program of ours that starts runsc with the options that the operator gives.
+"""Decides the handler of gVisor: a Fairlead program that starts runsc with the operator's options.
 
 The same program serves every engine, since an engine's own way to give options differs or is missing: podman's are
 those of each command. containerd starts gVisor's shim, which starts the program that its file of options names.

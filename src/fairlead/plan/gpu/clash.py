@@ -1,10 +1,10 @@
 """Decides which GPUs another resource has: what a kubelet's list shows held under another name than ours. Pure.
 
 A kubelet counts by resource name. After our resource is renamed, or beside another plugin on the same GPUs, it would
-give a GPU away that a pod already has under the other name. A device that overlaps such a holding is kept back until
+give a GPU away that a pod already has under the other name. A device that overlaps such a holding is withheld until
 the holding ends. Replicas of one device share on purpose and are not a clash; neither are two MIG devices of one GPU.
 When a configuration begins or ceases to share a resource under its old name, a pod's whole GPU and that GPU's replicas
-(or the other way round) are devices of one resource: there, too, the new ones are kept back until the pod has ended.
+(or the other way round) are devices of one resource: there, too, the new ones are withheld until the pod has ended.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ UNKNOWN: Final = "HoldersUnknown"
 """The kubelet has not said yet who holds what."""
 
 Key = tuple[str, DeviceID]
-"""A resource of ours and one of its devices."""
+"""A resource that Fairlead offers, and one of its devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clash:
-    """A device of ours whose GPU, or a part of it, a container has by another device: mostly of another resource."""
+    """A device whose GPU, or a part of it, a container has by another device: mostly of another resource."""
 
     resource: str
     device: DeviceID
@@ -96,7 +96,7 @@ def find_clashes(
 def _former(
     ad: Advertisement, listed: Iterable[Holding], table: deviceids.Table
 ) -> dict[GPUUUID, list[tuple[deviceids.Part, DeviceID, Holding]]]:
-    """Return who holds devices of a resource that it no longer has, or that are no replicas where it has replicas."""
+    """Return who holds devices that a resource no longer has, or whole devices where it has replicas."""
     now = {device.id for device in ad.devices}
     found: dict[GPUUUID, list[tuple[deviceids.Part, DeviceID, Holding]]] = {}
     for one in listed:

@@ -42,7 +42,7 @@ class State(enum.Enum):
     """Offered still; something must pass soon or it is a fault."""
     FAULTY = "Faulty"
     RECOVERING = "Recovering"
-    """The cause is gone; kept back until it has been quiet."""
+    """The cause is gone; withheld until no more errors come."""
 
 
 class Signal(enum.Enum):

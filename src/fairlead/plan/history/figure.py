@@ -141,7 +141,7 @@ def merged(at: int, rows: Sequence[Row]) -> Row:
 
 @frozen
 class Interval:
-    """A time in which somebody held a device, in Unix seconds."""
+    """An interval in which a container held a device, in Unix seconds."""
 
     since: int
     until: int

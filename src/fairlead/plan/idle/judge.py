@@ -141,7 +141,7 @@ def plan(verdict: Verdict | None, policy: Policy, warned: Warned | None, *, cloc
     if verdict is None or policy.action == OFF:
         return Step(clear="no policy ends it as it is now" if warned else "")
     if verdict.unknown:
-        # A warning that cannot be confirmed is taken back: its time begins anew once there are figures.
+        # A warning that cannot be confirmed is taken back: its time begins again once there are figures.
         return Step(unknown=verdict.unknown, clear=verdict.unknown if warned else "")
     if not verdict.is_idle:
         return Step(clear=verdict.busy if warned else "")

@@ -83,7 +83,7 @@ def resolve(path: Iterable[tuple[str, IdleSpec]], default: Policy) -> Policy:
 
 
 class Policies:
-    """The policies of all queues, made anew when one changes."""
+    """The policies of all queues, rebuilt when one changes."""
 
     def __init__(self, tree: Tree, specs: Mapping[str, IdleSpec], default: Policy) -> None:
         """Take the queues. Args: specs: by name of the queue; one that is not there gives nothing."""

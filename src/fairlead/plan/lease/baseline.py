@@ -57,7 +57,7 @@ class Learned:
     boards: Mapping[str, Baseline] = dataclasses.field(default_factory=dict)
     cards: Mapping[str, KnownBoard] = dataclasses.field(default_factory=dict)
     approvals: int = TWO
-    """How many persons must approve a baseline here, as the agent was told that learned this."""
+    """How many persons must approve a baseline: the setting of the agent that wrote this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,7 +113,7 @@ def plan_adoption(
     listed: Collection[str] = (),
     rules: Rules = table.SHIPPED,
 ) -> tuple[Change, ...]:
-    """Return what taking over devices changes that somebody had before there was a ledger: all of them, or nothing.
+    """Return the changes that adopt devices held before there was a ledger: of all of them, or of none.
 
     A GPU that was never looked at is held as it is, whatever has it open; any other as by `plan_hold`.
     Raises: as `plan_hold`.

@@ -20,13 +20,13 @@ SHOW: Final = "show"
 QUARANTINE: Final = "quarantine"
 RELEASE: Final = "release"
 BY_HAND: Final = "ByHand"
-"""Reason of a row that a person keeps back."""
+"""Reason of a row that a person quarantined."""
 _INDEX_DIGITS: Final = 4
 _RELEASES: Final = {State.QUARANTINED: Event.PARDONED, State.MAINTENANCE: Event.RESUMED}
 
 
 def is_index(name: str) -> bool:
-    """Return whether a person means a GPU's index, which the driver gives anew at each boot, and no part of a UUID."""
+    """Return whether a person means a GPU's index, which the driver assigns at each boot, and no part of a UUID."""
     return name.isascii() and name.isdecimal() and len(name) <= _INDEX_DIGITS
 
 
@@ -59,7 +59,7 @@ def plan_intent(rows: Mapping[str, Row], verb: str, name: str, facts: Facts) -> 
     """Return what a request changes; none where the GPU is already so.
 
     Args:    facts: `by` names the person, `message` says why.
-    Raises:  NotFound: no such GPU.   Conflict: the GPU is not kept back, so that there is nothing to release.
+    Raises:  NotFound: no such GPU.   Conflict: the GPU is not withheld, so that there is nothing to release.
              Invalid: an unknown request.
     """
     row = find_row(rows, name)

@@ -1,7 +1,7 @@
 """Follows one possession of a GPU through the ledger's transitions, and shows it as a GPULease. Pure.
 
 A possession begins with the epoch in which a free GPU was given away and lasts until no process has the GPU open; what
-comes after it, until the GPU is found clean or given away anew, is still told of it. The same step may be taken twice:
+comes after it, until the GPU is found clean or given away again, is still told of it. The same step may be taken twice:
 the history on disk and what is reported live overlap when an agent starts.
 """
 
@@ -57,7 +57,7 @@ class Possession:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more can be told of it."""
+        """Whether its record is complete."""
         return self.state == gpulease.VERIFIED
 
 
@@ -114,8 +114,8 @@ def is_shown_by(found: GPULease, possession: Possession) -> bool:
 def plan_name(device: str, possession: Possession, found: GPULease | None = None) -> str:
     """Return the name of a possession's object: the GPUDevice's and the epoch.
 
-    A ledger that was lost counts epochs anew: where the object of that name (`found`) is another possession's, the time
-    when this one began is added.
+    A ledger that was lost starts its epochs over: where the object of that name (`found`) is another possession's, the
+    time when this one began is added.
     """
     name = f"{device}-{possession.epoch}"
     return name if found is None or is_shown_by(found, possession) else f"{name}-{int(possession.began)}"

@@ -27,7 +27,7 @@ class State(enum.Enum):
     RELEASING = "Releasing"
     """Its pod is gone; its CDI entry too. A process may still have it open."""
     QUARANTINED = "Quarantined"
-    """Kept back until a person acts."""
+    """Withheld until a person acts."""
     MAINTENANCE = "Maintenance"
     GONE = "Gone"
     """Off the bus."""
@@ -87,7 +87,7 @@ class Row:
     """Id of the report by which it was last found clean."""
     verdict_epoch: int = 0
     reason: str = ""
-    """Why it is kept back; empty: nothing is wrong with it."""
+    """Why it is withheld; empty: it is not."""
     message: str = ""
     is_condemned: bool = False
     """Whether it goes into quarantine as soon as no container has it."""

@@ -33,11 +33,11 @@ class Seen:
     doubts: tuple[str, ...] = ()
     """Processes with files that may be it: no release goes past them, and none of them is a reason for quarantine."""
     neighbours: tuple[str, ...] = ()
-    """Programs on it that no pod has, as the driver tells: nobody gets it beside them, and it may take them hours."""
+    """Programs of no pod that the driver lists on it: no tenant gets the GPU beside them, which may take hours."""
     asked: frozenset[str] = frozenset()
     """Devices that the kubelet asks for at this moment: it has forgotten who had them."""
     is_due: bool = False
-    """Whether it must be reset before anybody gets it, free or not."""
+    """Whether it must be reset before a tenant gets it, free or not."""
     living: frozenset[str] = frozenset()
     """Devices whose pod the store still knows as alive."""
 

@@ -25,7 +25,7 @@ class Limit:
     grace_s: float = 0.0
     """Between the end of the budget and the stop of what runs."""
     notify_percent: tuple[int, ...] = (50, 80, WHOLE)
-    """Percentages at which it is told, each once a month; sorted."""
+    """Percentages at which a notice is sent, each once a month; sorted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Standing:
     """Month that the rest is about, `2026-11`."""
     spent: Decimal = Decimal(0)
     told: int = 0
-    """Highest percentage that was told."""
+    """Highest percentage of which a notice was sent."""
     exceeded_at: float | None = None
     """Unix seconds."""
 
@@ -47,7 +47,7 @@ class Decision:
 
     standing: Standing
     tells: int
-    """Percentage that is to be told now; 0: none."""
+    """Percentage of which a notice is due now; 0: none."""
     stops: bool
     """Whether what holds GPUs is to be stopped now."""
 
@@ -64,7 +64,7 @@ def begin(now: float) -> float:
 
 
 def decide(limit: Limit, before: Standing, spent: Decimal, *, now: float) -> Decision:
-    """Return what is to be done where so much is spent of this month. Of several percentages the highest is told."""
+    """Return what to do where so much is spent of this month. The highest of several percentages gets a notice."""
     if before.period != period(now):
         before = Standing(period=period(now))
     reached = [one for one in limit.notify_percent if spent * WHOLE >= limit.amount * one]
@@ -77,7 +77,7 @@ def decide(limit: Limit, before: Standing, spent: Decimal, *, now: float) -> Dec
 
 
 def refuses(limit: Limit, found: Standing, *, now: float) -> bool:
-    """Return whether nothing new may start."""
+    """Return whether new containers are refused."""
     return limit.action in {REFUSE, STOP} and state(limit, found, now=now) != WITHIN
 
 

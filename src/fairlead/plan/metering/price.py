@@ -60,7 +60,7 @@ def read(prices: str, currency: str) -> Pricing:
 
 
 def _invalid(key: str, text: str, form: str) -> errors.Invalid:
-    return errors.Invalid(f'{key}: "{text}" is not {form}', reason="PricesInvalid", hint=f"set {key} anew")
+    return errors.Invalid(f'{key}: "{text}" is not {form}', reason="PricesInvalid", hint=f"set {key} again")
 
 
 def cost(hourly: Decimal, amount: int) -> Decimal:

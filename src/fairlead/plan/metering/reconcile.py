@@ -1,4 +1,4 @@
-"""Checks charges against the clock: nobody together may be charged more of a GPU than time went by. Pure.
+"""Checks charges against the clock: all tenants together are not charged more of a GPU than time went by. Pure.
 
 Every charge lies within one hour of the clock, so the hour is the finest measure there is: what is charged of a GPU in
 an hour, over all tenancies, must not be longer than the part of the hour that lies in the period.

@@ -18,10 +18,10 @@ import msgspec
 
 from fairlead import errors
 from fairlead.model.container import isolation
-from fairlead.plan.pod import affinity, machine, resourceclaim, secret, volume
+from fairlead.plan.pod import affinity, machine, resourceclaim, volume
 from fairlead.plan.pod.life import judge, resizepolicy, restart
 from fairlead.plan.pod.network import port, resolver
-from fairlead.plan.pod.values import downward
+from fairlead.plan.pod.values import downward, secret
 from fairlead.wire.kubernetes import core, meta, names, quantity
 from fairlead.wire.oci import imageref
 
@@ -114,7 +114,7 @@ def _nul(path: str, value: object) -> Iterator[str]:
 
 
 def refuse_own_names(item: meta.Object) -> None:
-    """Refuse an object from outside with labels or annotations of ours: they would pass for what a node wrote.
+    """Refuse an object from outside with Fairlead's labels or annotations: they would pass for what a node wrote.
 
     On a cluster the chart's policy `reserved-names` says the same of every client but Fairlead.
     Raises: Denied (`NameReserved`).

@@ -62,13 +62,13 @@ def exit_code(pod: core.Pod) -> int | None:
 
 
 def statuses(pod: core.Pod) -> Iterator[core.ContainerStatus]:
-    """Yield what became of each container, init containers first."""
+    """Yield the status of each container, init containers first."""
     yield from pod.status.init_container_statuses
     yield from pod.status.container_statuses
 
 
 def every_status(pod: core.Pod) -> Iterator[core.ContainerStatus]:
-    """Yield what became of each container, ephemeral ones last."""
+    """Yield the status of each container, ephemeral ones last."""
     yield from statuses(pod)
     yield from pod.status.ephemeral_container_statuses
 

@@ -174,7 +174,7 @@ class Unlisted:
 
     annotation: str
     is_closed: bool = False
-    """Whether nothing is listed where there is no annotation; else everything is. `/` lists all of a closed one."""
+    """Whether a missing annotation lists nothing, not everything. `/` lists all of a closed one."""
     is_image: bool = False
     """Whether an entry lists more than itself: `host/team/` what is below it, `host/team/app` its tags and digests."""
 

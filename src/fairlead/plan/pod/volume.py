@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import errors
-from fairlead.plan.pod import secret
-from fairlead.plan.pod.values import valuevolume
+from fairlead.plan.pod.values import secret, valuevolume
 from fairlead.wire.kubernetes import core, names, quantity
 
 _UNFIT: Final = re.compile(r"[^a-z0-9.-]+")

@@ -20,7 +20,7 @@ from fairlead.wire.fairlead.reservation import Reservation, ReservationSpec
 from fairlead.wire.kubernetes import meta
 
 MOST_DAYS: Final = 366
-"""How far ahead anything is reserved, by anybody."""
+"""How far ahead GPUs can be reserved."""
 _DAY: Final = dt.timedelta(days=1)
 _EVERY_S: Final = {reservation.DAILY: 86400, reservation.WEEKDAYS: 86400, reservation.WEEKLY: 7 * 86400}
 _FRIDAY: Final = 4

@@ -22,7 +22,7 @@ LONGEST_S: Final = 31 * 86400
 """Of one window."""
 SHORTEST_S: Final = 60
 MOST_ALL: Final = 1000
-"""Reservations of everybody together."""
+"""Reservations of all namespaces together."""
 MOST_WINDOWS: Final = 20_000
 """Windows of all of them, so that looking through them stays quick."""
 _HOUR: Final = 3600.0

@@ -202,7 +202,7 @@ class Constraint(Protocol):
         ...
 
     def forget(self, kind: Any) -> None:
-        """Begin anew with one kind: a list follows."""
+        """Reset one kind: a list follows."""
         ...
 
     def concerns(self, pod: core.Pod) -> bool:

@@ -134,7 +134,7 @@ class Ranking:
         return {name: -score for score, name in order}
 
     def _surveyed(self) -> Summary:
-        """Return the decision where other pods matter: their counts are added up anew, over all nodes."""
+        """Return the decision where other pods matter: their counts are added up again, over all nodes."""
         survey = peers.Survey(self.need.peer, self._tallies.values())
         reasons = {why: set(names) for why, names in self._reasons.items()}
         fitting = list[str]()

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
 from fairlead.plan.schedule.policy import demand, wholegpus
-from fairlead.plan.schedule.queue import Changes
+from fairlead.plan.schedule.queue.queue import Changes
 from fairlead.plan.schedule.ranking import Ranking
 from fairlead.plan.schedule.reference import POLICIES, Kind, NodeInfo, PodInfo
 from fairlead.plan.schedule.summary import Summary

@@ -1,7 +1,7 @@
 """Remembers which nodes' kubelets refused pods of which shape, and until when such pods are kept away. Pure.
 
 A kubelet refuses at admission what the scheduler cannot see: its topology manager finds no NUMA node that has all of a
-pod's devices, or its device manager has none left. Such a pod is Failed, its controller makes it anew, and the node
+pod's devices, or its device manager has none left. Such a pod is Failed, its controller recreates it, and the node
 that refused would be the best one again. So pods that request the same stay away from the node for a while, longer each
 time while pods that were refused are there. A refused pod that is removed is forgotten with what it says.
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from fairlead.plan.schedule import reference
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.constraint import Reservation
 from fairlead.plan.schedule.reference import NodeInfo, PodInfo
 from fairlead.wire.kubernetes import core

@@ -59,7 +59,7 @@ class Workloads:
     # what there is
 
     def put(self, pod: core.Pod, *, is_assumed: bool = False) -> None:
-        """Take in a pod of ours that waits, or any that has a node, assumed or bound, and has not ended."""
+        """Take in a pod that waits for this scheduler, or any that has a node, assumed or bound, and has not ended."""
         self.drop(pod.metadata.uid)
         self._pods[pod.metadata.uid] = pod
         self.gangs.put(pod, is_assumed=is_assumed)

@@ -53,7 +53,7 @@ class DaemonState:
     """How one GPU's control daemon is."""
 
     reason: str = ""
-    """Why replicas are kept back; empty: it is ready."""
+    """Why replicas are withheld; empty: it is ready."""
     message: str = ""
 
 
@@ -80,7 +80,7 @@ def clients_limit(gpu: GPU) -> int:
 def plan_clients(
     offered: Iterable[Advertisement], gpus: Mapping[GPUUUID, GPU], folders: Mapping[GPUUUID, tuple[str, str]]
 ) -> tuple[Advertisement, ...]:
-    """Return the advertisements with what a replica gives; a GPU with too many replicas for MPS is kept back.
+    """Return the advertisements with what a replica gives; a GPU with too many replicas for MPS is withheld.
 
     Args:    gpus: every GPU read so far.   folders: of the pipes and of the shared memory, by GPU.
     """
@@ -97,7 +97,7 @@ def plan_clients(
 def _by_amount(
     ad: Advertisement, gpus: Mapping[GPUUUID, GPU], folders: Mapping[GPUUUID, tuple[str, str]]
 ) -> Advertisement:
-    """Each unit is a GiB or a percent; a percentage that would let too many clients onto a GPU is no request."""
+    """Each unit is a GiB or a percent; a percentage that would let too many clients onto a GPU is refused."""
     is_memory = ad.rule.amount_of == MEMORY
     clients = {
         uuid: MPSClient(

@@ -226,7 +226,7 @@ def refusal(item: Tenancy) -> errors.FairleadError | None:
     name = item.metadata.name
     if item.metadata.deletion_timestamp is not None:
         message = f'tenancy "{name}" is being deleted'
-        return errors.Denied(message, reason="TenancyTerminating", hint="wait until it is gone, then create it anew")
+        return errors.Denied(message, reason="TenancyTerminating", hint="wait until it is gone, then create it again")
     if item.spec.suspended:
         hint = f"`fairlead tenancy resume {name}` lifts it"
         return errors.Denied(f'tenancy "{name}" is suspended', reason="TenancySuspended", hint=hint)
@@ -267,7 +267,7 @@ def find_owner(space: meta.ObjectMeta, tenancies: tuple[Tenancy, ...]) -> Tenanc
 
 
 def gone(namespace: str) -> errors.Denied:
-    """Return what is said of a namespace that only a tenancy has, where there is no such tenancy any more."""
+    """Return the error for a namespace of a tenancy that does not exist any more."""
     message = f'namespace "{namespace}" belonged to a tenancy that is gone'
     hint = "name a tenancy that is there: `fairlead tenancy list`; if there is one of its name again, ask once more"
     return errors.Denied(message, reason="TenancyGone", hint=hint)

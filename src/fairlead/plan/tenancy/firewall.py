@@ -167,7 +167,7 @@ def removal(saved: str, own: Chains) -> str:
 
 
 def missing(saved: str, net: Net, own: Chains, family: int) -> tuple[str, ...]:
-    """Return what is not in force of one tenancy's rules; none: nothing is missing, and nothing of ours stands before.
+    """Return what is not in force of one tenancy's rules; none: all are in force, and jumps to them come first.
 
     The other tenancies' rules need not be known: this one's are searched for in their order.
     """

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
-from fairlead.plan.pod import secret
+from fairlead.plan.pod.values import secret
 from fairlead.plan.tenancy import baseline
 from fairlead.wire.kubernetes import core, names, quantity
 from fairlead.wire.text import typedjson
@@ -152,7 +152,7 @@ def read_notes(text: str) -> dict[str, Note]:
     try:
         return typedjson.decode(text.encode() or b"{}", type=dict[str, Note])
     except msgspec.MsgspecError as error:
-        message, hint = f"the annotation {NOTES} is not what was written", "remove it, and give the secrets anew"
+        message, hint = f"the annotation {NOTES} is not what was written", "remove it, and give the secrets again"
         raise errors.ProtocolError(message, reason="SecretNotesInvalid", hint=hint) from error
 
 

@@ -93,7 +93,7 @@ def _names(name: str, namespace: str) -> tuple[str, ...]:
 
 
 def with_lines(text: str, wanted: Sequence[str]) -> str:
-    """Return a hosts file with other lines of ours; what else is in it stays.
+    """Return a hosts file with Fairlead's lines replaced; what else is in it stays.
 
     Ours are known by their last name and not by comments alone: podman drops those when a container joins the pod.
     """

@@ -134,7 +134,7 @@ class Keys(Protocol):
     ) -> NewKey:
         """Make a key like an old one, which ends after an overlap.
 
-        Args:    within: scopes that the asker has.   until: the asker's own end; the new key ends by then.
+        Args:    within: scopes that the caller has.   until: the caller's own end; the new key ends by then.
         Raises:  NotFound (`KeyUnknown`); Conflict (`KeyEnded`): it is expired or revoked; Denied (`ScopeMissing`).
         """
         ...

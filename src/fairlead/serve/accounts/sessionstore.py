@@ -1,6 +1,6 @@
 """Keeps browsers' sessions in the service's database: the only implementation of their port.
 
-A session's row is read with its account and the key it stands for, anew after each commit to the database
+A session's row is read with its account and the key it stands for, again after each commit to the database
 (`database.unchanged`): revoking a key or deleting an account ends its sessions. When it was last used is
 written once a minute at most.
 """

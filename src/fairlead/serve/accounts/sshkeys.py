@@ -94,7 +94,7 @@ class SSHKeys(Protocol):
         ...
 
     async def remove(self, id_: str, account: str | None) -> SSHKeyView:
-        """Forget a key. Args: account: whose it must be; None: anybody's. Raises: NotFound (`SSHKeyUnknown`)."""
+        """Forget a key. Args: account: whose it must be; None: any account's. Raises: NotFound (`SSHKeyUnknown`)."""
         ...
 
 

@@ -30,5 +30,5 @@ async def check(context: Context, namespace: str) -> None:
 def _exceeded(found: Budget, currency: str) -> errors.Denied:
     spent, of = f"{found.standing.spent:f}", f"{found.limit.amount:f} {currency} for {found.standing.period}"
     message = f'tenancy "{found.tenancy}" has spent {spent} of its budget of {of}'
-    hint = f"the machine's administrator raises it: `fairlead budget set {found.tenancy} AMOUNT`; next month it is anew"
+    hint = f"the administrator raises it: `fairlead budget set {found.tenancy} AMOUNT`; or wait for next month"
     return errors.Denied(message, reason="BudgetExceeded", hint=hint)

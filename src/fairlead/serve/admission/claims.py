@@ -7,7 +7,8 @@ import contextlib
 import msgspec
 
 from fairlead import errors
-from fairlead.plan.claim import lifecycle, where
+from fairlead.plan.claim import where
+from fairlead.plan.claim.life import lifecycle
 from fairlead.plan.claim.validate.resourceclaim import RESULTS_MOST
 from fairlead.plan.pod import resourceclaim
 from fairlead.serve.admission.context import Context

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from fairlead import errors, telemetry
-from fairlead.plan.claim import lifecycle
+from fairlead.plan.claim.life import lifecycle
 from fairlead.plan.tenancy import baseline
 from fairlead.serve.admission import budget, claims, freeport, request
 from fairlead.serve.admission.context import Context

@@ -115,7 +115,7 @@ async def make_beside(context: Context, asked: Asked) -> tuple[str, ...]:
 async def keep(
     context: Context, item: Beside, written: Mapping[str, Any], *, namespace: str
 ) -> tuple[str, tuple[str, ...]]:
-    """Make one object that is no Pod, or bring the one of its name to what is written.
+    """Create one object other than a Pod, or update the one of its name.
 
     Args:    namespace: of what names none.
     Returns: what was done, in kubectl's word, and what is left out.

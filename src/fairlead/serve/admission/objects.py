@@ -26,7 +26,7 @@ _COMPARED: Final = ("containers", "init_containers", "volumes", "restart_policy"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What became of one object."""
+    """The outcome for one object."""
 
     item: meta.Object
     action: str
@@ -35,7 +35,7 @@ class Applied:
 
 
 async def apply(context: Context, asked: Asked, *, is_dry: bool) -> tuple[list[Applied], tuple[str, ...]]:
-    """Bring every object to what is written; return what became of each, and what is left out.
+    """Bring every object to what is written; return the outcome for each, and what is left out.
 
     Raises: as `manifest.store` and `manifest.keep`: what came before is done already, as with kubectl.
     """

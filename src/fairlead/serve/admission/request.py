@@ -14,8 +14,8 @@ import msgspec
 
 from fairlead import errors
 from fairlead.model.container import isolation
-from fairlead.plan.pod import environment
 from fairlead.plan.pod.network import resolver
+from fairlead.plan.pod.values import environment
 from fairlead.plan.sandbox import choice
 from fairlead.plan.schedule.fairshare import ledger
 from fairlead.plan.schedule.group import membership
@@ -442,7 +442,7 @@ def _is_numeric(user: str) -> bool:
 
 
 def _machine(request: ContainerRequest) -> core.MachineOptions | None:
-    """Return what Kubernetes has no field for; None: nothing of it is asked for."""
+    """Return the part of a request that Kubernetes has no field for; None: it has no such part."""
     wanted = core.MachineOptions(
         user="" if _is_numeric(request.user) else request.user,
         no_network=request.network == "none",

@@ -118,12 +118,12 @@ def _header(scope: Any, wanted: bytes) -> str | None:
 
 
 def _named(header: str) -> tuple[str, ...]:
-    """Return the tags of a header; none of ours holds a comma."""
+    """Return the tags of a header; the service's own hold no comma."""
     return tuple(one.strip().removeprefix("W/") for one in header.split(",") if one.strip())
 
 
 def _tagging(known: str, send: types.Send) -> types.Send:
-    """Return what sends an answer with its tag, and without its body where the asker has it already."""
+    """Return what sends an answer with its tag, and without its body where the caller has it already."""
     held: list[Any] = []
 
     async def sent(message: Any) -> None:
@@ -189,7 +189,7 @@ async def _compare(asked: connection.ASGIConnection[Any, Any, Any, Any], wanted:
     now = tag(body)
     if wanted.strip() != "*" and _steady(now) not in map(_steady, _named(wanted)):
         message = f"{path} does not match If-Match: its ETag is {now} now"
-        raise errors.Stale(message, reason="PreconditionFailed", hint="read it again, and decide anew", etag=now)
+        raise errors.Stale(message, reason="PreconditionFailed", hint="read it again, and decide again", etag=now)
     read = msgspec.json.decode(body)
     return str(read.get("namespace", "")) if isinstance(read, dict) else ""
 
@@ -199,7 +199,7 @@ def _steady(name: str) -> str:
 
 
 async def _read(inner: types.ASGIApp, scope: Any) -> tuple[int, bytes]:
-    """Return status and body of an object as the asker may see it."""
+    """Return status and body of an object as the caller may see it."""
     status, parts = 0, list[bytes]()
 
     async def sent(message: Any) -> None:

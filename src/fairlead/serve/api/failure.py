@@ -82,7 +82,7 @@ def _lower(text: str) -> str:
 
 
 def on_nesting(request: litestar.Request[Any, Any, Any], error: RecursionError) -> litestar.Response[problem.Problem]:
-    """Answer a body that is nested more deeply than it can be read: the asker's doing, not a bug."""
+    """Answer a body that is nested more deeply than it can be read: the caller's fault, not a bug."""
     message = "the body is nested too deeply"
     refusal = errors.RequestError(message, reason="BodyUnreadable", hint="no request needs more than a few levels")
     refusal.__cause__ = error

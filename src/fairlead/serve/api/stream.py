@@ -34,7 +34,7 @@ async def multiplexed(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def as_lines(values: AsyncIterator[Any]) -> AsyncIterator[bytes]:
-    """Encode values one a line; an error of ours becomes the last line."""
+    """Encode values one a line; a FairleadError becomes the last line."""
     async with closing(values) as items:
         try:
             async for value in items:

@@ -196,7 +196,7 @@ def gpu_view(device: GPUDevice) -> hardware.GPUView:
 
 
 def _devices(gpu: str, holder: gpudevice.Holder) -> tuple[str, ...]:
-    """Return the replicas and the MIG devices of a GPU that somebody has; otherwise the GPU itself."""
+    """Return the replicas and MIG devices of a GPU that containers have; otherwise the GPU itself."""
     parts = {gpu, *holder.mig_devices}
     return tuple(one for one in holder.devices if replica.origin(one) in parts) or holder.mig_devices or (gpu,)
 

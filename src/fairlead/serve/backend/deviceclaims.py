@@ -15,7 +15,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from fairlead import errors, telemetry
-from fairlead.plan.claim import claimquota, expression, lifecycle
+from fairlead.plan.claim import expression
+from fairlead.plan.claim.life import claimquota, lifecycle
 from fairlead.plan.claim.validate import door
 from fairlead.plan.pod import admission
 from fairlead.serve.backend.place import ASK_ROOT, Place

@@ -56,7 +56,7 @@ class NeighbourView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndedNeighbour(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one program."""
+    """The outcome for one program."""
 
     pid: int
     name: str

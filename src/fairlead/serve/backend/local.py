@@ -18,7 +18,7 @@ from fairlead.model.driver import DriverFiles
 from fairlead.model.gpu import GPU, Inventory
 from fairlead.model.neighbour import Neighbour
 from fairlead.model.sample import Sample
-from fairlead.plan.claim import lifecycle as claimlife
+from fairlead.plan.claim.life import lifecycle as claimlife
 from fairlead.plan.dra import devicestatus, offered
 from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.lease.row import State

@@ -14,7 +14,7 @@ from fairlead.serve.backend import hardware
 from fairlead.wire.text import timestamp
 
 EndProcesses = Callable[[Collection[Neighbour]], Mapping[int, str]]
-"""Ends processes and says what became of each, by pid, as `node.lease.neighbours.ending.end` does; blocks."""
+"""Ends processes and returns the outcome for each, by pid, as `node.lease.neighbours.ending.end` does; blocks."""
 
 
 def view_of(one: Neighbour) -> hardware.NeighbourView:
@@ -35,7 +35,7 @@ def view_of(one: Neighbour) -> hardware.NeighbourView:
 
 
 def hidden(one: hardware.NeighbourView) -> hardware.NeighbourView:
-    """Return a neighbour as everybody may know it: that there is one, and what it does."""
+    """Return a neighbour as every account may see it: that there is one, and what it does."""
     return hardware.NeighbourView(use=one.use, keeps=one.keeps)
 
 

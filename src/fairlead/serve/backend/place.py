@@ -64,7 +64,7 @@ class Submission:
     written: Mapping[str, Any] | None = None
     """The manifest, with the fields that are not carried out; None: the pod says everything."""
     is_workloads: bool = False
-    """Whether a controller of ours asks for it, which takes the pod's finalizers away itself."""
+    """Whether one of Fairlead's controllers asks for it, which takes the pod's finalizers away itself."""
 
 
 class Places(Protocol):
@@ -163,7 +163,7 @@ class Within:
         )
 
     def again(self, old: core.Pod) -> Place:
-        """See `Places.again`. Who started it stays who is told of it, whoever restarts it."""
+        """See `Places.again`. Notices go to the account that started it, not to the one that restarts it."""
         place = self.new(old.metadata.namespace)
         return dataclasses.replace(place, account=old.metadata.annotations.get(names.ACCOUNT, place.account))
 

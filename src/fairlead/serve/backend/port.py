@@ -461,7 +461,7 @@ class Neighbours(Protocol):
     """Programs on a machine's GPUs that Fairlead did not start."""
 
     async def end(self, gpus: Collection[str], ids: Collection[str], *, by: str) -> hardware.EndedNeighbours:
-        """End them: SIGTERM, after some seconds SIGKILL; returns what became of each.
+        """End them: SIGTERM, after some seconds SIGKILL; returns the outcome for each.
 
         Never ended are the first process, the driver's daemons, Fairlead's programs, and a process that got the pid.
         Args: gpus: indices, UUIDs or addresses; none: of all GPUs.   ids: `NeighbourView.id` of those that are meant.

@@ -268,7 +268,7 @@ def over(old: Any, wanted: Workload) -> Workload:
     if isinstance(old, core.ConfigMap) and isinstance(wanted, core.ConfigMap):
         if old.immutable and (old.data, old.binary_data) != (wanted.data, wanted.binary_data):
             message = f'ConfigMap "{name}" is invalid: data: Forbidden: field is immutable when `immutable` is set'
-            raise errors.Invalid(message, reason="ConfigMapInvalid", hint="delete it, then make it anew")
+            raise errors.Invalid(message, reason="ConfigMapInvalid", hint="delete it, then create it again")
     else:
         fixed = [field for field in _FIXED.get(type(wanted), ()) if _field(old, field) != _field(wanted, field)]
         if fixed:

@@ -42,7 +42,7 @@ def header(headers: Headers, name: str) -> str | None:
 
 
 def check_form(method: str, headers: Headers) -> None:
-    """Refuse a form that is not of a page of ours. Raises: Denied (`OriginForeign`)."""
+    """Refuse a form that does not come from the console's pages. Raises: Denied (`OriginForeign`)."""
     if method in _SAFE:
         return
     headers = tuple(headers)

@@ -134,7 +134,7 @@ async def reading(database: sqla.AsyncEngine) -> AsyncIterator[sqla.AsyncConnect
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """Raise what the database or its driver says as errors of ours."""
+    """Translate errors of the database and its driver into FairleadErrors."""
     try:
         yield
     except CommandError as error:
@@ -144,7 +144,7 @@ def translated() -> Iterator[None]:
         raise  # a bug of ours, or what the caller knows the meaning of
     except exc.DBAPIError as error:
         if "not a database" in str(error.orig) or "malformed" in str(error.orig):
-            hint = "move it away: accounts and keys are made anew, or put a copy back"
+            hint = "move it away: accounts and keys are made again, or put a copy back"
             message = f"the database of accounts is damaged: {error.orig}"
             raise errors.ProtocolError(message, reason="DatabaseDamaged", hint=hint) from error
         raise _unreachable(error.orig) from error

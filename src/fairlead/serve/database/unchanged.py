@@ -45,7 +45,7 @@ class Commits:
                     f"{self._path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=0
                 )
                 self._connection.execute("PRAGMA query_only = ON")
-                self._opened += 1  # another connection begins to count anew
+                self._opened += 1  # another connection begins to count again
             return self._opened, self._connection.execute("PRAGMA data_version").fetchone()[0]
         except sqlite3.Error:
             self._forget()

@@ -3,7 +3,7 @@
 One row is one series in one bucket: its means and largest values as packed numbers, NaN for a gap. Rows of one bucket
 lie beside each other, so a bucket costs a few pages. Coarser resolutions are summed up in the file from finer ones,
 when their bucket is over: a restart loses what was measured since the last write and nothing else. What is lost here
-costs nobody anything, so a commit does not wait for the disk, and a file that is damaged is set aside and begun anew.
+costs nobody anything, so a commit does not wait for the disk, and a file that is damaged is set aside and begun again.
 
 Every call blocks. Writes come from one thread, reads from another.
 Source: SQLite, "PRAGMA synchronous" (NORMAL in WAL mode: a power cut may

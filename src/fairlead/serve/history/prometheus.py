@@ -307,7 +307,7 @@ def _sum(
     since: Callable[[_Series], float] = lambda _: 0.0,
     merge: Callable[[float, float], float] = lambda one, other: one + other,
 ) -> tuple[float | None, ...]:
-    """Return series as the points of a window; what is no number, or outside it, is left out."""
+    """Return series as the points of a window; what is not a number, or outside it, is left out."""
     points: list[float | None] = [None] * window.count
     for one in found:
         first = max(window.begin, since(one))

@@ -175,7 +175,7 @@ class Recorder:
     # who holds what
 
     def _hold(self, at: int, pods: Sequence[core.Pod], *, jumped: bool) -> tuple[Held, ...]:
-        """Note who holds what, and return the holders that are no more; none is extended over a gap or a jump."""
+        """Note who holds what, and return the holders that ended; none is extended over a gap or a jump."""
         gpus = gpus_by_device(self._machine.scan().gpus)
         before, self._open = self._open, {}
         for pod in pods:

@@ -37,7 +37,7 @@ class Budgets(Protocol):
     """Budgets, one a tenancy."""
 
     async def put(self, uid: str, tenancy: str, limit: Limit, *, account: str) -> Budget:
-        """Set one, in place of the one that is there; what was reported under another amount is reported anew."""
+        """Set one, in place of the one that is there; what was reported under another amount is reported again."""
         ...
 
     async def find(self, uid: str) -> Budget | None:
@@ -53,5 +53,5 @@ class Budgets(Protocol):
         ...
 
     async def note(self, found: Budget, standing: Standing, notice: BudgetNotice | None) -> None:
-        """Write how one stands and, in the same step, what webhooks are told; one that was set anew is left alone."""
+        """Write how one stands and, in the same step, what webhooks are told; one that was set again is left alone."""
         ...

@@ -83,7 +83,7 @@ class _Visit:
         return sessions.of_cookies(values, kept.COOKIE)
 
     async def show(self, page: pages.Page, *headers: tuple[bytes, bytes]) -> None:
-        """Answer with a page of ours."""
+        """Answer with a page of the service."""
         accepted = heads.value_of(self.scope["headers"], b"accept") or ""
         own, body = pages.draw(page, is_html="text/html" in accepted)
         kind = "websocket.http.response" if self.is_socket else "http.response"
@@ -106,7 +106,7 @@ class _Door:
     held: Held = field(default_factory=Held)
 
     async def answer(self, visit: _Visit, label: str) -> None:
-        """Answer a request to a host of ours."""
+        """Answer a request to one of the service's hosts."""
         grant = self.grants.find(label)
         if grant is None:
             await visit.show(pages.UNKNOWN)

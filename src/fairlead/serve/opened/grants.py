@@ -31,7 +31,7 @@ _OF_CALLER: Final = 32
 """Grants of one caller; a further one ends the oldest."""
 _MOST: Final = 4096
 _TICKETS: Final = 8
-"""Of one grant that nobody has shown yet."""
+"""Of one grant that was not used yet."""
 _COOKIES: Final = 8
 """Browsers of one grant; a further one ends the oldest's cookie."""
 _SECRET_BYTES: Final = 32
@@ -131,7 +131,7 @@ class Grants:
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """Domains below which every host is a container's, or nobody's."""
+        """Domains below which every host is a container's, or unknown."""
         return (hosts.LOCAL, *((self._domain.name,) if self._domain else ()))
 
     def __len__(self) -> int:

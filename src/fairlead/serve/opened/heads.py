@@ -1,6 +1,6 @@
 """Decides which headers pass between a browser and a container's server. Pure.
 
-What frames a message belongs to one connection and is made anew on each side (`upstream`), so that both sides agree
+What frames a message belongs to one connection and is rebuilt on each side (`upstream`), so that both sides agree
 where a message ends. What proves who asks is taken out: the container's server may be anybody's program.
 Source: RFC 9110 section 7.6.1 (Connection); RFC 9112 sections 6 and 11.2 (framing, request smuggling); RFC 6265bis
         section 4.1 (Set-Cookie); RFC 6797 (HSTS); RFC 7838 (Alt-Svc); Clear Site Data section 3.1.
@@ -32,7 +32,7 @@ _HOP: Final = frozenset(
     }
 )
 _OURS: Final = frozenset({b"expect", b"host", b"forwarded", b"x-real-ip", b"http2-settings", b"x-confirm-key"})
-"""Made anew, answered by the server itself, or not a client's to say."""
+"""Rebuilt, answered by the server itself, or not a client's to say."""
 _FORWARDED: Final = b"x-forwarded-"
 _LENGTH: Final = b"content-length"
 _SOCKET: Final = b"sec-websocket-"

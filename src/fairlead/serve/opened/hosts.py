@@ -19,7 +19,7 @@ from fairlead.frozen import frozen
 
 LOCAL: Final = "apps.localhost"
 LABEL_LETTERS: Final = 24
-"""Of a grant's name: 96 random bits. The name is no secret; nobody guesses one that is in use."""
+"""Of a grant's name: 96 random bits. The name is not a secret, but one in use cannot be guessed."""
 _HTTPS: Final = 443
 _LARGEST: Final = 65535
 _LONGEST: Final = 253 - LABEL_LETTERS - 1

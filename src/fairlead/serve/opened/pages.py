@@ -84,7 +84,7 @@ BROKEN: Final = Page(
 
 
 def waiting(port: int) -> Page:
-    """Return the page of a port where nobody listens yet."""
+    """Return the page of a port where no process listens yet."""
     words = f"Nothing listens on port {port} in the container yet. This page tries again by itself."
     return Page(status=502, title="Waiting for the container's server", words=words, reloads=True)
 

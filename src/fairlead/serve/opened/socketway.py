@@ -138,7 +138,7 @@ class Carriage:
             self._server.receive_eof()
 
     def _stir(self) -> None:
-        """Begin to wait anew for something to be carried."""
+        """Begin to wait again for something to be carried."""
         if self._idle is not None:
             self._idle.reschedule(asyncio.get_running_loop().time() + self.patience.idle_s)
 

@@ -1,6 +1,6 @@
 """Carries one request to a container's server and its answer back, as HTTP/1.1 over one connection of its own.
 
-Both sides are parsed and written by h11: the service's server has read the request, this writes it anew, and neither
+Both sides are parsed and written by h11: the service's server has read the request, this writes it again, and neither
 passes on a byte that it did not understand. A connection carries one exchange and is closed, so that nothing that a
 server sends beyond its answer can be taken for the answer to another request. Bodies go piece by piece, and a piece is
 read once the one before it was taken.

@@ -134,7 +134,7 @@ class Services:
     grants: Grants | Absent = NO_GRANTS
     """Ports that are open in browsers."""
     again: Callable[[], Awaitable[Services]] | None = None
-    """Returns the services as the caller may use them at a later time, if they may still; None: nobody calls."""
+    """Returns the services as the caller may use them at a later time, if they may still; None: there is no caller."""
     censuses: ResultCache[Any] = field(default_factory=lambda: ResultCache(1))
     """What is read out of all nodes and pods, by their listings."""
 

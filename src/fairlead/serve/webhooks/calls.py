@@ -24,7 +24,7 @@ class Calls:
     name: str
     """Of their threads."""
     most: int
-    """Threads at a time, those included that nobody waits for any more."""
+    """Threads at a time, abandoned ones included."""
     longest_s: float
     """How long is waited for one, its thread included."""
     _taken: set[object] = field(default_factory=set)

@@ -168,7 +168,7 @@ class Sender:
             self._landed.set()
 
     async def _written(self, item: port.Due, sent: _Sent) -> bool:
-        """Write how an attempt ended, and insist on it: a full disk must not have a person told every second."""
+        """Write how an attempt ended, retrying until it is written: a full disk must not cause a notice a second."""
         wait_s = _LOOK_S
         while True:
             try:

@@ -23,7 +23,7 @@ _CAUSES: Final[Mapping[str, str]] = {
 }
 """Reasons of requests to stop, in words."""
 _SHARE: Final = 0.25
-"""Of a time limit: a short one is told of by so much of it before its end."""
+"""Of a time limit: a short one is announced by so much of it before its end."""
 
 
 @frozen
@@ -69,7 +69,7 @@ def _waits(pod: core.Pod, now: float, times: Times) -> Fact | None:
 
 
 def _ends(pod: core.Pod, now: float, times: Times) -> Fact | None:
-    """Return the nearest of what will end a pod; one that a person stops is told of by its state alone."""
+    """Return the nearest of what will end a pod; a stop by a person is announced by the pod's state alone."""
     asked, idle = pod.status.stop_request, pod.status.idle_notice
     if asked is not None:
         if not asked.reason:

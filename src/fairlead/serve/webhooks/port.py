@@ -19,7 +19,7 @@ GPU_SICK, GPU_WELL = "gpu.unhealthy", "gpu.healthy"
 FAIRLEAD, SLACK, MATRIX, EMAIL = FORMATS = ("fairlead", "slack", "matrix", "email")
 """In which form an event is sent."""
 OWN, TENANCY, MACHINE = REACHES = ("own", "tenancy", "machine")
-"""What a person is told of: containers that they started, all of a tenancy, everything."""
+"""What a person gets notices of: containers that they started, all of a tenancy, everything."""
 EVENTS: Final = (
     *(f"container.{state}" for state in STATES),
     REMOVED,
@@ -107,7 +107,7 @@ class Event:
     """Of the tenancy that it happened in; empty: in none."""
     data: Mapping[str, Any]
     account: str = ""
-    """Who started the container; empty: not known, or nobody's."""
+    """The account that started the container; empty: not known, or none."""
 
 
 @frozen
@@ -132,7 +132,7 @@ class Whose:
     uids: Collection[str] | None = None
     """Of webhooks of tenancies: theirs; None: all, the machine's too."""
     person: str | None = None
-    """Of notices of people: whose; empty: everybody's. None: webhooks are meant, no notices."""
+    """Of notices of people: whose; empty: all accounts'. None: webhooks are meant, no notices."""
 
 
 ALL: Final = Whose()

@@ -36,7 +36,7 @@ _ROOM: Final = re.compile(r"/_matrix/client/v3/rooms/[^/]+/send/m\.room\.message
 TESTS: Final = Rate(per_s=0.1, burst=10)
 """Of the webhooks of one tenancy together: each is a request to whatever address its members named."""
 CODES: Final = Rate(per_s=1 / 600, burst=5)
-"""Of messages that ask to confirm an address, which may be anybody's."""
+"""Of messages that ask to confirm an address, which may be a third person's."""
 _KEPT_S: Final = 7 * 86400.0
 _HOUR_S: Final = 3600.0
 _NO_MAIL: Final = mail.Server()
@@ -309,7 +309,7 @@ def _of(whose: port.Whose) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 def _told_of(event: port.Event) -> sa.ColumnElement[bool]:
-    """Return which webhooks an event concerns. A person is told while they are what the notice needs, no longer."""
+    """Return which webhooks an event concerns. A person gets notices while their role allows it, no longer."""
     in_it = sa.exists().where(_MEMBER.account == _HOOK.person, _MEMBER.tenancy_uid == event.uid)
     is_administrator = sa.exists().where(_ACCOUNT.name == _HOOK.person, _ACCOUNT.is_administrator)
     of_nobody = sa.and_(_HOOK.person == "", sa.or_(_HOOK.tenancy_uid == "", _HOOK.tenancy_uid == event.uid))

@@ -168,7 +168,7 @@ class Watcher:
                 await self._write(name, None)
 
     async def _judge(self, item: GPUDevice, *, is_gone: bool) -> None:
-        """Write that a GPU is unhealthy, or healthy again; where nobody knows, nothing is said."""
+        """Write that a GPU is unhealthy, or healthy again; nothing is written where its health is unknown."""
         name, health = f"{_GPU}{item.metadata.uid}", item.status.health
         is_sick = health in {gpudevice.UNHEALTHY, gpudevice.LOST}
         data = {"gpu": item.spec.uuid, "node": item.spec.node_name, "reason": item.status.reason}
@@ -182,7 +182,7 @@ class Watcher:
             await self._write(name, None, Event(type=GPU_WELL, uid="", data={**data, "reason": "", "message": ""}))
 
     async def _foresee(self, pod: core.Pod) -> None:
-        """Write what is to come for a pod, once; what is no longer true may be said again later."""
+        """Write what is to come for a pod, once; what is no longer true may be written again later."""
         found = {fact.kind: fact for fact in foresight.facts(pod, self._now(), self._times)}
         for kind, prefix in _MARKS.items():
             name, fact = f"{prefix}{pod.metadata.uid}", found.get(kind)
@@ -194,7 +194,7 @@ class Watcher:
                 await self._write(name, fact.mark[:_LONGEST_MARK], await self._event(pod, kind, fact.data))
 
     def _is_said(self, pod: core.Pod, name: str, fact: foresight.Fact) -> bool:
-        """Return whether a pod that is ended now was warned of that end: its state is told of besides."""
+        """Return whether a warning preceded the end of a pod: its state is announced besides."""
         cause = f"{fact.data.get('cause', '')} "
         return pod.status.stop_request is not None and self._seen.get(name, "").startswith(cause)
 
@@ -264,7 +264,7 @@ class Watcher:
 
 
 async def _insist(call: Callable[[], Awaitable[T]]) -> T:
-    """Ask the database again until it answers: a later change must not be told before this one."""
+    """Ask the database again until it answers: a later change must not be announced before this one."""
     while True:
         try:
             return await call()

@@ -131,7 +131,7 @@ def plain(text: str) -> str:
 
 
 def slack(body: bytes) -> bytes:
-    """Return the body for a Slack-compatible webhook; nothing in it is markup or mentions anybody."""
+    """Return the body for a Slack-compatible webhook, without markup or mentions of people."""
     # Mattermost and others read `@channel` without Slack's brackets, and Markdown, in which an address hides behind
     # words, or is fetched as an image: a word joiner keeps both text.
     text = of_body(body).text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -139,5 +139,5 @@ def slack(body: bytes) -> bytes:
 
 
 def matrix(body: bytes) -> bytes:
-    """Return the content of a Matrix room message: `m.notice`, which no other program answers, mentioning nobody."""
+    """Return the content of a Matrix room message: `m.notice`, which no other program answers, without mentions."""
     return msgspec.json.encode({"msgtype": "m.notice", "body": of_body(body).text, "m.mentions": {}})

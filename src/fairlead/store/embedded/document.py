@@ -38,7 +38,7 @@ def encode(document: Document) -> str:
 
 
 def decode(text: str) -> Document:
-    """Return the document that `encode` wrote. Raises: ProtocolError: somebody else wrote what is not JSON."""
+    """Return the document that `encode` wrote. Raises: ProtocolError: it is not JSON, so another program wrote it."""
     try:
         return typedjson.decode(text, type=dict[str, Any])
     except msgspec.MsgspecError as error:

@@ -186,7 +186,7 @@ def _shorten(kind: str, old: Document, asked_s: int | None) -> Document | None:
 
 
 def is_finished(about: Document) -> bool:
-    """Return whether nothing holds a dying object any more: neither a finalizer nor a node that still stops it."""
+    """Return whether a dying object may go: no finalizer holds it, and no node still stops it."""
     return not about.get("finalizers") and not about.get("deletionGracePeriodSeconds")
 
 
@@ -211,7 +211,7 @@ def check_uid(old: Document, uid: str | None) -> None:
 
 
 def refuse_uid_of_none(given: Document) -> None:
-    """Refuse to make an object anew where the writer meant one that was there. Raises: Conflict."""
+    """Refuse to recreate an object where the writer meant one that was there. Raises: Conflict."""
     uid = documents.metadata(given).get("uid")
     if uid:
         message = f"{describe(given)} with uid {uid} is gone: there is no object of this name"

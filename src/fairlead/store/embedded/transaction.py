@@ -170,7 +170,7 @@ class Transaction:
         if home is not None and home["metadata"].get("deletionTimestamp"):
             message = f"namespace {key.namespace} is being terminated: nothing new can be created in it"
             raise errors.Denied(
-                message, reason="NamespaceTerminating", hint="wait until it is gone, then create it anew"
+                message, reason="NamespaceTerminating", hint="wait until it is gone, then create it again"
             )
 
     def _present(self, key: Key) -> Document:

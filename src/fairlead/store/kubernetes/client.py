@@ -1,4 +1,4 @@
-"""Sends HTTP requests to one API server: bytes or an error of ours come back, a stream as chunks.
+"""Sends HTTP requests to one API server, and returns bytes, chunks of a stream, or a FairleadError.
 
 A request waits for its turn in the common rate, carries fresh credentials, and is sent again after failures that may
 pass, with growing, jittered waits, as long as its patience lasts: refused connections and `429` always (nothing

@@ -15,7 +15,7 @@ from fairlead.wire.kubernetes import api
 
 _LONGEST = 2000
 REDIRECTED: Final = "Redirected"
-"""Reason of an answer that sends the asker elsewhere: nothing that a later try may heal."""
+"""Reason of an answer that sends the client elsewhere: a later try will not help."""
 
 
 class Transient(Exception):

@@ -1,4 +1,4 @@
-"""Makes an API server's pod anew: the same manifest, whole, under the same name.
+"""Recreates an API server's pod: the same manifest, whole, under the same name.
 
 The manifest is taken from the server as it is, so nothing is lost that `wire` does not read. An API server has no verb
 for it: between removal and creation no pod is there, and a process that is killed in that moment does not bring it
@@ -29,7 +29,7 @@ _INSISTS_S: Final = 60.0
 
 
 class Replacement:
-    """Makes pods anew."""
+    """Recreates pods."""
 
     def __init__(self, store: port.Store, send: Send) -> None:
         """Take the store over the server, and what sends requests."""

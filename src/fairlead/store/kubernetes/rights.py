@@ -163,18 +163,18 @@ class Server(Protocol):
     """An API server that says who may do what."""
 
     async def list_rules(self, namespace: str = "default") -> tuple[api.Rule, ...]:
-        """Return what the asker surely may do in a namespace. Raises: Denied, Unavailable."""
+        """Return what the client surely may do in a namespace. Raises: Denied, Unavailable."""
         ...
 
     async def may(
         self, verb: str, resource: str, *, group: str = "", part: str = "", namespace: str = "", user: str = ""
     ) -> bool:
-        """Return whether the asker, or a user, may do this in every namespace. Raises: Denied, Unavailable."""
+        """Return whether the client, or a user, may do this in every namespace. Raises: Denied, Unavailable."""
         ...
 
 
 async def find_lacking(server: Server, needed: tuple[Right, ...], *, user: str = "") -> tuple[Right, ...]:
-    """Return the rights that the asker, or a user, does not have. Raises: Denied, Unavailable, ProtocolError."""
+    """Return the rights that the client, or a user, does not have. Raises: Denied, Unavailable, ProtocolError."""
     rules = () if user else await server.list_rules()
     doubtful = [one for one in needed if not any(rule.allows(one.verb, one.full, one.group) for rule in rules)]
     answers = await asyncio.gather(

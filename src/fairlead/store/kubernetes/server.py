@@ -1,4 +1,4 @@
-"""Asks an API server what it is and what the asker may do.
+"""Asks an API server what it is and what this client may do.
 
 Source: Kubernetes API reference, `/version`; authorization.k8s.io/v1 types.go.
 """
@@ -39,7 +39,7 @@ class Server:
     ) -> bool:
         """Return whether the caller, or a user, may do this.
 
-        Args:    part: subresource, `log`.   namespace: empty: in all of them.   user: empty: the asker.
+        Args:    part: subresource, `log`.   namespace: empty: in all of them.   user: empty: the caller.
         Raises:  Unavailable, ProtocolError; Denied: even the question is forbidden.
         """
         kind = "subjectaccessreviews" if user else "selfsubjectaccessreviews"

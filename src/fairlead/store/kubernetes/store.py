@@ -90,7 +90,7 @@ class KubernetesStore:
 
     async def list(self, kind: type[T], selector: port.Selector = port.EVERYTHING) -> port.Listing[T]:
         """See `port.Store.list`. Raises: Invalid: a field that this kind's server does not select by."""
-        for limit in (PAGE, PAGE, None):  # a list that history leaves behind is begun anew, at last in one piece
+        for limit in (PAGE, PAGE, None):  # a list that history leaves behind is begun again, at last in one piece
             try:
                 pages = [page async for page in self._pages(kind, selector, limit)]
             except errors.Gone:

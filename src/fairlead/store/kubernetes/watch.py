@@ -28,7 +28,7 @@ from fairlead.wire.kubernetes import api, meta
 T = TypeVar("T", bound=meta.Object)
 
 _LONGEST_S: Final = 300
-"""After this a server ends a watch of ours, so that watchers spread over its replicas again."""
+"""After this a server ends our watch, so that watchers spread over its replicas again."""
 _LARGEST_LINE: Final = 16 << 20
 """An event holds one object, and an API server stores none of more than 3 MB."""
 _CALM_S: Final = 30.0

@@ -142,7 +142,7 @@ def test_followed_output_goes_on_after_a_restart_which_is_said_beside_it(service
         assert following.stdout.readline() == b"here\n"
         assert service.fairlead("rm", "-f", "a").exit_code == 0
         _, said = following.communicate(timeout=30)
-    assert said == b"fairlead: a was stopped and is started anew\n"
+    assert said == b"fairlead: a was stopped and is started again\n"
     assert following.returncode == 0
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from fairlead import telemetry
 from fairlead.control.claim.resourceclaim import IDLE_S, ResourceClaims
-from fairlead.plan.claim import lifecycle, where
+from fairlead.plan.claim import where
+from fairlead.plan.claim.life import lifecycle
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.resource.resourceclaim import (
     FINALIZER,

@@ -9,8 +9,8 @@ import pytest
 
 from fairlead import errors
 from fairlead.control.scheduler import eventrecorder
-from fairlead.plan.schedule.cache import Cache
-from fairlead.plan.schedule.queue import SchedulingQueue
+from fairlead.plan.schedule.cache.cache import Cache
+from fairlead.plan.schedule.queue.queue import SchedulingQueue
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.kubernetes import core, meta
 

@@ -10,7 +10,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.control.scheduler.controller import Scheduler
-from fairlead.plan.claim import lifecycle
+from fairlead.plan.claim.life import lifecycle
 from fairlead.settings import ControlSettings
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass

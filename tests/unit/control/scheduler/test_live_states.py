@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from fairlead import errors
-from fairlead.plan.schedule import queue
-from fairlead.plan.schedule.queue import State
+from fairlead.plan.schedule.queue import queue
+from fairlead.plan.schedule.queue.queue import State
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.scheduling import queue as queues
 from tests.unit.control.scheduler.plane import GPU

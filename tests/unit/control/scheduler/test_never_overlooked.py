@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from fairlead import errors
-from fairlead.plan.schedule import overlooked, queue
+from fairlead.plan.schedule.queue import overlooked, queue
 from fairlead.wire.kubernetes import core, meta
 from tests.unit.control.scheduler.plane import GPU
 from tests.unit.control.scheduler.simulated import Simulated

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fairlead.plan.schedule import overlooked, queue
-from fairlead.plan.schedule.queue import Changes, SchedulingQueue, State
+from fairlead.plan.schedule.queue import overlooked, queue
+from fairlead.plan.schedule.queue.queue import Changes, SchedulingQueue, State
 from tests.unit.control.scheduler.simulated import Counts, Simulated
 
 

@@ -16,7 +16,7 @@ from fairlead.engine.fake.engine import FakeEngine
 from fairlead.engine.port import ContainerPhase, ContainerSpec, ContainerState
 from fairlead.node.kubelet import runtime, spec
 from fairlead.node.kubelet.devices import checkpoint, devicemanager
-from fairlead.plan.pod import podsync
+from fairlead.plan.pod.life import podsync
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore
 from fairlead.wire.cdi import stamp

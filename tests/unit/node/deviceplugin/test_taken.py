@@ -1,4 +1,4 @@
-"""A kubelet that lost count offers what a container has; the plugin prefers what is free: race W16 of possession.md."""
+"""A kubelet that lost count offers what a container has; the plugin prefers free GPUs (W16 of possession-proof.md)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from fairlead.kernel.mounting import tmpfs
 from fairlead.node.kubelet import spec
 from fairlead.node.kubelet.devices.checkpoint import Grant
 from fairlead.node.tenancy import secrets
-from fairlead.plan.pod import secret
+from fairlead.plan.pod.values import secret
 from fairlead.store import sealing, tracerecorder
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.pod.source import KeySelector
@@ -73,7 +73,7 @@ async def test_a_pod_whose_secret_cannot_be_opened_fails_with_the_next_step(worl
     async with world.kubelet():
         await world.run(_pod(_taking()))
         over = await world.until_phase("train", "Failed")
-        assert "give every secret anew" in over.status.message
+        assert "give every secret again" in over.status.message
 
 
 def test_what_a_plugin_answers_goes_before_a_secret() -> None:

@@ -13,7 +13,7 @@ from fairlead import errors
 from fairlead.engine.port import Bind, ContainerSpec, NetworkMode, Port
 from fairlead.node.kubelet import spec
 from fairlead.node.kubelet.devices.checkpoint import Grant
-from fairlead.plan.pod import secret
+from fairlead.plan.pod.values import secret
 from fairlead.serve.admission import request as submission
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, meta, names

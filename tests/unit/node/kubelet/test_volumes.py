@@ -10,7 +10,7 @@ import pytest
 from fairlead import errors
 from fairlead.kernel.mounting import tmpfs
 from fairlead.node.kubelet import volumes
-from fairlead.plan.pod import secret
+from fairlead.plan.pod.values import secret
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.pod.volume import SecretVolume
 

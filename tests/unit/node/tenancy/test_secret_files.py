@@ -10,7 +10,7 @@ import pytest
 from fairlead import errors
 from fairlead.kernel.mounting import tmpfs
 from fairlead.node.tenancy import secrets
-from fairlead.plan.pod import secret
+from fairlead.plan.pod.values import secret
 
 
 def test_files_that_lie_in_each_others_way_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fairlead.plan.claim import allocate, default, expression, held, pool
+from fairlead.plan.claim import allocate, default, expression
 from fairlead.plan.claim.gate import DEFAULTS, Gates
-from fairlead.plan.claim.held import Held
+from fairlead.plan.claim.pool import held, pool
+from fairlead.plan.claim.pool.held import Held
 from fairlead.plan.claim.refusal import Allocation, Refusal
 from fairlead.wire.kubernetes.resource import dialect
 from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass

@@ -6,9 +6,9 @@ import dataclasses
 import time
 from typing import Any
 
-from fairlead.plan.claim import held
-from fairlead.plan.claim.candidate import CounterID, DeviceID, billionths
 from fairlead.plan.claim.gate import DEFAULTS
+from fairlead.plan.claim.pool import held
+from fairlead.plan.claim.pool.candidate import CounterID, DeviceID, billionths
 from fairlead.wire.kubernetes.resource.resourceclaim import DeviceRequestAllocationResult, ResourceClaim
 from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
 from tests.unit.plan.claim import claimworld as world

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from fairlead.plan.cel import compile as cel
-from fairlead.plan.claim import expression, pool
+from fairlead.plan.claim import expression
 from fairlead.plan.claim.gate import DEFAULTS
+from fairlead.plan.claim.pool import pool
 from fairlead.plan.claim.refusal import Allocation, Refusal
 from tests.unit.plan.claim import claimworld as world
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.plan.claim import held, pool
 from fairlead.plan.claim.gate import DEFAULTS
+from fairlead.plan.claim.pool import held, pool
 from fairlead.plan.claim.refusal import Allocation
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.resource.resourceclaim import DeviceRequestAllocationResult

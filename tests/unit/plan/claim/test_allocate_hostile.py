@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.plan.claim import allocate, held, pool
-from fairlead.plan.claim.candidate import Candidate
+from fairlead.plan.claim import allocate
 from fairlead.plan.claim.gate import DEFAULTS
+from fairlead.plan.claim.pool import held, pool
+from fairlead.plan.claim.pool.candidate import Candidate
 from fairlead.plan.claim.refusal import Allocation, Refusal
 from fairlead.plan.claim.selector import SelectorError
 from tests.unit.plan.claim import claimworld as world

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.plan.claim import allocate, default, expression, held, pool
+from fairlead.plan.claim import allocate, default, expression
 from fairlead.plan.claim.gate import DEFAULTS, Gates
-from fairlead.plan.claim.held import Held
+from fairlead.plan.claim.pool import held, pool
+from fairlead.plan.claim.pool.held import Held
 from fairlead.plan.claim.refusal import Allocation, Refusal
 from fairlead.plan.claim.search import request
 from fairlead.plan.claim.search.fit import Fitting

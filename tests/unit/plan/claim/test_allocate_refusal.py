@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.plan.claim import held
+from fairlead.plan.claim.pool import held
 from fairlead.plan.claim.refusal import Refusal
 from fairlead.wire.kubernetes.resource.resourceclaim import DeviceRequestAllocationResult
 from tests.unit.plan.claim import claimworld as world

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.plan.claim import allocate, held
+from fairlead.plan.claim import allocate
 from fairlead.plan.claim.gate import DEFAULTS as GATES
+from fairlead.plan.claim.pool import held
 from fairlead.plan.claim.refusal import Allocation, Refusal
 from fairlead.plan.claim.search.preference import POOL, Preferences, Together
 from fairlead.wire.kubernetes.resource.device import NUMA_NODE, PCI_BUS_ID, PCIE_ROOT

@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.plan.claim import allocate, default, held, pool
-from fairlead.plan.claim.candidate import billionths
+from fairlead.plan.claim import allocate, default
 from fairlead.plan.claim.gate import DEFAULTS, Gates
-from fairlead.plan.claim.held import Held, HeldPool
+from fairlead.plan.claim.pool import held, pool
+from fairlead.plan.claim.pool.candidate import billionths
+from fairlead.plan.claim.pool.held import Held, HeldPool
 from fairlead.plan.claim.refusal import Allocation
 from fairlead.wire.kubernetes import core, quantity
 from tests.unit.plan.claim import claimworld as world

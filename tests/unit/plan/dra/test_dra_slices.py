@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.plan.claim import gate
-from fairlead.plan.claim.pool import Pools, Site
+from fairlead.plan.claim.pool.pool import Pools, Site
 from fairlead.plan.claim.validate import door
 from fairlead.plan.dra import offered, share, slices
 from fairlead.plan.dra.offered import Choice, plan_devices

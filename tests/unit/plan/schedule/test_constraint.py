@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from fairlead.plan.schedule import constraint, hint, reference
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule import constraint, reference
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.constraint import Filter, Node, Noted, Refusal, Reservation, Users
 from fairlead.plan.schedule.engine.rankings import EngineRankings
-from fairlead.plan.schedule.queue import SchedulingQueue
+from fairlead.plan.schedule.queue import hint
+from fairlead.plan.schedule.queue.queue import SchedulingQueue
 from fairlead.plan.schedule.summary import Summary
 from fairlead.plan.schedule.trial import Trial
 from fairlead.wire.kubernetes import core, meta

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.plan.schedule import rejection
 from fairlead.wire.kubernetes import core
-from tests.unit.plan.schedule.test_scheduler_cache import World, _node, _pod
+from tests.unit.plan.schedule.cache.test_scheduler_cache import World, _node, _pod
 
 _AT = "2026-01-02T03:04:05Z"
 _UNIX = 1767323045.0

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.plan.schedule import hint, peers, ranking, reference, waiting
+from fairlead.plan.schedule import peers, ranking, reference, waiting
+from fairlead.plan.schedule.queue import hint
 from fairlead.wire.kubernetes import core, meta
 
 _HOST, _ZONE = "kubernetes.io/hostname", "zone"

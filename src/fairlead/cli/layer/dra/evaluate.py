@@ -16,7 +16,7 @@ from fairlead.plan.cel import literal
 from fairlead.plan.cel.running.charge import LIMIT
 from fairlead.plan.cel.value import name_of
 from fairlead.plan.claim import expression
-from fairlead.plan.claim.candidate import DeviceID
+from fairlead.plan.claim.pool.candidate import DeviceID
 from fairlead.wire.kubernetes.resource.device import Device
 from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
 

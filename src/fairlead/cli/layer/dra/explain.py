@@ -16,10 +16,11 @@ import msgspec
 from fairlead import errors
 from fairlead.cli.layer.dra import note
 from fairlead.cli.layer.dra.read import Objects
-from fairlead.plan.claim import expression, extended, held, pool, refusal, taintrule, wanted
+from fairlead.plan.claim import expression, extended, refusal, wanted
 from fairlead.plan.claim.allocate import allocate
 from fairlead.plan.claim.gate import Gates
-from fairlead.plan.claim.pool import Site
+from fairlead.plan.claim.pool import held, pool, taintrule
+from fairlead.plan.claim.pool.pool import Site
 from fairlead.plan.claim.refusal import Allocation, Refusal, Verdict
 from fairlead.plan.pod import affinity
 from fairlead.wire.kubernetes import core

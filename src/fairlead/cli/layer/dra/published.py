@@ -12,9 +12,10 @@ from fairlead import errors
 from fairlead.cli.layer.dra import note
 from fairlead.cli.layer.dra.read import Objects
 from fairlead.plan.cel import literal
-from fairlead.plan.claim import expression, poolstatus, taintrule
+from fairlead.plan.claim import expression
 from fairlead.plan.claim.gate import Gates
-from fairlead.plan.claim.pool import Pool, Pools
+from fairlead.plan.claim.pool import poolstatus, taintrule
+from fairlead.plan.claim.pool.pool import Pool, Pools
 from fairlead.wire.kubernetes.resource.device import Device, DeviceTaint
 from fairlead.wire.kubernetes.resource.devicetaintrule import DeviceTaintRule
 from fairlead.wire.kubernetes.resource.poolstatusrequest import PoolStatus

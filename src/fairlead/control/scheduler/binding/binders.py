@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairlead.control.scheduler.binding import claims, volumes
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.claim.ask import NAME as CLAIMS
 from fairlead.plan.schedule.constraint import Ask, Reservation
 from fairlead.plan.schedule.reference import PodInfo

@@ -2,7 +2,7 @@
 
 The finalizer is written first, then allocation and reservation at once. Where another pod shares the claim and is
 written at the same time, one write says both. A write that is lost to another writer is not repeated: what the store
-has counts, and the pod is decided anew. Where the store does not say whether it took a write, the claim counts as
+has counts, and the pod is decided again. Where the store does not say whether it took a write, the claim counts as
 allocated until it has been asked (`resolve`).
 Source: kubernetes 1.37 pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go, bindClaim (behaviour).
 """
@@ -19,7 +19,7 @@ import msgspec
 
 from fairlead import errors, telemetry
 from fairlead.plan.schedule import constraint
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.claim import implicit
 from fairlead.plan.schedule.claim.ask import NAME, Ask
 from fairlead.plan.schedule.claim.claims import BINDING_S, Claims, Write
@@ -45,7 +45,7 @@ async def bind(store: PatchingStore, cache: Cache, reserved: Reservation) -> Non
     """Write what is reserved.
 
     Raises: Conflict, NotFound, Invalid, Denied: another writer was faster, or the store refuses it: the pod is to be
-            decided anew; Unavailable: the store does not answer, and `resolve` finds out what it took.
+            decided again; Unavailable: the store does not answer, and `resolve` finds out what it took.
     """
     known = _claims(cache)
     for at, one in enumerate(reserved.writes):
@@ -168,7 +168,7 @@ async def _write(store: PatchingStore, known: Claims, write: Write, heed: Callab
     if sent is None:
         raise errors.NotFound(f'resourceclaim "{write.name}" is gone', reason="NotFound")
     if not _is_for(sent, write):
-        raise errors.Conflict(f'resourceclaim "{write.name}" is decided anew', reason="ClaimChanged")
+        raise errors.Conflict(f'resourceclaim "{write.name}" is decided again', reason="ClaimChanged")
     if known.known.is_written(write.uid):
         return  # by another pod that shares it
     try:

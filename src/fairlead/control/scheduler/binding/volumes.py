@@ -13,7 +13,7 @@ from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.plan.schedule import constraint
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.constraint import Reservation
 from fairlead.plan.schedule.volume import claims, wanted
 from fairlead.plan.schedule.volume.volumes import Ask, Choice, Volumes
@@ -32,7 +32,7 @@ def words(ask: constraint.Ask) -> str:
 
 
 async def bind(store: PatchingStore, cache: Cache, reserved: Reservation) -> None:
-    """Give claims their volumes, or write the node on them; one that has changed since is left: its pod is judged anew.
+    """Give claims their volumes, or write the node on them; one that changed since is left: its pod is judged again.
 
     Raises: Unavailable: the store does not answer.
     """

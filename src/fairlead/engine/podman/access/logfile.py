@@ -218,7 +218,7 @@ class _Records:
         self._begins = {b"stdout": True, b"stderr": True}
 
     def interrupt(self) -> None:
-        """Begin anew behind output that was lost: what comes next is not the end of a line begun before."""
+        """Begin again behind output that was lost: what comes next is not the end of a line begun before."""
         self._rest = b""
         self._begins = {b"stdout": True, b"stderr": True}
 

@@ -51,7 +51,7 @@ class Checkpoint:
         return self._file.peek()
 
     def save(self, grants: Mapping[tuple[str, str, str], Grant]) -> None:
-        """Replace the file, as `StateFile.save`; pods are given devices anew after a power cut."""
+        """Replace the file, as `StateFile.save`; pods are given devices again after a power cut."""
         self._file.save(sorted(grants.values(), key=lambda g: (g.pod_uid, g.container, g.resource)))
 
 

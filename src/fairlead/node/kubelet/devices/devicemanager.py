@@ -27,7 +27,7 @@ import msgspec
 from fairlead import errors, telemetry
 from fairlead.node.kubelet.devices import endpoint as plugin
 from fairlead.node.kubelet.devices.checkpoint import Checkpoint, Grant
-from fairlead.plan.claim import lifecycle
+from fairlead.plan.claim.life import lifecycle
 from fairlead.plan.pod import admission
 from fairlead.wire.kubelet import deviceplugin
 from fairlead.wire.kubernetes import core, quantity
@@ -80,7 +80,7 @@ class DeviceManager:
         self._displaced: dict[str, list[plugin.Endpoint]] = {}
         """By resource: plugins that still live and were displaced by newer ones, the newest last."""
         self._grants: Grants = {}
-        # By name and not by endpoint: a plugin that comes anew is not called while a call of the old one is under way.
+        # By name and not by endpoint: a plugin that comes again is not called while a call of the old one is under way.
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._writing = asyncio.Lock()
         self._new: asyncio.Queue[plugin.Endpoint] = asyncio.Queue(_MOST_NEW)

@@ -1,6 +1,6 @@
 """Serves `v1beta1.Registration` on `kubelet.sock` as the real kubelet does; every start empties the socket folder.
 
-The sockets of plugins from before the start are removed, so that each plugin notices and registers anew.
+The sockets of plugins from before the start are removed, so that each plugin notices and registers again.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def named(self) -> draplugin.Claim:
-        """The claim as drivers are told it."""
+        """The claim as drivers get it."""
         from fairlead.wire.kubelet import draplugin  # it speaks gRPC, which readers of the file do without
 
         return draplugin.Claim(namespace=self.namespace, name=self.name, uid=self.uid)
@@ -84,7 +84,7 @@ class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_claim(claim: ResourceClaim) -> ClaimRecord:
-    """Return the record of an allocated claim that nobody uses yet, its drivers by name."""
+    """Return the record of an allocated claim that no pod uses yet, its drivers by name."""
     allocation = claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
     about = claim.metadata

@@ -24,7 +24,7 @@ from fairlead import errors, telemetry
 from fairlead.node.kubelet.dra import answercheck, claimrecord
 from fairlead.node.kubelet.dra.claimrecord import PREPARE, UNPREPARE, ClaimRecord, DeviceRecord
 from fairlead.node.kubelet.dra.drivers import Drivers
-from fairlead.plan.claim import lifecycle
+from fairlead.plan.claim.life import lifecycle
 from fairlead.store.port import Store
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.resource.resourceclaim import EXTENDED_RESOURCE_CLAIM, ResourceClaim

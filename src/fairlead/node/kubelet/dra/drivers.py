@@ -55,7 +55,7 @@ class Drivers:
         changed: Callable[[], None],
         call_s: float = CALL_S,
     ) -> None:
-        """Take what is told of them.
+        """Take who hears of them.
 
         Args: changed: called whenever a driver came or went, or reported health.   call_s: longest time for a call.
         """

@@ -193,7 +193,7 @@ class PluginWatcher:
                 continue
             failures = 0
             if said != info:
-                telemetry.log.info("plugin registers anew: it says something else", resource=info.name)
+                telemetry.log.info("plugin registers again: it says something else", resource=info.name)
                 return
 
 

@@ -17,8 +17,8 @@ from fairlead.node.kubelet.dra import drivers
 from fairlead.node.kubelet.dra.claimrecord import ClaimRecord, DeviceRecord
 from fairlead.node.kubelet.dra.devicehealth import DeviceHealth
 from fairlead.node.kubelet.dra.dramanager import DRAManager
-from fairlead.plan.claim import lifecycle
-from fairlead.plan.pod import podsync
+from fairlead.plan.claim.life import lifecycle
+from fairlead.plan.pod.life import podsync
 from fairlead.wire.kubelet import podresources
 from fairlead.wire.kubernetes import core
 

@@ -1,7 +1,7 @@
 """Watches running containers by their hooks and probes, one task a container, and keeps what is known of each.
 
 A task first runs the postStart hook, then the startup probe until it succeeds, then readiness and liveness beside each
-other. It only observes: `plan.pod.podsync` decides what comes of it, and looks again whenever something changed.
+other. It only observes: `plan.pod.life.podsync` decides what comes of it, and looks again whenever something changed.
 Source: kubernetes pkg/kubelet/prober (worker.go); container-lifecycle hooks.
 """
 

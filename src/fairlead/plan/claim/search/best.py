@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fairlead.plan.claim.candidate import Candidate
+from fairlead.plan.claim.pool.candidate import Candidate
 from fairlead.plan.claim.search import preference
 from fairlead.plan.claim.search.board import Boards
 from fairlead.plan.claim.search.fit import Fitting

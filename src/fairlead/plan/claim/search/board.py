@@ -12,8 +12,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from fairlead.plan.claim.candidate import Candidate, CounterID, value_of
-from fairlead.plan.claim.pool import NodePools
+from fairlead.plan.claim.pool.candidate import Candidate, CounterID, value_of
+from fairlead.plan.claim.pool.pool import NodePools
 from fairlead.plan.claim.search.fit import Fitting
 from fairlead.plan.claim.search.preference import POOL, WHOLE, BoardID, Preferences, Trait, Used, used
 from fairlead.wire.kubernetes.resource.device import PCI_BUS_ID

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.plan.claim.candidate import Candidate, CounterID, Value
+from fairlead.plan.claim.pool.candidate import Candidate, CounterID, Value
 from fairlead.plan.claim.search.classes import Classes
 from fairlead.plan.claim.search.fit import Fit, Fitting
 from fairlead.plan.claim.search.request import Constraint, Fatal, Table, Wanted

@@ -14,7 +14,7 @@ from math import ceil
 from typing import Final
 
 from fairlead import errors
-from fairlead.plan.claim.candidate import ONE
+from fairlead.plan.claim.pool.candidate import ONE
 from fairlead.wire.kubernetes import quantity
 from fairlead.wire.kubernetes.quantity import Quantity
 from fairlead.wire.kubernetes.resource.device import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from fairlead.plan.claim.candidate import Candidate
+from fairlead.plan.claim.pool.candidate import Candidate
 from fairlead.plan.claim.search.capacity import Consumption
 from fairlead.plan.claim.search.fit import Fit, Fitting, Misfit
 from fairlead.plan.claim.search.request import Fatal, Wanted

@@ -3,7 +3,7 @@
 The tests that no other device of the answer changes (selectors, where the device is, its capacity as such, taints) are
 made once and remembered; the rest are made against the ledger. Each says why it refuses, so that the search and the
 explanation of its failure cannot differ. Where the reference is wrong (defects A to F and I of the reference notes) its
-intention is followed; `docs/design/claims.md` lists them.
+intention is followed; `docs/design/allocator.md` lists them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from fairlead import errors
-from fairlead.plan.claim.candidate import ONE, Candidate, CounterID, DeviceID, Value, value_of
 from fairlead.plan.claim.gate import Gates
-from fairlead.plan.claim.held import Held, HeldPool
-from fairlead.plan.claim.pool import NodePools, Pool
+from fairlead.plan.claim.pool.candidate import ONE, Candidate, CounterID, DeviceID, Value, value_of
+from fairlead.plan.claim.pool.held import Held, HeldPool
+from fairlead.plan.claim.pool.pool import NodePools, Pool
 from fairlead.plan.claim.search.capacity import CapacityError, Consumption, consumption
 from fairlead.plan.claim.search.ledger import Ledger, Placed
 from fairlead.plan.claim.search.request import Constraint, Fatal, Wanted
@@ -84,7 +84,7 @@ class Fitting:
         return found
 
     def free_for(self, wanted: Wanted, candidate: Candidate) -> Misfit | None:
-        """Return who has the device; None: nobody who keeps the row from it."""
+        """Return who has the device; None: no holder keeps the row from it."""
         taken = self.ledger.taken.get(candidate.at, _NO_CLAIMS)
         if wanted.admin:
             return Misfit("taken", "this claim has it already") if wanted.claim in taken else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
-from fairlead.plan.claim.candidate import Candidate
+from fairlead.plan.claim.pool.candidate import Candidate
 from fairlead.plan.claim.search.board import Boards
 from fairlead.plan.claim.search.classes import outcome
 from fairlead.plan.claim.search.fit import Fitting

@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from fairlead.plan.claim.candidate import Candidate, CounterID, Value
+from fairlead.plan.claim.pool.candidate import Candidate, CounterID, Value
 from fairlead.plan.claim.search.capacity import Consumption
 from fairlead.plan.claim.search.request import Wanted
 

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from fairlead.plan.claim.candidate import Value
+from fairlead.plan.claim.pool.candidate import Value
 from fairlead.wire.kubernetes.resource.device import NUMA_NODE, PCIE_ROOT
 
 POOL: Final = "pool"
-"""Stands in the table for a device's pool, which is no attribute."""
+"""Stands in the table for a device's pool, which is not an attribute."""
 WHOLE: Final = 1000
 """The size of a whole board; a partition has its share of that."""
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.plan.claim import held
-from fairlead.plan.claim.candidate import Candidate
 from fairlead.plan.claim.gate import Gates
+from fairlead.plan.claim.pool import held
+from fairlead.plan.claim.pool.candidate import Candidate
 from fairlead.wire.kubernetes.resource.device import DeviceToleration, Quantity
 from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
 from fairlead.wire.kubernetes.resource.request import DeviceSelector, DeviceSubRequest, ExactDeviceRequest

@@ -19,7 +19,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.plan.claim.candidate import Candidate
+from fairlead.plan.claim.pool.candidate import Candidate
 from fairlead.plan.claim.search.bound import Bound
 from fairlead.plan.claim.search.classes import Classes
 from fairlead.plan.claim.search.fit import Fitting

@@ -124,7 +124,7 @@ def ready_condition(
 def kept_gates(
     spec: core.PodSpec, written: Iterable[meta.Condition], fresh: Iterable[meta.Condition]
 ) -> tuple[meta.Condition, ...]:
-    """Return conditions to write: those of gates as they stand now, for somebody else sets them."""
+    """Return conditions to write: those of gates as they stand now, for other programs set them."""
     gates = {gate.condition_type for gate in spec.readiness_gates}
     if not gates:
         return tuple(written)

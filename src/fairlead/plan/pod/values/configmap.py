@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from fairlead import errors
-from fairlead.plan.pod import secret
+from fairlead.plan.pod.values import secret
 from fairlead.wire.kubernetes import core, names
 
 _LARGEST: Final = 1 << 20

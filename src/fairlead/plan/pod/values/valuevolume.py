@@ -1,6 +1,6 @@
 """Judges volumes whose files are values, and says which files they have. Pure.
 
-A volume of a ConfigMap, of the pod's own fields, or of several sources. Those of one Secret are in `plan.pod.secret`.
+A volume of a ConfigMap, of the pod's own fields, or of several sources. Those of one Secret are in `secret`.
 Source: kubernetes pkg/apis/core/validation (validateConfigMapVolumeSource, validateProjectedVolumeSource).
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from fairlead.plan.pod import secret
-from fairlead.plan.pod.values import downward
+from fairlead.plan.pod.values import downward, secret
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.pod.source import KeyToPath
 from fairlead.wire.kubernetes.pod.volume import DownwardAPIFile, ProjectedVolume, SecretVolume

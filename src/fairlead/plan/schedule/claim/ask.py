@@ -13,8 +13,8 @@ import msgspec
 from fairlead.plan.claim import allocate, expression
 from fairlead.plan.claim.allocate import BUDGET_SPENT
 from fairlead.plan.claim.gate import Gates
-from fairlead.plan.claim.held import Held
-from fairlead.plan.claim.pool import NodePools
+from fairlead.plan.claim.pool.held import Held
+from fairlead.plan.claim.pool.pool import NodePools
 from fairlead.plan.claim.refusal import Allocation, Refusal
 from fairlead.plan.claim.search.preference import Preferences
 from fairlead.plan.claim.validate.request import ALTERNATIVES_MOST

@@ -18,9 +18,11 @@ from typing import ClassVar, Final
 import msgspec
 
 from fairlead import errors
-from fairlead.plan.claim import extended, held, lifecycle
+from fairlead.plan.claim import extended
 from fairlead.plan.claim.gate import DEFAULTS, Gates
-from fairlead.plan.claim.held import PoolName
+from fairlead.plan.claim.life import lifecycle
+from fairlead.plan.claim.pool import held
+from fairlead.plan.claim.pool.held import PoolName
 from fairlead.plan.claim.refusal import Allocation
 from fairlead.plan.claim.search.preference import Preferences
 from fairlead.plan.claim.validate.resourceclaim import RESERVED_MOST

@@ -16,7 +16,8 @@ from typing import Final
 
 import msgspec
 
-from fairlead.plan.claim import extended, lifecycle
+from fairlead.plan.claim import extended
+from fairlead.plan.claim.life import lifecycle
 from fairlead.plan.claim.validate.request import REQUESTS_MOST
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import ObjectMeta

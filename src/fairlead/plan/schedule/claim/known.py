@@ -16,9 +16,9 @@ from typing import Final
 
 import msgspec
 
-from fairlead.plan.claim import held
-from fairlead.plan.claim.candidate import CounterID, DeviceID
-from fairlead.plan.claim.held import Held, HeldPool, PoolName
+from fairlead.plan.claim.pool import held
+from fairlead.plan.claim.pool.candidate import CounterID, DeviceID
+from fairlead.plan.claim.pool.held import Held, HeldPool, PoolName
 from fairlead.plan.schedule.claim import implicit
 from fairlead.plan.schedule.claim.published import Gone
 from fairlead.wire.kubernetes.resource.resourceclaim import DeviceRequestAllocationResult, ResourceClaim
@@ -107,7 +107,7 @@ class KnownClaims:
         return found | self._count(uid, entry.claim)
 
     def forget(self) -> None:
-        """Begin anew: a list follows; what we decided stays."""
+        """Reset: a list follows; what we decided stays."""
         for uid, entry in tuple(self._entries.items()):
             seen, entry.seen = entry.seen, None
             if entry.ours is None:

@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from fairlead.plan.cel.device import DeviceView
-from fairlead.plan.claim import taintrule
-from fairlead.plan.claim.candidate import CounterID, DeviceID, billionths
 from fairlead.plan.claim.gate import Gates
-from fairlead.plan.claim.held import PoolName
-from fairlead.plan.claim.pool import NodePools, Pools, Site
+from fairlead.plan.claim.pool import taintrule
+from fairlead.plan.claim.pool.candidate import CounterID, DeviceID, billionths
+from fairlead.plan.claim.pool.held import PoolName
+from fairlead.plan.claim.pool.pool import NodePools, Pools, Site
 from fairlead.wire.kubernetes.resource.device import Device
 from fairlead.wire.kubernetes.resource.deviceclass import DeviceClass
 from fairlead.wire.kubernetes.resource.devicetaintrule import DeviceTaintRule
@@ -84,7 +84,7 @@ class Published:
         return self.classes.get(name) if isinstance(item, DeviceClass) else self._rules.get(name)
 
     def forget(self, kind: type[Object]) -> None:
-        """Begin anew with one kind: a list follows."""
+        """Reset one kind: a list follows."""
         if kind is DeviceClass:
             self.classes = {}
         elif kind is DeviceTaintRule:

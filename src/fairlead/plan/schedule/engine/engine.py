@@ -1,4 +1,4 @@
-"""Places requests one after another: a row of scores for each shape, made anew only for nodes that changed.
+"""Places requests one after another: a row of scores for each shape, rebuilt only for nodes that changed.
 
 A row holds what every node is worth to one shape, -1 where it has no room. Before it is read it is brought up to date
 for the nodes touched since; the highest score wins, and the first of equal ones, in the order of the nodes. So a

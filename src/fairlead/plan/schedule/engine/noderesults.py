@@ -1,4 +1,4 @@
-"""Keeps every node's result and score for one pod, and makes anew only what changed (`rankings.EngineRankings`)."""
+"""Keeps every node's result and score for one pod, and rebuilds only what changed (`rankings.EngineRankings`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NodeResults:
         """Take the need and the nodes."""
         self.need = need
         self.scorer = scorer
-        """May be replaced: every score is made anew by the new one."""
+        """May be replaced: every score is rebuilt by the new one."""
         self._scored_by: Scorer | None = None
         self._table = table
         self._generation = -1
@@ -52,7 +52,7 @@ class NodeResults:
         """Whether no filter and no score reads rules of the pod: every node that is open then lets it pass, worth 0."""
         self._tallies: dict[int, peers.Tally] = {}
         self._summary: Summary | None = None
-        """What was said last; None: something changed since, or it is drawn anew each time."""
+        """What was said last; None: something changed since, or it is drawn again each time."""
         self._keep(np.zeros(0, dtype=np.int64), {})
 
     def __len__(self) -> int:
@@ -96,7 +96,7 @@ class NodeResults:
             return
         self._summary = None
         if self._generation != table.generation:
-            # Places are known for one generation back only: a row that slept longer judges every node anew.
+            # Places are known for one generation back only: a row that slept longer judges every node again.
             is_next = self._generation == table.generation - 1
             self._keep(table.origin if is_next else np.full(len(table), -1, dtype=np.int64), self._tallies)
             self._known = self._known if is_next else 0

@@ -1,6 +1,6 @@
 """Ranks a live cluster's nodes for each need by arrays: the engine's policies, Kubernetes' filters, the same summary.
 
-One `NodeTable` holds the nodes. For each need there is a row of verdicts and scores, made anew only for the nodes that
+One `NodeTable` holds the nodes. For each need there is a row of verdicts and scores, rebuilt only for the nodes that
 the table's log says changed; what a filter reads of a node's labels and taints is judged in Python, and only where it
 changed, the rest for all changed nodes at a time. Summaries are those of `ranking.Ranking`, word for word, for the
 policies that both know.
@@ -23,7 +23,7 @@ from fairlead.plan.schedule.engine.noderesults import NodeResults
 from fairlead.plan.schedule.engine.scorer import Packed, Random, Scorer, WholeGPUs
 from fairlead.plan.schedule.engine.table import NodeTable, kind_shape
 from fairlead.plan.schedule.policy import demand
-from fairlead.plan.schedule.queue import Changes
+from fairlead.plan.schedule.queue.queue import Changes
 from fairlead.plan.schedule.reference import NodeInfo, PodInfo
 
 _MOST_BYTES: Final = 512 << 20

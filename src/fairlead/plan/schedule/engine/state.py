@@ -1,7 +1,7 @@
 """Holds a cluster as arrays: what is free of each node and of each GPU, in the order that breaks ties.
 
 Every change is written into a log of touched nodes, so that what is derived from the arrays (scores, fragmentation) is
-made anew for those nodes alone. `checkpoint` and `rollback` try several changes and take them back: nothing is copied,
+rebuilt for those nodes alone. `checkpoint` and `rollback` try several changes and take them back: nothing is copied,
 changes are undone in reverse.
 """
 

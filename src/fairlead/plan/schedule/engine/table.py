@@ -1,7 +1,7 @@
 """Holds a live cluster's nodes as arrays: what is free of every resource, and the engine's state beside it.
 
 `NodeTable` follows the nodes that decisions see (`reference.NodeInfo`). A node that changed is written in place, with
-the number of the change; a node that came or went, or offers something else, makes the arrays anew. Nodes stand in the
+the number of the change; a node that came or went, or offers something else, rebuilds the arrays. Nodes stand in the
 order of their names, so that the first of equal ones is the first by name. The state holds whole GPUs: the kubelet
 chooses which, so the taken ones stand first.
 """
@@ -20,7 +20,7 @@ from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.engine.shape import WHOLE, Host, Shape
 from fairlead.plan.schedule.engine.state import Bools, Ints, State
 from fairlead.plan.schedule.policy.demand import GPUS, LARGEST, is_moved
-from fairlead.plan.schedule.queue import Changes
+from fairlead.plan.schedule.queue.queue import Changes
 from fairlead.plan.schedule.reference import UNIT, Kind, NodeInfo, PodInfo, gpus_of, model_of
 from fairlead.plan.schedule.topology import offers
 
@@ -29,7 +29,7 @@ _CONCERNS: Final = tuple(score.concerns_node for score in reference.SCORES.value
 FEW: Final = 3
 """So many nodes are judged faster one by one than by array."""
 _MOST_OFFERS: Final = 1 << 16
-"""Different sets of free devices that have numbers; beyond it they are numbered anew."""
+"""Different sets of free devices that have numbers; beyond it they are numbered again."""
 
 
 class NodeTable:

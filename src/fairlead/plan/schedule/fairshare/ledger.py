@@ -1,7 +1,7 @@
 """Counts what the pods of each queue have and wait for, and decides whose turn it is and who must wait. Pure.
 
-A pod is put in when it is seen and dropped when it goes, by its uid; sums are kept, nothing is summed up anew. Shares
-are made anew only when what is asked for changes, never for a binding. Without queues nothing is counted.
+A pod is put in when it is seen and dropped when it goes, by its uid; sums are kept, nothing is summed up again. Shares
+are rebuilt only when what is asked for changes, never for a binding. Without queues nothing is counted.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Spec:
 
 
 def spec_of(item: queue.Queue) -> Spec:
-    """Return a queue's spec. Raises: Invalid (`QueueInvalid`): an amount is no quantity, or beyond its limit."""
+    """Return a queue's spec. Raises: Invalid (`QueueInvalid`): an amount is not a quantity, or beyond its limit."""
     said, name = item.spec, item.metadata.name
     parts = {
         part: {resource: _amount(name, part, resource, text) for resource, text in amounts.items()}
@@ -88,7 +88,7 @@ def _amount(name: str, part: str, resource: str, text: str) -> int:
 
 
 class Tree:
-    """Queues as they are; made anew when one changes."""
+    """Queues as they are; rebuilt when one changes."""
 
     def __init__(self, specs: Iterable[Spec] = ()) -> None:
         """Take the queues; a parent that is not there, or a circle, is noted in `problems` and hangs at the root."""

@@ -3,14 +3,14 @@
 A gang is decided as one: once its minimum is there, as many of its pods as the minimum still lacks are placed one
 after another on what is assumed, and either all are bound or the assumptions are taken back. Nothing of it is held
 between two decisions, so two gangs cannot wait for each other. Pods beyond the minimum go by themselves (elastic), and
-so does one that is made anew for one that ended while the others run.
+so does one that is recreated for one that ended while the others run.
 
 A sub-group is a gang within one (`subgroup`): the gang is there once its sub-groups are, all of them or as many as its
-PodGroup asks for, and they are placed together. A sub-group beyond those, or one whose pods were all made anew, is
+PodGroup asks for, and they are placed together. A sub-group beyond those, or one whose pods were all recreated, is
 placed as a whole by itself while the others run.
 
 Bindings are single writes, so a scheduler that dies, or an API server that goes away, between two of them leaves a gang
-bound in part (`is_partial`): it is seen by pods that waited already when the others were bound. A pod that is made anew
+bound in part (`is_partial`): it is seen by pods that waited already when the others were bound. A pod that is recreated
 later is younger than that; times have whole seconds, so one of the same second counts as having waited.
 """
 

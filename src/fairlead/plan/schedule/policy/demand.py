@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
-from fairlead.plan.schedule.queue import Changes
+from fairlead.plan.schedule.queue.queue import Changes
 from fairlead.plan.schedule.reference import Kind, NodeInfo, model_of
 
 _PART: Final = 8
-"""The table is made anew once one in this many of its pods or kinds came or went."""
+"""The table is rebuilt once one in this many of its pods or kinds came or went."""
 _MOST_KINDS: Final = 128
 """The most frequent kinds are in it: a tenant must not choose how large it becomes."""
 GPUS: Final = 256
@@ -36,7 +36,7 @@ class Demand:
         self.asked = Counter[Kind]()
         """How many pods of each kind are on nodes."""
         self.version = 0
-        """Grows whenever the table is made anew."""
+        """Grows whenever the table is rebuilt."""
         self._table: Mapping[Kind, int] = {}
         self._has_aged = True
         self._total = 0
@@ -66,7 +66,7 @@ class Demand:
         self._has_aged |= grown * _PART > max(self._total, known) or len(self._unweighed) * _PART > known
 
     def table(self, waiting: Iterable[Kind]) -> Mapping[Kind, int]:
-        """Return how often each kind is asked for, the most frequent first; made anew where it has aged.
+        """Return how often each kind is asked for, the most frequent first; rebuilt where it has aged.
 
         Args: waiting: the kinds of needs that were asked about lately.
         """

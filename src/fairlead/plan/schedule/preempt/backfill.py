@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from fairlead.plan.schedule.group import gang
 from fairlead.plan.schedule.preempt import plan, rule
-from fairlead.plan.schedule.queue import SchedulingQueue, State
+from fairlead.plan.schedule.queue.queue import SchedulingQueue, State
 from fairlead.plan.schedule.reference import NodeInfo, PodInfo
 from fairlead.plan.schedule.trial import Running, WhatIf
 from fairlead.wire.kubernetes import core, meta
@@ -108,7 +108,7 @@ class Heads:
         yield from (pod.metadata.uid for pod in firsts.values())
 
     def give_up(self, pods: Iterable[core.Pod]) -> None:
-        """Note that pods fit on no empty node, so that they are no head until `forget_hopeless`."""
+        """Note that pods fit on no empty node: they do not count as a queue's head until `forget_hopeless`."""
         self._hopeless.update(pod.metadata.uid for pod in pods)
         for queue in [name for name, pod in self._heads.items() if pod.metadata.uid in self._hopeless]:
             del self._heads[queue]

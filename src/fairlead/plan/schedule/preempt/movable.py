@@ -1,6 +1,6 @@
 """Says which running pods may be moved to other nodes, for whom, and where to: what a scheduler and a dry run propose.
 
-To move a pod is to evict it and let its controller make it anew, so a pod moves only where one does, where nothing that
+To move a pod is to evict it and let its controller recreate it, so a pod moves only where one does, where nothing that
 it keeps on its node is lost, and where its owner has not said otherwise: rows of `REASONS`, each with what is said of
 pods that stay. Whose turn it is: pods that wait and fit nowhere, in the order of the queue; then, where that is asked
 for, one more pod of the largest size that runs. `defragment.find` proves each proposal.
@@ -20,9 +20,9 @@ from typing import Final
 import msgspec
 
 from fairlead import errors
-from fairlead.plan.claim import lifecycle
+from fairlead.plan.claim.life import lifecycle
 from fairlead.plan.pod import priority
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.group import gang
 from fairlead.plan.schedule.preempt import defragment, rule
 from fairlead.plan.schedule.reference import PodInfo, gpus_of
@@ -76,7 +76,7 @@ class Plan:
 
 
 def controller_of(pod: core.Pod) -> meta.OwnerReference | None:
-    """Return what makes a pod anew, None where nothing does."""
+    """Return the controller that recreates a pod, None where there is none."""
     return next((one for one in pod.metadata.owner_references if one.controller), None)
 
 
@@ -112,7 +112,7 @@ def _has_local_data(pod: core.Pod) -> bool:
 
 
 REASONS: Final[Mapping[str, Callable[[core.Pod], bool]]] = {
-    "no controller makes them anew": _is_alone,
+    "no controller recreates them": _is_alone,
     "they belong to their node": _is_of_node,
     "annotations keep them": _is_kept,
     "a Job's work would be lost": _is_job,

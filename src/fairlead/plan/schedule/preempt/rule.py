@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from fairlead.plan.schedule import peers
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.fairshare.ledger import Ledger
 from fairlead.plan.schedule.preempt.plan import Terms
 from fairlead.plan.schedule.reference import PodInfo
@@ -87,7 +87,7 @@ def held(cache: Cache, asked: Collection[str]) -> tuple[Running, ...]:
 
 
 def standing(cache: Cache, asked: Collection[str]) -> tuple[Running, ...]:
-    """Return whatever takes room on nodes, for a search that ends nobody. Args: asked: for whom it is, by uid."""
+    """Return all that takes room on nodes, for a search that ends no pods. Args: asked: for whom it is, by uid."""
     there = (
         Running(
             uid=pod.metadata.uid,

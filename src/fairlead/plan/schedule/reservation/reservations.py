@@ -1,4 +1,4 @@
-"""The constraint of reservations: GPUs that somebody reserved are not given to what would still hold them by then.
+"""Constrains pods by reservations: reserved GPUs are not given to a pod that would still hold them by then.
 
 Nodes are limited by the profile of all windows (`plan.reservation.profile`); a pod asks with the times between which it
 runs, rounded so that pods which ask alike are judged once. Reservations are of one machine: each node is limited by all

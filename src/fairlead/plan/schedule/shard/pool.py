@@ -64,7 +64,7 @@ class Pool:
         """By name: nodes that became ours, and when they are used; they are among the others until then."""
 
     def forget(self) -> None:
-        """Begin anew: a list follows. What became ours before it is used at once."""
+        """Reset: a list follows. What became ours before it is used at once."""
         self.others.clear()
         self._settling.clear()
 

@@ -30,7 +30,7 @@ class Selectors:
         self._known: dict[type[Object], dict[str, dict[str, Object]]] = {kind: {} for kind in selecting.KINDS}
 
     def forget(self, kind: type[Object]) -> None:
-        """Begin anew with one kind: a list follows."""
+        """Reset one kind: a list follows."""
         self._known[kind].clear()
 
     def note(self, item: Object, *, is_gone: bool = False) -> None:

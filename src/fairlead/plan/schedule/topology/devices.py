@@ -28,7 +28,7 @@ class Devices:
         """By node: the same, as far as its pods do not change it."""
 
     def forget(self) -> tuple[str, ...]:
-        """Begin anew: a list follows. Returns the nodes that had any."""
+        """Reset: a list follows. Returns the nodes that had any."""
         found = tuple(self._known)
         self._known.clear()
         self._prepared.clear()

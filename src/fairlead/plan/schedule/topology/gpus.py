@@ -27,7 +27,7 @@ BEST: Final = 100
 _BROKEN: Final = 10
 """What the set loses that breaks up an island."""
 MOST: Final = 16
-"""GPUs of one resource on one node that are looked at: sets of more are not told apart."""
+"""GPUs of one resource on one node that are looked at: larger sets are not distinguished."""
 _TIERS: Final[tuple[tuple[int, str, frozenset[LinkKind]], ...]] = (
     (BEST, "NVLink", frozenset({LinkKind.NVLINK, LinkKind.XGMI})),
     (BEST, "NVSwitch", frozenset({LinkKind.NVSWITCH})),

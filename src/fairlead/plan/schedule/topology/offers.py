@@ -62,7 +62,7 @@ class Known:
 
 _MPS: Final = "mps"
 _MOST_REPLICAS: Final = 1024
-"""Of one GPU that are told apart: what a node says of itself must not decide how much work it makes."""
+"""Devices of one GPU that are distinguished: what a node publishes must not decide how much work it makes."""
 _KINDS: Final = {kind.value: kind for kind in LinkKind}
 
 

@@ -45,7 +45,7 @@ class Claims:
         self._known: dict[type[Object], dict[tuple[str, str], Object]] = {kind: {} for kind in KINDS}
 
     def forget(self, kind: type[Object]) -> None:
-        """Begin anew with one kind: a list follows."""
+        """Reset one kind: a list follows."""
         self._known[kind].clear()
 
     def note(self, item: Object, *, is_gone: bool = False) -> None:

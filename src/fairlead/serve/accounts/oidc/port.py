@@ -27,7 +27,7 @@ class Person:
     subject: str
     claims: Mapping[str, Any]
     back: str = "/"
-    """Path of ours that the browser came from."""
+    """Path of this service that the browser came from."""
 
 
 @frozen

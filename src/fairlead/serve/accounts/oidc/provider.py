@@ -330,7 +330,7 @@ def _brief(said: Mapping[str, Any]) -> str:
 
 
 def _failed(why: str) -> errors.Unauthenticated:
-    return errors.Unauthenticated(f"the login failed: {why}", reason="LoginFailed", hint="begin it anew")
+    return errors.Unauthenticated(f"the login failed: {why}", reason="LoginFailed", hint="begin it again")
 
 
 def _broken(why: str) -> errors.ProtocolError:

@@ -281,7 +281,7 @@ class ClusterLifecycle:
         return await self.recreation.recreate(old, grace_s=grace_s)
 
     async def stop(self, name: str, namespace: str, *, grace_s: int | None) -> core.Pod:
-        """See `port.Lifecycle.stop`: an eviction, which heeds disruption budgets; no record of the pod stays."""
+        """See `port.Lifecycle.stop`: an eviction, which respects disruption budgets; no record of the pod stays."""
         pod = await pods.find_pod(self.store, name, namespace)
         if not podstate.is_final(pod):
             await self.placement.evict(pod, grace_s=grace_s)

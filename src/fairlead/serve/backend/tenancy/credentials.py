@@ -60,7 +60,7 @@ class ClusterCredentials:
 
 
 def _logins(found: core.Secret) -> dict[str, Login]:
-    """Return what a pull secret of ours holds. Raises: Conflict (`SecretForeign`)."""
+    """Return what Fairlead's pull secret holds. Raises: Conflict (`SecretForeign`)."""
     if found.type != _TYPE:
         raise _foreign(found, f"its type is {found.type}, not {_TYPE}")
     if found.immutable:

@@ -37,7 +37,7 @@ class Member:
     forbidden: Mapping[str, errors.Denied]
     """By namespace: the others that it is a member of, and the error that it gets there."""
     noted: Callable[[str], None] = lambda _namespace: None
-    """Told where the request has its effect."""
+    """Called where the request has its effect."""
     mounts: tuple[str, ...] = ()
     """See `place.Part.mounts`."""
     account: str = ""

@@ -81,7 +81,7 @@ class _Try:
     family: int
     expected: bool
     words: tuple[str, ...]
-    """The probe's function and its arguments: addresses, numbers and a word of ours, nothing that a tenant wrote."""
+    """The probe's function and its arguments: addresses, numbers and a fixed word, nothing that a tenant wrote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

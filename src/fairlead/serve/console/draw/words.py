@@ -62,7 +62,7 @@ def number(value: float) -> str:
 
 
 def money(text: str) -> str:
-    """Return an amount of money with two decimals: `12.50`, `<0.01`; what is no amount stays as it is."""
+    """Return an amount of money with two decimals: `12.50`, `<0.01`; what is not an amount stays as it is."""
     try:
         value = float(text)
     except ValueError:

@@ -45,7 +45,7 @@ async def machine(visit: Visitor) -> litestar.Response[bytes]:
 
 
 def _counted(one: NodeView) -> dict[str, str]:
-    """Return what a node has of what its use is known of: nobody adds its containers up."""
+    """Return a node's use of the resources that are measured: its containers are not added up."""
     return {name: amount for name, amount in one.allocatable.items() if name != "pods" or name in one.used}
 
 
@@ -73,7 +73,7 @@ async def quarantine(visit: Visitor, body: params.RawBody) -> response.Redirect:
 
 @litestar.post("/console/machine/release", include_in_schema=False)
 async def release(visit: Visitor, body: params.RawBody) -> response.Redirect:
-    """Give a GPU back that was kept back."""
+    """Release a GPU from quarantine."""
     return await _change(visit, body, "release")
 
 

@@ -29,12 +29,12 @@ async def list_audit(
     cursor: Annotated[str, params.QueryParameter(description="`next` of the page before")] = "",
 ) -> AuditList:
     """Return what was changed and what was refused by TLS, newest first; reads that were allowed are not kept."""
-    log, asker = require(services.accounts).audit, services.principal
+    log, principal = require(services.accounts).audit, services.principal
     if cursor and not _CURSOR.fullmatch(cursor):
         message = "the cursor is not one of a page of this list"
         raise errors.RequestError(message, reason="CursorInvalid", hint="send `next` of the page before as it was")
     uids = None
-    if asker is not None and not asker.is_administrator:
+    if principal is not None and not principal.is_administrator:
         uids = tuple(item.metadata.uid for item in (await services.store.list(Tenancy)).items)
     query = Query(
         since=moment.read("since", since) if since else None,

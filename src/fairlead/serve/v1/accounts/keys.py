@@ -101,11 +101,11 @@ def _scopes(services: Services) -> frozenset[Scope]:
 
 def account_of(services: Services, named: str) -> str:
     """Return whose key is to be made. Raises: Invalid: root has no account; Denied: another's."""
-    own, asker = own_of(services), services.principal
+    own, principal = own_of(services), services.principal
     if own is not None and named not in {"", own}:
         message = f'"{own}" makes keys for itself alone'
         raise errors.Denied(message, reason="RoleForbids", hint="the machine's administrators make keys for others")
-    if not named and asker is None:
+    if not named and principal is None:
         message = "root has no account of its own, and no key"
         raise errors.Invalid(message, reason="AccountRequired", hint="name one: --user NAME")
-    return named or (asker.account if asker else "")
+    return named or (principal.account if principal else "")

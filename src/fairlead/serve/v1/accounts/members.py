@@ -86,7 +86,7 @@ async def revoke_role(services: Dependencies, name: Name, account: Account) -> N
 
 
 async def _check(services: Services, uid: str, account: str, *roles: str) -> None:
-    """Refuse to give a role, or to change one that is there, which the asker may not. Raises: Denied."""
+    """Refuse to give or change a role that the caller may not give. Raises: Denied."""
     if services.principal is None:
         return
     there = await require(services.accounts).people.members(uid)

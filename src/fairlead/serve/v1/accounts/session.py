@@ -44,12 +44,12 @@ async def open_session(
 @litestar.get("/v1/session", summary="Show a browser's session", responses=documented(401, 404), tags=["account"])
 async def show_session(services: Dependencies) -> SessionView:
     """Return whose session the cookie is."""
-    asker = services.principal
-    found = asker.session if asker else None
-    if asker is None or found is None:
+    principal = services.principal
+    found = principal.session if principal else None
+    if principal is None or found is None:
         message = "this request did not come with a browser's session"
         raise errors.NotFound(message, reason="SessionUnknown", hint="POST /v1/session begins one")
-    return SessionView(account=asker.account, expires_at=found.expires_at)
+    return SessionView(account=principal.account, expires_at=found.expires_at)
 
 
 @litestar.delete(
@@ -72,10 +72,10 @@ ROUTES: Final = (open_session, show_session, close_session)
 
 async def _who(services: Services, text: str) -> roles.Principal:
     """Return who logs in, by the key in the body or the one that the request came with."""
-    asker = services.principal
-    if not text and asker is not None and asker.key and asker.session is None:
-        return asker
-    if asker is None:
+    principal = services.principal
+    if not text and principal is not None and principal.key and principal.session is None:
+        return principal
+    if principal is None:
         message = "root needs no session by the socket"
         raise errors.Denied(message, reason="RootOnly", hint="browsers come by TLS, where api.listen says")
     if (key := keys.parse(text)) is None:

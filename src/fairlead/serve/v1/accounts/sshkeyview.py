@@ -15,7 +15,7 @@ class SSHKeyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """A public key to add."""
 
     public_key: Annotated[str, msgspec.Meta(description="one line, as a file such as ~/.ssh/id_ed25519.pub has it")]
-    account: Annotated[str, msgspec.Meta(description="whose; empty: the asker's own")] = ""
+    account: Annotated[str, msgspec.Meta(description="whose; empty: the caller's own")] = ""
     lifetime_s: Annotated[
         Annotated[float, msgspec.Meta(gt=0, le=3660 * DAY_S)] | None,
         msgspec.Meta(description="seconds until it expires; null: as long as the key that adds it"),

@@ -30,9 +30,9 @@ class RoleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class KeyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A key to make."""
 
-    account: Annotated[str, msgspec.Meta(description="whose; empty: the asker's own")] = ""
+    account: Annotated[str, msgspec.Meta(description="whose; empty: the caller's own")] = ""
     scopes: Annotated[
-        tuple[str, ...], msgspec.Meta(description="any of read, run, manage; none: all that the asker's key has")
+        tuple[str, ...], msgspec.Meta(description="any of read, run, manage; none: all that the caller's key has")
     ] = ()
     lifetime_s: Annotated[
         Annotated[float, msgspec.Meta(gt=0, le=3660 * DAY_S)] | None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from fairlead.plan.claim.candidate import DeviceID
+from fairlead.plan.claim.pool.candidate import DeviceID
 from fairlead.plan.dra import share
 from fairlead.wire.kubernetes.resource.device import Device, DeviceAttribute
 from fairlead.wire.kubernetes.resource.resourceclaim import (

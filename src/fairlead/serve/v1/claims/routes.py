@@ -11,7 +11,7 @@ import litestar
 from litestar import params, status_codes
 
 from fairlead import errors
-from fairlead.plan.claim import lifecycle
+from fairlead.plan.claim.life import lifecycle
 from fairlead.serve.api import page as pages
 from fairlead.serve.api.failure import documented
 from fairlead.serve.backend.port import require

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from fairlead.plan.claim import eviction, lifecycle
+from fairlead.plan.claim.life import eviction, lifecycle
 from fairlead.plan.dra import devicestatus
 from fairlead.plan.pod import podstate
 from fairlead.serve.v1.claims.allocation import AllocatedDevice, allocated

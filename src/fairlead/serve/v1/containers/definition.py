@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from fairlead.plan.pod import environment
+from fairlead.plan.pod.values import environment
 from fairlead.wire.kubernetes import core
 
 _SECRET: Final = re.compile(

@@ -19,7 +19,7 @@ from fairlead.wire.kubernetes import core, meta, names
 
 @litestar.post(
     "/v1/containers/{name:str}/:restart",
-    summary="Stop a container and start it anew",
+    summary="Stop a container and start it again",
     responses=documented(400, 403, 404, 409),
     status_code=status_codes.HTTP_200_OK,
     tags=["container"],
@@ -27,7 +27,7 @@ from fairlead.wire.kubernetes import core, meta, names
 async def restart_container(
     services: Dependencies, name: Name, namespace: Namespace = "default", grace: Grace = None
 ) -> ContainerView:
-    """Return the new container once the old one is gone; it begins from its image and asks for devices anew.
+    """Return the new container once the old one is gone; it begins from its image and asks for devices again.
 
     One that would be refused now is left as it is: a volume, a class or a quota may have changed since it was started.
     On a cluster a pod that a controller keeps is refused, and a service killed in that moment does not bring it back.
@@ -43,7 +43,7 @@ async def restart_container(
 def like(pod: core.Pod, *, is_users: bool = False) -> core.Pod:
     """Return a pod that asks for what another one asked for, not yet placed.
 
-    Its priority class says its number anew; a user's has the default class, which is given again.
+    Its priority class gives its number again; a user's pod gets the default class again.
     """
     name = "" if is_users else pod.spec.priority_class_name
     number = None if is_users or name else pod.spec.priority

@@ -14,7 +14,8 @@ from litestar import di, openapi, params, response, status_codes
 from fairlead import errors
 from fairlead.model.container import isolation
 from fairlead.plan import trace
-from fairlead.plan.claim import extended, lifecycle
+from fairlead.plan.claim import extended
+from fairlead.plan.claim.life import lifecycle
 from fairlead.plan.pod import personwords, podstate
 from fairlead.serve.api import eventstream, stream
 from fairlead.serve.api import page as pages

@@ -304,7 +304,7 @@ def _is_device(name: str) -> bool:
 
 
 def _is_open(need: reference.PodInfo, node: reference.NodeInfo) -> bool:
-    """Return whether nothing but amounts keeps a pod off a node: else no amount would help."""
+    """Return whether amounts alone keep a pod off a node: else no amount would help."""
     refusal = reference.first_refusal(need, dataclasses.replace(node, allocatable=need.requests))
     return refusal is None
 

@@ -71,7 +71,7 @@ async def _messages(
                     if change.kind is not ChangeKind.DELETED and is_wanted(change.object):
                         yield eventstream.Message(data=event_view(change.object), id=since)
         except errors.Gone:
-            yield eventstream.Message(event="reset", data={"message": "the history is no longer kept: all of it anew"})
+            yield eventstream.Message(event="reset", data={"message": "the history is no longer kept: all of it again"})
             since = ""
         else:
             await asyncio.sleep(_AGAIN_S)  # a watch that ended is gone on with behind the last change

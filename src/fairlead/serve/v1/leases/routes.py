@@ -1,4 +1,4 @@
-"""Serves the ledger: who has which GPU, GPUs kept back from tenants by hand, and the firmware that they may have."""
+"""Serves the ledger: who has which GPU, which GPUs a person quarantined, and the firmware that they may have."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fairlead.serve.v1.leases.view import (
 
 @litestar.get("/v1/leases", summary="List the ledger", responses=documented(400, 403, 503), tags=["machine"])
 async def list_leases(services: Dependencies) -> LeaseList:
-    """Return each GPU of this machine's ledger: its state between tenants, who has it, why it is kept back."""
+    """Return each GPU of this machine's ledger: its state between tenants, who has it, why it is withheld."""
     rows = await require(services.backend.ledger).rows()
     return LeaseList(items=tuple(view_of(row) for _, row in sorted(rows.items())))
 
@@ -54,7 +54,7 @@ async def quarantine_gpu(services: Dependencies, data: params.JSONBody[LeaseRequ
     tags=["machine"],
 )
 async def release_gpu(services: Dependencies, data: params.JSONBody[LeaseRequest]) -> LeaseView:
-    """Give a GPU back that was kept back: it is cleaned and verified before a tenant gets it."""
+    """Release a GPU from quarantine: it is cleaned and verified before a tenant gets it."""
     return await _asked(services, intent.RELEASE, data)
 
 

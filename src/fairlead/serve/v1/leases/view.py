@@ -36,7 +36,7 @@ class LeaseList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A GPU to keep back, or to give back."""
+    """A GPU to quarantine, or to release."""
 
     gpu: Annotated[
         str, msgspec.Meta(description="its UUID, a part that only one has, or its index while the agent runs")

@@ -1,4 +1,4 @@
-"""Describes objects of manifests as they are stored, and what became of each; without the web framework."""
+"""Describes objects of manifests as they are stored, and the outcome for each; without the web framework."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairlead.wire.kubernetes.workloads import kinds
 
 
 class ObjectChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one object of a manifest."""
+    """The outcome for one object of a manifest."""
 
     kind: Annotated[str, msgspec.Meta(description="with its group, `deployment.apps`")]
     name: str
@@ -26,7 +26,7 @@ class ObjectChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the objects of a manifest, in their order."""
+    """The outcomes for the objects of a manifest, in their order."""
 
     items: tuple[ObjectChange, ...]
     warnings: Annotated[tuple[str, ...], msgspec.Meta(description="fields that are not carried out")] = ()
@@ -53,7 +53,7 @@ def secret_document(one: secret.Described) -> dict[str, Any]:
 
 
 def change(item: meta.Object, action: str, **more: Any) -> ObjectChange:
-    """Return what became of an object."""
+    """Return the outcome for an object."""
     about = item.metadata
     return ObjectChange(
         kind=kinds.full_name(type(item)),

@@ -1,4 +1,4 @@
-"""Serves the routes of reservations: GPUs that somebody has at a time to come, and the calendar of them."""
+"""Serves the routes of reservations: GPUs that a namespace has at a time to come, and the calendar of them."""
 
 from __future__ import annotations
 

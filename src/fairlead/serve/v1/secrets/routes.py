@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import litestar
 from litestar import params, status_codes
 
-from fairlead.plan.pod import secret as podsecret
+from fairlead.plan.pod.values import secret as podsecret
 from fairlead.plan.tenancy import secret
 from fairlead.serve.api import page as pages
 from fairlead.serve.api.failure import documented

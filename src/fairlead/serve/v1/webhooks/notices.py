@@ -1,4 +1,4 @@
-"""Serves notices: what a person wants to be told, by e-mail, in a chat or at an address; each has their own."""
+"""Serves notices: which events a person gets by e-mail, in a chat or at an address; each has their own."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ FOR_PEOPLE: Final = (
     port.GPU_WELL,
     "gpu.quarantined",
 )
-"""What a person is told who names no kinds."""
+"""The events of a person who names no kinds."""
 
 
 @litestar.post(
     "/v1/notices", summary="Make a notice", responses=documented(400, 403, 404, 409, 422, 429, 503), tags=["notice"]
 )
 async def create_notice(services: Dependencies, data: params.JSONBody[NoticeRequest]) -> NewWebhook:
-    """Have yourself told of your containers, of a tenancy of yours or, as an administrator, of the machine.
+    """Get notices of your containers, of a tenancy of yours or, as an administrator, of the machine.
 
     An e-mail address is written to once it is confirmed by the code that is sent there; one of an administrator is at
     once. Root, who has no account, makes a webhook of the machine, or of the tenancy.
     """
-    kept, asker = _kept(services), services.principal
-    is_root = asker is None or asker.is_administrator
+    kept, principal = _kept(services), services.principal
+    is_root = principal is None or principal.is_administrator
     if data.machine and (data.tenancy or not is_root):
         message = "machine: everything on the machine is for its administrators, and is no tenancy's"
         raise errors.Denied(message, reason="RoleForbids", hint="name a tenancy of yours, or none for your containers")
@@ -54,10 +54,10 @@ async def create_notice(services: Dependencies, data: params.JSONBody[NoticeRequ
         events=data.events or FOR_PEOPLE,
         tenancy=data.tenancy,
         uid=uid,
-        account=asker.account if asker else "",
+        account=principal.account if principal else "",
         format=data.format,
         token=data.token,
-        person=asker.account if asker else "",
+        person=principal.account if principal else "",
         reach=port.TENANCY if uid else port.MACHINE if data.machine else port.OWN,
         is_trusted=is_root,
     )
@@ -131,8 +131,8 @@ def _kept(services: Services) -> Webhooks:
 
 
 def _whose(services: Services, *, everybody: bool) -> Whose:
-    """Return whose notices are meant: the asker's own, or all of them where they may be."""
-    asker = services.principal
-    if asker is None or (everybody and asker.is_administrator):
+    """Return whose notices are meant: the caller's own, or all where the caller may read them."""
+    principal = services.principal
+    if principal is None or (everybody and principal.is_administrator):
         return Whose(person="")
-    return Whose(person=asker.account)
+    return Whose(person=principal.account)

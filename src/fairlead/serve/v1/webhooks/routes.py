@@ -25,16 +25,16 @@ Id = Annotated[str, params.PathParameter(description="id of the webhook, whk_…
 )
 async def create_webhook(services: Dependencies, data: params.JSONBody[WebhookRequest]) -> NewWebhook:
     """Have events sent to an address; this answer is the only one that holds the secret of the signatures."""
-    kept, asker = _kept(services), services.principal
-    if not data.tenancy and asker is not None and not asker.is_administrator:
+    kept, principal = _kept(services), services.principal
+    if not data.tenancy and principal is not None and not principal.is_administrator:
         message = "a webhook of the whole machine is for its administrators"
         raise errors.Denied(message, reason="RoleForbids", hint="name a tenancy of yours")
-    if data.format == EMAIL and asker is not None and not asker.is_administrator:
+    if data.format == EMAIL and principal is not None and not principal.is_administrator:
         message = "an e-mail address is written to once its owner has confirmed it"
         hint = f"each adds their own: `fairlead notify add ADDRESS -T {errors.readable(data.tenancy[:63])}`"
         raise errors.Denied(message, reason="RoleForbids", hint=hint)
     uid = (await find_tenancy(services, data.tenancy)).metadata.uid if data.tenancy else ""
-    account = asker.account if asker else ""
+    account = principal.account if principal else ""
     spec = Spec(
         url=data.url,
         events=data.events,
@@ -43,7 +43,7 @@ async def create_webhook(services: Dependencies, data: params.JSONBody[WebhookRe
         account=account,
         format=data.format,
         token=data.token,
-        is_trusted=asker is None or asker.is_administrator,
+        is_trusted=principal is None or principal.is_administrator,
     )
     return await kept.create(spec)
 
@@ -104,8 +104,8 @@ def _kept(services: Services) -> Webhooks:
 
 
 async def _whose(services: Services) -> Whose:
-    """Return which webhooks the asker may touch."""
-    asker = services.principal
-    if asker is None or asker.is_administrator:
+    """Return which webhooks the caller may read and change."""
+    principal = services.principal
+    if principal is None or principal.is_administrator:
         return Whose()
     return Whose(uids=tuple(item.metadata.uid for item in (await services.store.list(Tenancy)).items))

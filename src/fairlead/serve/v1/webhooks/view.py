@@ -25,7 +25,7 @@ class WebhookRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class NoticeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a person wants to be told, and where."""
+    """Which events a person wants, and where."""
 
     url: Annotated[str, msgspec.Meta(description="https://HOST/PATH, or mailto:NAME@HOST")]
     format: Annotated[str, msgspec.Meta(description="fairlead, slack, matrix or email")] = "fairlead"

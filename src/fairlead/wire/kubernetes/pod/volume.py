@@ -18,7 +18,7 @@ class SecretVolume(Wire, frozen=True):
     items: tuple[KeyToPath, ...] = ()
     """Empty: every key, under its own name."""
     default_mode: int | None = None
-    """Permission bits; None: 0644 on a cluster, as `plan.pod.secret.File` says on one machine."""
+    """Permission bits; None: 0644 on a cluster, as `plan.pod.values.secret.File` says on one machine."""
     optional: bool = False
     """Whether the container starts without it."""
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from fairlead import errors
 from fairlead.cli.layer.dra import evaluate, group
-from fairlead.plan.claim.candidate import DeviceID
+from fairlead.plan.claim.pool.candidate import DeviceID
 from fairlead.wire.kubernetes.resource.device import Device, DeviceAttribute
 
 _SLICES = """

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.control.scheduler.binding import volumes
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.constraint import Reservation
-from fairlead.plan.schedule.queue import SchedulingQueue
+from fairlead.plan.schedule.queue.queue import SchedulingQueue
 from fairlead.plan.schedule.volume.volumes import NAME, Choice, Volumes
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.scheduling import storage

@@ -13,8 +13,9 @@ import pytest
 from fairlead import errors
 from fairlead.control import manager
 from fairlead.control.scheduler.controller import RETRY_S, UNRECORDED_S, Scheduler
-from fairlead.plan.schedule import cache, overlooked
-from fairlead.plan.schedule.queue import FIRST_WAIT_S
+from fairlead.plan.schedule.cache import cache
+from fairlead.plan.schedule.queue import overlooked
+from fairlead.plan.schedule.queue.queue import FIRST_WAIT_S
 from fairlead.settings import ControlSettings
 from fairlead.store import tracerecorder
 from fairlead.store.embedded.memory import MemoryStore

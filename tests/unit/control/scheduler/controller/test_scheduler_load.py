@@ -16,7 +16,8 @@ import pytest
 from fairlead import errors
 from fairlead.control import manager
 from fairlead.control.scheduler.controller import BINDERS, Scheduler
-from fairlead.plan.schedule import overlooked, queue, ranking, reference
+from fairlead.plan.schedule import ranking, reference
+from fairlead.plan.schedule.queue import overlooked, queue
 from fairlead.settings import ControlSettings
 from fairlead.store import lease, tracerecorder
 from fairlead.store.embedded.memory import MemoryStore

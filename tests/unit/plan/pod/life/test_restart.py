@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from fairlead import errors
-from fairlead.plan.pod import admission, podsync
-from fairlead.plan.pod.life import restart
-from fairlead.plan.pod.podsync import Seen, Start
+from fairlead.plan.pod import admission
+from fairlead.plan.pod.life import podsync, restart
+from fairlead.plan.pod.life.podsync import Seen, Start
 from fairlead.wire.kubernetes import core, meta
 
 _NOW = 1_700_000_000.0

@@ -6,9 +6,9 @@ import dataclasses
 
 import msgspec
 
-from fairlead.plan.pod import podsync
+from fairlead.plan.pod.life import podsync
 from fairlead.plan.pod.life.health import Health
-from fairlead.plan.pod.podsync import Kill, Plan, Seen, Start
+from fairlead.plan.pod.life.podsync import Kill, Plan, Seen, Start
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.pod.probe import ExecAction, Probe
 

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from fairlead import errors
-from fairlead.plan.pod import admission, podsync
-from fairlead.plan.pod.podsync import Kill, Remove, Seen, Start
+from fairlead.plan.pod import admission
+from fairlead.plan.pod.life import podsync
+from fairlead.plan.pod.life.podsync import Kill, Remove, Seen, Start
 from fairlead.plan.pod.running import ephemeral
 from fairlead.wire.kubernetes import core, meta
 

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from fairlead import errors
-from fairlead.plan.pod import secret
-from fairlead.plan.pod.values import configmap, downward, secretvalues, valuevolume
+from fairlead.plan.pod.values import configmap, downward, secret, secretvalues, valuevolume
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.pod.source import FieldSelector, ResourceFieldSelector
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.plan.claim.candidate import CounterID, DeviceID
+from fairlead.plan.claim.pool.candidate import CounterID, DeviceID
 from fairlead.plan.schedule.claim.known import ECHO_S, KnownClaims
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
 from tests.unit.control.scheduler.claimplane import DRIVER, read

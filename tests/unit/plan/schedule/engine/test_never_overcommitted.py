@@ -8,12 +8,12 @@ from collections import deque
 import msgspec
 import pytest
 
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.engine.engine import Engine
 from fairlead.plan.schedule.engine.rankings import EngineRankings
 from fairlead.plan.schedule.engine.shape import WHOLE, Host, Placement, Shape
 from fairlead.plan.schedule.engine.state import State
-from fairlead.plan.schedule.queue import SchedulingQueue
+from fairlead.plan.schedule.queue.queue import SchedulingQueue
 from fairlead.wire.kubernetes import core, meta
 
 _GPU = "nvidia.com/gpu"

@@ -6,9 +6,10 @@ import dataclasses
 
 import pytest
 
-from fairlead.plan.schedule import constraints, hint, reference, summary
+from fairlead.plan.schedule import constraints, reference, summary
 from fairlead.plan.schedule.fabric import guestdriver
 from fairlead.plan.schedule.fabric.guestdriver import Ask, GuestDrivers
+from fairlead.plan.schedule.queue import hint
 from fairlead.wire.kubernetes import core, meta, names
 from fairlead.wire.kubernetes.workload import RuntimeClass
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.plan.schedule import reference
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.preempt import plan, rule
-from fairlead.plan.schedule.queue import SchedulingQueue
+from fairlead.plan.schedule.queue.queue import SchedulingQueue
 from fairlead.plan.schedule.reference import NodeInfo, PodInfo
 from fairlead.plan.schedule.trial import Running, Trial, WhatIf
 from fairlead.plan.schedule.workloads import Workloads

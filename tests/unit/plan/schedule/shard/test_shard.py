@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.plan.schedule import cache, queue
+from fairlead.plan.schedule.cache import cache
+from fairlead.plan.schedule.queue import queue
 from fairlead.plan.schedule.shard import pool as shard
 from fairlead.plan.schedule.shard import running
 from fairlead.wire.kubernetes import coordination, core, meta

@@ -15,9 +15,9 @@ from fairlead.model.ids import GPUUUID, DeviceID
 from fairlead.plan.gpu import gpudevice as planner
 from fairlead.plan.gpu.allocation import choose
 from fairlead.plan.schedule import reference
-from fairlead.plan.schedule.cache import Cache
+from fairlead.plan.schedule.cache.cache import Cache
 from fairlead.plan.schedule.engine.rankings import EngineRankings
-from fairlead.plan.schedule.queue import SchedulingQueue
+from fairlead.plan.schedule.queue.queue import SchedulingQueue
 from fairlead.plan.schedule.rankings import PlainRankings
 from fairlead.plan.schedule.reference import UNIT, NodeInfo, PodInfo
 from fairlead.plan.schedule.topology import gpus, offers

@@ -12,7 +12,7 @@ from fairlead.plan.schedule.volume import claims, wanted
 from fairlead.plan.schedule.volume.volumes import NAME
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.scheduling import storage
-from tests.unit.plan.schedule.test_scheduler_cache import World, _node
+from tests.unit.plan.schedule.cache.test_scheduler_cache import World, _node
 
 DISK = storage.StorageClass(metadata=meta.ObjectMeta(name="disk"), provisioner="csi.example")
 

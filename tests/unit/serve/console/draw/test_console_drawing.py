@@ -11,7 +11,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.model.gpu import MIGDevice
-from fairlead.plan.pod import environment
+from fairlead.plan.pod.values import environment
 from fairlead.plan.trace import Record
 from fairlead.serve.backend.hardware import GPUListing, GPUView, Holder
 from fairlead.serve.console import render

@@ -1,4 +1,4 @@
-"""Shows notices: what a person is told of and where; adds, confirms, tries and removes them."""
+"""Shows notices: which events a person gets, and where; adds, confirms, tries and removes them."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _address(name: str) -> str:
 
 
 def _of(one: WebhookView) -> str:
-    """Return what a person is told of."""
+    """Return which events a person gets."""
     if one.tenancy:
         return f"all containers of {one.tenancy}"
     return "everything on the machine" if one.reach != "own" else "containers you started"

@@ -148,7 +148,7 @@ async def _one(
 
 
 async def _members(visit: Visit, name: str) -> tuple[MemberView, ...] | None:
-    """Return a tenancy's members; None: there are no accounts here, or they are not the caller's to read."""
+    """Return a tenancy's members; None: there are no accounts here, or the caller may not read them."""
     try:
         return (await visit.api.get(MemberList, f"/v1/tenancies/{client.part(name)}/members")).items
     except (errors.Unavailable, errors.Denied):

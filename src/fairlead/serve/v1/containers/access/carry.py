@@ -1,10 +1,10 @@
 """Carries the streams of a process over a WebSocket, for exec, attach and copies.
 
-Frames from the asker: binary is standard input; text is one of `{"resize": {"rows": R, "columns": C}}` and
-`{"eof": true}`. Frames to the asker: binary is output; the last one is text, `{"exit_code": N}` or `{"problem": …}`.
-Where the asker wants the streams apart, the first byte of each binary frame is 1 for output and 2 for standard error.
-Each socket has tasks of its own, and nothing is read from a process before the asker has taken what came before: an
-asker who stops reading stops that process alone.
+Frames from the client: binary is standard input; text is one of `{"resize": {"rows": R, "columns": C}}` and
+`{"eof": true}`. Frames to the client: binary is output; the last one is text, `{"exit_code": N}` or `{"problem": …}`.
+Where the client wants the streams apart, the first byte of each binary frame is 1 for output and 2 for standard error.
+Each socket has tasks of its own, and nothing is read from a process before the client has taken what came before: a
+client that stops reading stops that process alone.
 Source: RFC 6455 for the frames; their meaning is ours.
 """
 
@@ -43,7 +43,7 @@ class Resize(msgspec.Struct, frozen=True):
 
 
 class Control(msgspec.Struct, frozen=True):
-    """A text frame from the asker."""
+    """A text frame from the client."""
 
     resize: Resize | None = None
     eof: bool = False
@@ -52,8 +52,8 @@ class Control(msgspec.Struct, frozen=True):
 async def carry(socket: Socket, opening: Callable[[], Awaitable[Session]], *, is_split: bool) -> None:
     """Accept the socket, open the session and carry its streams until it ends.
 
-    Args: opening: called once the socket is open, which an asker who has left never sees.
-          is_split: each binary frame to the asker begins with the number of its stream.
+    Args: opening: called once the socket is open, which a client that has left never sees.
+          is_split: each binary frame to the client begins with the number of its stream.
     """
     await socket.accept()
     try:
@@ -68,7 +68,7 @@ async def carry(socket: Socket, opening: Callable[[], Awaitable[Session]], *, is
 
 
 async def _carry(socket: Socket, session: Session, *, is_split: bool) -> None:
-    """Carry both directions; the process's end ends both, and so does the asker's leaving."""
+    """Carry both directions; the process's end ends both, and so does the client's leaving."""
     try:
         async with asyncio.TaskGroup() as group:
             others = group.create_task(_feed(socket, session)), group.create_task(notice_end(socket))
@@ -77,7 +77,7 @@ async def _carry(socket: Socket, session: Session, *, is_split: bool) -> None:
                 one.cancel()
         await _finish(socket, last)
     except* exceptions.WebSocketDisconnect:
-        pass  # the asker left: the caller closes the session, which kills the process
+        pass  # the client left: the caller closes the session, which kills the process
     except* errors.FairleadError as failed:
         await _finish(socket, {"problem": problem.problem_of(_first(failed))})
 
@@ -102,7 +102,7 @@ async def _feed(socket: Socket, session: Session) -> None:
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
-            raise exceptions.WebSocketDisconnect(detail="the asker left")
+            raise exceptions.WebSocketDisconnect(detail="the client left")
         data, text = message.get("bytes"), message.get("text")
         if isinstance(data, bytes):
             await session.write(data)
@@ -115,7 +115,7 @@ async def notice_end(socket: Socket) -> None:
     gone = peer.gone_of_state(socket.scope.get("state") or {})
     if gone is not None:
         await gone.wait()
-        raise exceptions.WebSocketDisconnect(detail="the asker is gone")
+        raise exceptions.WebSocketDisconnect(detail="the client is gone")
 
 
 async def _obey(text: str, session: Session) -> None:

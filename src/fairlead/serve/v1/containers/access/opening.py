@@ -1,7 +1,7 @@
 """Opens a container's port in a browser: `POST /v1/containers/NAME/ports/PORT/door` answers with an address.
 
 The address has a host of its own and is good once, for a minute; what it leads to is in `serve.opened`. The caller is
-judged anew for each request that a browser sends there, by the same table as `port-forward`.
+judged again for each request that a browser sends there, by the same table as `port-forward`.
 """
 
 from __future__ import annotations
@@ -59,21 +59,21 @@ async def open_port(
     pod = await pods.find_pod(services.store, name, namespace)
     if podstate.state_of(pod) not in {"running", "crashed"}:
         raise pods.not_running(pod)
-    asker = services.principal
-    session = asker.session if asker is not None else None
+    principal = services.principal
+    session = principal.session if principal is not None else None
     found = kept.open(
         grants.Wish(
             caller=services.caller,
-            holder=session.id if session is not None else asker.key if asker is not None else "",
+            holder=session.id if session is not None else principal.key if principal is not None else "",
             network=session.address if session is not None else "",
             name=pod.metadata.name,
             namespace=pod.metadata.namespace,
             uid=pod.metadata.uid,
             port=port,
             way=_Way(again, pod.metadata.name, pod.metadata.namespace, pod.metadata.uid, port),
-            host=_host(request) if asker is not None else "",
+            host=_host(request) if principal is not None else "",
             path=_checked(data.path) if data.path else await _page(services, pod, port),
-            ends_at=asker.ends_at if asker is not None else None,
+            ends_at=principal.ends_at if principal is not None else None,
         )
     )
     view = DoorView(address=found.address, origin=found.origin, expires_at=timestamp.emit(found.ends_at))
@@ -130,7 +130,7 @@ async def _token(services: Services, pod: core.Pod, template: Template) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """See `grants.Way`: the services are asked for anew each time, as the caller may use them then."""
+    """See `grants.Way`: the services are asked for again each time, as the caller may use them then."""
 
     again: Any
     name: str

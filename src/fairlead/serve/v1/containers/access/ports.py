@@ -1,6 +1,6 @@
 """Carries connections to a container's ports, one WebSocket each: `WS /v1/containers/NAME/ports/PORT`.
 
-Binary frames are the connection's bytes, both ways; the asker ends it with `{"eof": true}` or by leaving. A last text
+Binary frames are the connection's bytes, both ways; the client ends it with `{"eof": true}` or by leaving. A last text
 frame, `{"problem": …}`, says why it broke; without one it ended as connections do. The service connects on the
 container's own loopback, so that a server there is reached by who may enter the container and by no one else.
 """
@@ -63,7 +63,7 @@ async def _carry(socket: Socket, opening: Callable[[], Awaitable[Connection]]) -
                 one.cancel()
         await socket.close()
     except* exceptions.WebSocketDisconnect:
-        pass  # the asker left
+        pass  # the client left
     except* errors.FairleadError as failed:
         await _refuse(socket, failed.exceptions[0])
     finally:
@@ -83,11 +83,11 @@ async def _drain(socket: Socket, connection: Connection) -> None:
 
 
 async def _feed(socket: Socket, connection: Connection) -> None:
-    """Carry what the asker sends, until it has no more."""
+    """Carry what the client sends, until it has no more."""
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
-            raise exceptions.WebSocketDisconnect(detail="the asker left")
+            raise exceptions.WebSocketDisconnect(detail="the client left")
         data, text = message.get("bytes"), message.get("text")
         if isinstance(data, bytes):
             await connection.write(data)

@@ -9,8 +9,8 @@ from typing import Annotated, Final
 import msgspec
 
 from fairlead import errors
-from fairlead.plan.pod import environment
 from fairlead.plan.pod.running import resize
+from fairlead.plan.pod.values import environment
 from fairlead.wire.kubernetes import core, quantity
 
 Quantity = str | int | float
@@ -45,7 +45,7 @@ class ConditionRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class StatusRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What somebody beside the node writes of a container's status."""
+    """The part of a container's status that other programs than the node write."""
 
     conditions: Annotated[tuple[ConditionRequest, ...], msgspec.Meta(max_length=100)]
 

@@ -28,7 +28,7 @@ _ID: Final = re.compile(r"([0-9]{1,10})\.([0-9]{9})-([0-9]{1,9})")
 _BEFORE_S: Final = 0.001
 """Output is read again from so long before, since engines compare times as floats, with rounding."""
 _LONGEST_HEAD: Final = 64
-"""A line whose first bytes are no time is not waited for."""
+"""A line whose first bytes are not a time is not waited for."""
 _LONGEST: Final = 1 << 16
 """A line that never ends is sent in parts of so many bytes."""
 
@@ -129,7 +129,7 @@ class _Reader:
 async def messages(
     store: Store, pod: core.Pod, pieces: AsyncIterator[bytes], last: Position | None
 ) -> AsyncIterator[Message]:
-    """Yield an event for each line, `notice` where a run begins anew, and `end` with how the container ended.
+    """Yield an event for each line, `notice` where a run begins again, and `end` with how the container ended.
 
     Args: pieces: output with times.
     """

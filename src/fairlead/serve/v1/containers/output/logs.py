@@ -1,7 +1,7 @@
 """Reads what containers wrote: one run, or run after run until the pod has ended.
 
 A run is known by the id that the kubelet reports in the pod's status. What is seen there may be old when it is read, so
-the status is fetched anew before output is: a run that ended meanwhile is read as the previous one, and none twice.
+the status is fetched again before output is: a run that ended meanwhile is read as the previous one, and none twice.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def follow(store: Store, logs: Logs, pod: core.Pod, wanted: Wanted) -> Asy
             return
         following = await _successor(store, following)
         if following is not None:
-            yield Notice(f"{following.metadata.name} was stopped and is started anew\n".encode())
+            yield Notice(f"{following.metadata.name} was stopped and is started again\n".encode())
 
 
 async def without_notices(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

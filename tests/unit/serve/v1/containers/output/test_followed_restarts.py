@@ -92,7 +92,7 @@ async def test_a_restart_is_followed_into_the_new_container(world: World) -> Non
         restarting = await api.post("/v1/containers/train:restart", params={"grace": 0})
         assert restarting.status_code == 200, restarting.text
         announced, again = await _take(pieces, 2)
-        assert (announced, again) == (b"train was stopped and is started anew\n", b"here\n")
+        assert (announced, again) == (b"train was stopped and is started again\n", b"here\n")
         assert isinstance(announced, Notice)
 
         # A removal ends it.

@@ -6,7 +6,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.plan.schedule import cache, queue, reference
+from fairlead.plan.schedule import reference
+from fairlead.plan.schedule.cache import cache
+from fairlead.plan.schedule.queue import queue
 from fairlead.wire.kubernetes import core, meta
 
 _GPU = "nvidia.com/gpu"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from fairlead import errors
-from fairlead.plan.pod import environment as expansion
+from fairlead.plan.pod.values import environment as expansion
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.pod.source import KeySelector, KeyToPath
 from fairlead.wire.kubernetes.pod.volume import SecretVolume

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.plan.schedule import hint, reference
+from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.claim import ask
+from fairlead.plan.schedule.queue import hint
 from fairlead.plan.schedule.volume import volumes
 from fairlead.wire.kubernetes import core
 

@@ -5,7 +5,7 @@ heap, a time in `_dues`, a group's refusal, or an event of the caller's; `proble
 be looked at lies in the heap of its queue (`plan.schedule.fairshare`): higher priority first, then the oldest.
 Where there are several heaps the caller's `choose` says whose turn it is. Pods with equal needs are one group; once
 one of them was refused the group rests with that refusal, which holds for each of them, until a node changes so that a
-filter that refused them may let them pass (`plan.schedule.hint`) and the node takes them indeed. A group that is
+filter that refused them may let them pass (`plan.schedule.queue.hint`) and the node takes them indeed. A group that is
 refused again and again is not woken more often than its back-off allows; each rests no longer than `REST_S`, in case a
 hint is missing, and no longer than `AGED_S` once nodes came, went or changed: its message is out of date then. A pod
 whose binding failed waits out a back-off of its own.
@@ -24,8 +24,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fairlead import backoff
-from fairlead.plan.schedule import hint, reference
+from fairlead.plan.schedule import reference
 from fairlead.plan.schedule.group import gang
+from fairlead.plan.schedule.queue import hint
 from fairlead.plan.schedule.ranking import SLICE
 from fairlead.plan.schedule.reference import NodeInfo, PodInfo
 from fairlead.plan.schedule.summary import Summary
@@ -174,7 +175,7 @@ class SchedulingQueue:
     # events of pods
 
     def clear(self) -> None:
-        """Begin anew: a list follows. Pods that wait out a back-off go on doing so."""
+        """Reset: a list follows. Pods that wait out a back-off go on doing so."""
         for uid in tuple(self._entries):
             self.drop(uid)
 
@@ -204,7 +205,7 @@ class SchedulingQueue:
                 entry.group.members[uid] = pod
 
     def drop(self, uid: str) -> None:
-        """Forget a pod: it does not wait any more, or is put anew."""
+        """Forget a pod: it does not wait any more, or is put in again."""
         entry = self._entries.get(uid)
         if entry is not None:
             self._set(entry, State.BLOCKED)  # out of what it lies in

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.plan.claim import poolstatus
-from fairlead.plan.claim.poolstatus import Free
+from fairlead.plan.claim.pool import poolstatus
+from fairlead.plan.claim.pool.poolstatus import Free
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim
 from fairlead.wire.kubernetes.resource.resourceslice import ResourceSlice
 

@@ -19,7 +19,7 @@ def is_over(pod: core.Pod) -> bool:
 
 
 def is_same(known: core.Pod, pod: core.Pod) -> bool:
-    """Return whether nothing changed that a decision reads of a pod with a node."""
+    """Return whether a pod with a node is the same in all that decisions read of it."""
     one, other = known.metadata, pod.metadata
     if (one.labels, one.deletion_timestamp is None) != (other.labels, other.deletion_timestamp is None):
         return False

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.plan.claim.candidate import CounterID, DeviceID, billionths
+from fairlead.plan.claim.pool.candidate import CounterID, DeviceID, billionths
 from fairlead.wire.kubernetes.resource.resourceclaim import DeviceRequestAllocationResult, ResourceClaim
 
 PoolName = tuple[str, str]

@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from fairlead.plan.pod import podsync
-from fairlead.plan.pod.podsync import Blocked, Kill, Plan, Remove, Resume, Seen, Start
+from fairlead.plan.pod.life import podsync
+from fairlead.plan.pod.life.podsync import Blocked, Kill, Plan, Remove, Resume, Seen, Start
 from fairlead.wire.kubernetes import core, meta
 
 _NOW = 1_700_000_000.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.plan.claim import taintrule
+from fairlead.plan.claim.pool import taintrule
 from fairlead.wire.kubernetes.meta import ObjectMeta
 from fairlead.wire.kubernetes.resource.device import Device, DeviceTaint
 from fairlead.wire.kubernetes.resource.devicetaintrule import DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from fairlead.plan.schedule.group import domain
-from fairlead.plan.schedule.queue import Group, Key
+from fairlead.plan.schedule.queue.queue import Group, Key
 from fairlead.plan.schedule.reference import NodeInfo, PodInfo
 
 EVERY_S: Final = 10.0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.plan.schedule.queue import SchedulingQueue
+from fairlead.plan.schedule.queue.queue import SchedulingQueue
 from fairlead.plan.schedule.reference import UNIT, NodeInfo, PodInfo
 from fairlead.plan.schedule.summary import Summary
 from fairlead.wire.kubernetes import core, meta

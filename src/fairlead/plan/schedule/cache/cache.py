@@ -17,13 +17,13 @@ from typing import Any, Final
 
 from fairlead import errors, telemetry
 from fairlead.plan.schedule import constraints, peers, reference
-from fairlead.plan.schedule.cached import version
-from fairlead.plan.schedule.cached.entry import Assumed, Held, News
-from fairlead.plan.schedule.cached.rejections import Rejections
+from fairlead.plan.schedule.cache import version
+from fairlead.plan.schedule.cache.entry import Assumed, Held, News
+from fairlead.plan.schedule.cache.rejections import Rejections
 from fairlead.plan.schedule.constraint import Ask, Constraint, Noted, Refusal, Reservation, Timed, Users
 from fairlead.plan.schedule.group import domain
 from fairlead.plan.schedule.group.place import Places
-from fairlead.plan.schedule.queue import Changes, SchedulingQueue
+from fairlead.plan.schedule.queue.queue import Changes, SchedulingQueue
 from fairlead.plan.schedule.shard.pool import WHOLE, Pool, Shard
 from fairlead.plan.schedule.topology import defaultspread
 from fairlead.plan.schedule.topology.devices import Devices
@@ -38,7 +38,7 @@ ECHO_S: Final = 30.0
 
 
 class Cache:
-    """Pods and nodes; pods of ours without a node are put into the queue."""
+    """Pods and nodes; this scheduler's pods without a node are put into the queue."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Cache:
         """What pods that have a node say of others, with how many say it."""
 
     def forget_pods(self) -> None:
-        """Begin anew with pods: a list follows, and what is assumed stays so."""
+        """Reset pods: a list follows, and what is assumed stays so."""
         self._pods.clear()
         self._of_namespace.clear()
         self._queue.clear()
@@ -113,7 +113,7 @@ class Cache:
             self._put(version.bound(one.pod, one.node))
 
     def forget_nodes(self) -> None:
-        """Begin anew with nodes: a list follows."""
+        """Reset nodes: a list follows."""
         self._touched.update(self._nodes)
         self._nodes.clear()
         self._pool.forget()
@@ -160,7 +160,7 @@ class Cache:
             telemetry.log.warning("node left out", node=name, reason=error.reason, error=error.message)
 
     def forget_devices(self) -> None:
-        """Begin anew with GPUs: a list follows."""
+        """Reset GPUs: a list follows."""
         self._touched.update(self._devices.forget())
 
     def note_device(self, device: GPUDevice, *, is_gone: bool = False) -> None:
@@ -191,14 +191,14 @@ class Cache:
             self._recount()
 
     def _constrain(self) -> None:
-        """Find out anew which pods that wait ask by a constraint; those that did until now are looked at too."""
+        """Find out again which pods that wait ask by a constraint; those that did until now are looked at too."""
         waiting = (pod for uid, pod in self._pods.items() if uid in self._queue and self.is_constrained(pod))
         found = {pod.metadata.uid: None for pod in waiting}
         self.news.recall([uid for uid in self._constrained if uid not in found])
         self._constrained = found
 
     def forget_for(self, one: Constraint, kind: type[Object]) -> None:
-        """Begin anew with one kind that a constraint reads: a list follows."""
+        """Reset one kind that a constraint reads: a list follows."""
         one.forget(kind)
         self._unlimited = None
 
@@ -295,7 +295,7 @@ class Cache:
         return dataclasses.replace(need, asks=asks) if asks else need
 
     def note_namespace(self, item: core.Namespace, *, is_gone: bool = False) -> None:
-        """Take in what the watch says; its pods are judged anew where its labels or its tenancy's phase changed."""
+        """Take in what the watch says; its pods are judged again where its labels or its tenancy's phase changed."""
         name, labels = item.metadata.name, None if is_gone else item.metadata.labels
         phase = None if labels is None else tenancy.closed_phase(item)
         if self.namespaces.get(name) == labels and self.closed.get(name) == phase:
@@ -419,7 +419,7 @@ class Cache:
             self._workloads.reserve(uid, is_held=True)
 
     def keep(self, pod: core.Pod, node: str, *, for_s: float) -> None:
-        """Count a pod that is to come as if it were on a node: one that a controller makes anew, or a block kept free.
+        """Count a pod that is to come as if it were on a node: one that a controller recreates, or a block kept free.
 
         It goes under the uid that the pod has here; `find_held` knows the one that comes by its controller.
         """
@@ -430,7 +430,7 @@ class Cache:
         self._touched.add(node)
 
     def find_held(self, pod: core.Pod) -> str:
-        """Return under which uid room is held for a pod, or for the one that it was made anew for; "": none is."""
+        """Return under which uid room is held for a pod, or for the one that it replaces; "": none is."""
         uid = pod.metadata.uid
         if not self.held:
             return ""
@@ -482,7 +482,7 @@ class Cache:
 
     @property
     def is_current(self) -> bool:
-        """Whether nothing has happened since the last `changes`."""
+        """Whether no change has happened since the last `changes`."""
         return not self._touched and self._unlimited == set()
 
     def changes(self) -> Changes:

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Final
 
 from fairlead import errors
-from fairlead.plan.claim.held import PoolName
+from fairlead.plan.claim.pool.held import PoolName
 from fairlead.wire.kubernetes import quantity
 from fairlead.wire.kubernetes.resource.device import Device, Quantity
 from fairlead.wire.kubernetes.resource.poolstatusrequest import (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fairlead.plan.schedule import reference
-from fairlead.plan.schedule.queue import Changes, SchedulingQueue, State
+from fairlead.plan.schedule.queue.queue import Changes, SchedulingQueue, State
 from fairlead.plan.schedule.reference import UNIT, NodeInfo, PodInfo
 from fairlead.plan.schedule.summary import Summary
 from fairlead.wire.kubernetes import core, meta

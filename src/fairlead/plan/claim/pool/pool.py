@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from fairlead import errors
 from fairlead.plan.cel.device import DeviceView
-from fairlead.plan.claim.candidate import Candidate, CounterID, DeviceID, GroupUse, billionths
 from fairlead.plan.claim.gate import Gates
-from fairlead.plan.claim.held import PoolName
+from fairlead.plan.claim.pool.candidate import Candidate, CounterID, DeviceID, GroupUse, billionths
+from fairlead.plan.claim.pool.held import PoolName
 from fairlead.plan.pod import affinity
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.resource.device import Device

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from fairlead import errors
-from fairlead.plan.pod import admission, secret
+from fairlead.plan.pod import admission
+from fairlead.plan.pod.values import secret
 from fairlead.plan.tenancy import baseline
 from fairlead.plan.tenancy import secret as kept
 from fairlead.wire.kubernetes import core, meta

@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeVar
 
 from fairlead import errors
 from fairlead.frozen import frozen
-from fairlead.plan.claim import lifecycle
+from fairlead.plan.claim.life import lifecycle
 from fairlead.plan.claim.search.request import MOST
 from fairlead.plan.pod import podstate
 from fairlead.wire.kubernetes import core, quantity

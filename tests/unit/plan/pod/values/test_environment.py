@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.plan.pod import environment
+from fairlead.plan.pod.values import environment
 from fairlead.wire.kubernetes import core
 
 _VALUES = {"A": "1", "AB": "2", "EMPTY": "", "ODD.name-1": "x", "REF": "$(A)"}

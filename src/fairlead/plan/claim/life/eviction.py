@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.plan.claim import lifecycle
-from fairlead.plan.claim.candidate import DeviceID
+from fairlead.plan.claim.life import lifecycle
+from fairlead.plan.claim.pool.candidate import DeviceID
 from fairlead.plan.claim.search import fit
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.resource.device import DeviceTaint
