@@ -307,7 +307,8 @@ def applied(cluster: home.Cluster) -> Iterator[tuple[dict[str, Any], ...]]:
     """Everything but what would run pods, in place and in force, with a tenant's namespace."""
     tools = Tools(cluster)
     spaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "acme", "labels": _TENANT}}]
-    found = _render(namespace={"create": True}, dra={"enabled": True})
+    offered = {"settings": {"fabric.vm_namespace": "service-vm"}}
+    found = _render(namespace={"create": True}, dra={"enabled": True}, agent=offered)
     at_rest = [item for item in found if item["kind"] not in {"DaemonSet", "Deployment"}]
     handler = {
         "apiVersion": "node.k8s.io/v1",
@@ -579,6 +580,12 @@ def test_nvswitches_are_refused_to_tenants_pods_and_not_to_the_service_vms(
     is_taken, said = tenant.tries({"spec": pods_[way]})
     assert (is_taken, _NOT_THEIRS in said) == (False, True), said
     assert tenant.tries({"spec": pods_[way]}, namespace=unlabelled) == (True, "")
+
+
+def test_nvswitches_are_refused_in_every_namespace_but_the_service_vms(tenant: Tenant) -> None:
+    for spec in ({"containers": [_WITH_SWITCHES]}, _spec(initContainers=[_WITH_SWITCHES])):
+        is_taken, said = tenant.tries({"spec": spec}, namespace="default")
+        assert (is_taken, "which pods of the namespace service-vm alone may have" in said) == (False, True), said
 
 
 def test_nvswitches_are_refused_to_pods_that_a_tenants_deployment_or_job_makes(
