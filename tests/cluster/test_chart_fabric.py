@@ -188,7 +188,7 @@ def test_an_agent_that_looks_for_the_service_vm_sees_the_nodes_processes(chosen:
 
 @pytest.mark.parametrize(
     "value",
-    ["fabric\\.vm_start_s=soon", "fabric\\.vm_processors=many", "fabrics\\.agent=x"],
+    ["fabric\\.vm_start_s=soon", "fabric\\.agnet=x", "fabric\\.vm_processors=many", "fabrics\\.agent=x"],
 )
 def test_a_setting_of_the_fabric_that_would_end_the_agent_is_refused(value: str) -> None:
     assert value.partition("=")[0].replace("\\", "") in _refused((f"agent.settings.{value}",))
