@@ -2,8 +2,8 @@
 
 `python -m tools.render_chart` rewrites the files, and before them what of the chart is made from tables: the schema of
 the agent's settings (`tools.render_schema`), the policy on tenants' pods (`tools.render_admission`). The programs of
-the cluster ring have helm. Two renders are made, with the default values and with simulated silicon. Objects that are the
-same in both go to `common`, the others, which is the agent alone, beside it. The first line of each file has a
+the cluster ring have helm. Two renders are made, with the default values and with simulated silicon. Objects that are
+the same in both go to `common`, the others, which is the agent alone, beside it. The first line of each file has a
 fingerprint of the chart and of all files' content: the house ring compares it without helm, the cluster ring renders
 it again.
 """
