@@ -116,6 +116,10 @@ REFUSED: Final[tuple[tuple[Pod, str], ...]] = (
         container(resources={"limits": {"nvidia.com/nvswitch": "4"}}),
         "container main (nvidia.com/nvswitch) asks for NVSwitches, which route every tenant's NVLink",
     ),
+    # a node may name them otherwise (`node.vfio_switch_alias`), and no policy knows each node's settings
+    *((container(resources={"limits": {name: "4"}}), f"container main ({name}) asks for NVSwitches") for name in (
+        "nvidia.com/nvswitch-h100", "nvidia.com/GH100_H100_NVSWITCH", "nvidia.com/my.NVSwitch",
+    )),
     (spec(priorityClassName="system-node-critical"), "priorityClassName system-node-critical puts the pod before"),
     (spec(priorityClassName="system-cluster-critical"), "priorityClassName system-cluster-critical puts the pod"),
     (spec(volumes=[{"name": "v", "csi": {"driver": "nfs.csi.k8s.io"}}]), "volume of the driver nfs.csi.k8s.io"),

@@ -112,10 +112,9 @@ def _refused(rule: tenantrule.Rule, base: str) -> str:
             )
         case tenantrule.Matches(pattern):
             old = "oldObject.?metadata.?annotations.orValue({})"
-            return (
-                f"{values}.filter(v, v.matches({_quoted(pattern)}) && "
-                f"(oldObject == null || !(v in {old}) || {old}[v] != object.metadata.annotations[v]))"
-            )
+            changed = f"(oldObject == null || !(v in {old}) || {old}[v] != object.metadata.annotations[v])"
+            kept = f" && {changed}" if rule.after_creation else ""
+            return f"{values}.filter(v, v.matches({_quoted(pattern)}){kept})"
         case tenantrule.Unlisted(annotation, is_closed, is_image):
             listed = f"{_annotation(annotation)}.orValue('').split(',').map(p, p.trim())"
             below = "p.endsWith('/') ? v.startsWith(p) : (v.startsWith(p + ':') || v.startsWith(p + '@'))"

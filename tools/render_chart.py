@@ -1,9 +1,11 @@
 """Have the real helm render the chart, and write what it says below `src/fairlead/manifests`.
 
-`python -m tools.render_chart` rewrites the files; the programs of the cluster ring have helm. Two renders are made,
-with the default values and with simulated silicon. Objects that are the same in both go to `common`, the others, which
-is the agent alone, beside it. The first line of each file has a fingerprint of the chart and of all files' content:
-the house ring compares it without helm, the cluster ring renders anew.
+`python -m tools.render_chart` rewrites the files, and before them what of the chart is made from tables: the schema of
+the agent's settings (`tools.render_schema`), the policy on tenants' pods (`tools.render_admission`). The programs of
+the cluster ring have helm. Two renders are made, with the default values and with simulated silicon. Objects that are
+the same in both go to `common`, the others, which is the agent alone, beside it. The first line of each file has a
+fingerprint of the chart and of all files' content: the house ring compares it without helm, the cluster ring renders
+it again.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fairlead.cli.admin import manifests
+from tools import render_admission, render_schema
 from tools.cluster import build
 
 _MADE: Final = "# Made by helm: python -m tools.render_chart; fingerprint sha256:"
@@ -107,7 +110,9 @@ def is_current(shipped: Mapping[str, str]) -> bool:
 
 
 def main() -> int:
-    """Rewrite the files."""
+    """Rewrite the files, and what of the chart itself is made from tables of the program."""
+    for made in (render_schema, render_admission):
+        made.path().write_text(made.text(), "utf-8")
     wanted = files()
     for path in committed().keys() - wanted.keys():
         (manifests.FOLDER / path).unlink()

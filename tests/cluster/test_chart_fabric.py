@@ -16,6 +16,7 @@ from fairlead.cli.layer.fabric import machine
 from fairlead.model.fabric import AGENT_PORT
 from fairlead.silicon.fabric import reached
 from fairlead.wire.kubernetes import names
+from tests import policycel
 from tests.cluster.charts import one, pod, render
 from tools import render_chart
 
@@ -185,9 +186,86 @@ def test_an_agent_that_looks_for_the_service_vm_sees_the_nodes_processes(chosen:
     assert pod(render({"agent": {"settings": chosen}}), "DaemonSet", "agent")["hostPID"] is True
 
 
-@pytest.mark.parametrize("value", ["fabric\\.vm_start_s=soon", "fabric\\.vm_processors=many", "fabrics\\.agent=x"])
+@pytest.mark.parametrize(
+    "value",
+    ["fabric\\.vm_start_s=soon", "fabric\\.agnet=x", "fabric\\.vm_processors=many", "fabrics\\.agent=x"],
+)
 def test_a_setting_of_the_fabric_that_would_end_the_agent_is_refused(value: str) -> None:
     assert value.partition("=")[0].replace("\\", "") in _refused((f"agent.settings.{value}",))
+
+
+# who may ask for NVSwitches
+
+_SWITCH: Final = "nvidia.com/nvswitch"
+
+
+def _asking(resource: str, kind: str = "containers") -> dict[str, Any]:
+    """Return a pod whose second container asks for a resource."""
+    plain = {"name": "main", "image": "x", "resources": {"limits": {"cpu": "1"}}}
+    second = {"name": "fm", "image": "x", "resources": {"limits": {resource: "4"}, "requests": {resource: "4"}}}
+    spec: dict[str, Any] = {"containers": [plain]}
+    spec.setdefault(kind, []).append(second)
+    return {"metadata": {"name": "one"}, "spec": spec}
+
+
+def _said(chosen: dict[str, Any], pod_: dict[str, Any], namespace: str) -> list[str]:
+    (policy,) = (
+        item["spec"]
+        for item in render({"agent": {"settings": chosen}})
+        if item["kind"] == "ValidatingAdmissionPolicy" and item["metadata"]["name"].endswith("-switches")
+    )
+    assert policy["failurePolicy"] == "Fail"
+    return policycel.refusals(policy, pod_, request={"namespace": namespace})
+
+
+@pytest.mark.parametrize("kind", ["containers", "initContainers", "ephemeralContainers"])
+@pytest.mark.parametrize("namespace", ["default", "kube-system", "fabric2", "fab"])
+def test_a_pod_of_another_namespace_does_not_keep_switches_from_the_service_vm(kind: str, namespace: str) -> None:
+    chosen = {"fabric.vm_namespace": "fabric"}
+    (said,) = _said(chosen, _asking(_SWITCH, kind), namespace)
+    assert f"asks for {_SWITCH}, which pods of the namespace fabric alone may have" in said
+    assert _said(chosen, _asking(_SWITCH, kind), "fabric") == []
+    assert _said(chosen, _asking("nvidia.com/gpu", kind), namespace) == []
+
+
+def test_the_policy_judges_by_the_name_that_the_agents_give_switches() -> None:
+    chosen = {
+        "fabric.vm_namespace": "fabric",
+        "node.vfio_names": "kata",
+        "node.vfio_switch_alias": "nvswitch-h100",
+    }
+    (said,) = _said(chosen, _asking("nvidia.com/nvswitch-h100"), "default")
+    assert "asks for nvidia.com/nvswitch-h100" in said
+    assert _said(chosen, _asking(_SWITCH), "default") == [], "another plugin's, on other nodes"
+
+
+def test_where_no_pod_is_offered_switches_there_is_no_such_policy() -> None:
+    offered = {"agent": {"settings": {"fabric.vm_namespace": "fabric"}}}
+    off = {"admission": {"switches": {"enabled": False}}}
+    names = [{item["metadata"]["name"] for item in render(*given)} for given in ((), (offered, off), (offered,))]
+    assert ["fairlead-switches" in found for found in names] == [False, False, True]
+    (bound,) = (
+        item
+        for item in render(offered)
+        if item["kind"] == "ValidatingAdmissionPolicyBinding" and item["metadata"]["name"] == "fairlead-switches"
+    )
+    assert bound["spec"] == {"policyName": "fairlead-switches", "validationActions": ["Deny"]}, "in every namespace"
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        (("fabric\\.vm_namespace=a'b",), 'fabric.vm_namespace "a\'b" is no name of a namespace'),
+        (("fabric\\.vm_namespace=Fabric",), 'fabric.vm_namespace "Fabric"'),
+        (
+            ("fabric\\.vm_namespace=fabric", "node\\.vfio_switch_alias=nvswitch'"),
+            'node.vfio_switch_alias "nvswitch\'"',
+        ),
+        (("fabric\\.vm_namespace=fabric", "node\\.vfio_switch_alias=pgpu"), 'node.vfio_switch_alias "pgpu"'),
+    ],
+)
+def test_a_name_that_would_break_the_policy_is_refused(changes: tuple[str, ...], named: str) -> None:
+    assert named in _refused(tuple(f"agent.settings.{change}" for change in changes))
 
 
 # RuntimeClasses

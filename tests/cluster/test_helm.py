@@ -479,10 +479,10 @@ class Tenant:
         done = self._tools.kubectl(*arguments, stdin=json.dumps(pod), check=False)
         return done.returncode == 0, done.stderr
 
-    def until(self, check: Callable[[tuple[bool, str]], bool], pod: tenantpods.Pod) -> None:
+    def until(self, check: Callable[[tuple[bool, str]], bool], pod: tenantpods.Pod, namespace: str = "acme") -> None:
         """Wait until policies are in force: the API server tells nobody when it has begun to use them."""
         deadline = time.monotonic() + 60
-        while not check(said := self.tries(pod)):
+        while not check(said := self.tries(pod, namespace)):
             assert time.monotonic() < deadline, said
 
 
@@ -579,6 +579,30 @@ def test_nvswitches_are_refused_to_tenants_pods_and_not_to_the_service_vms(
     is_taken, said = tenant.tries({"spec": pods_[way]})
     assert (is_taken, _NOT_THEIRS in said) == (False, True), said
     assert tenant.tries({"spec": pods_[way]}, namespace=unlabelled) == (True, "")
+
+
+def test_nvswitches_are_refused_in_every_namespace_but_the_service_vms(
+    tenant: Tenant, unlabelled: str, tools: Tools, server: api.API
+) -> None:
+    found = _render(agent={"settings": {"fabric.vm_namespace": unlabelled}})
+    own = [item for item in found if item["metadata"]["name"] == "fairlead-switches"]
+    assert [item["kind"] for item in own] == ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
+    spec = {"containers": [_WITH_SWITCHES]}
+    tools.kubectl("apply", "-f", "-", stdin=_text(own))
+    try:
+        tenant.until(lambda found: not found[0], {"spec": spec}, namespace="default")
+        for asking in (spec, _spec(initContainers=[_WITH_SWITCHES])):
+            is_taken, said = tenant.tries({"spec": asking}, namespace="default")
+            words = f"asks for nvidia.com/nvswitch, which pods of the namespace {unlabelled} alone may have"
+            assert (is_taken, words in said) == (False, True), said
+        assert tenant.tries({"spec": spec}, namespace=unlabelled) == (True, "")
+        assert tenant.tries({"spec": _spec()}, namespace="default") == (True, "")
+        (policy,) = server.until(
+            _POLICIES, lambda items: _checked(items, ["fairlead-switches"]), what="the policy is checked"
+        )
+        assert policy["status"]["typeChecking"] == {}, "the server finds no fault in its expressions"
+    finally:
+        tools.kubectl("delete", "-f", "-", stdin=_text(own))
 
 
 def test_nvswitches_are_refused_to_pods_that_a_tenants_deployment_or_job_makes(

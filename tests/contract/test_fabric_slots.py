@@ -54,6 +54,7 @@ class Board(Home):
             fabric=groups.FabricSettings(manager=str(root / "fm.sock"), library=str(stub), timeout_s=2),
         )
         self.resets: list[str] = []
+        self.switch = SWITCH
 
         async def reset(_: object, one: PassthroughGPU) -> None:
             self.resets.append(str(one.key))
@@ -74,7 +75,7 @@ class Board(Home):
             ),
             status=core.PodStatus(phase="Running"),
         )
-        if resource == SWITCH:
+        if resource == self.switch:
             await self.store.create(pod)
 
         async def forget(_: str, __: object) -> None:
@@ -165,6 +166,33 @@ async def test_a_service_vms_pod_gets_every_switch_of_the_board_or_none(board: t
             await home.ask_for("second", SWITCH, 4)
         assert caught.value.reason == "UnexpectedAdmissionError", "the kubelet counts what the first one has"
         await home.until(lambda: home.sizes()["x4"] == (2, 2))
+
+
+async def test_switches_go_by_the_name_that_nvidias_plugin_would_give_them(board: tuple[Board, Manager]) -> None:
+    """NVSWITCH_ALIAS: kubelet, CDI file, gate and the pods that ask have the one name, and nobody the usual one."""
+    home, _ = board
+    name = "nvidia.com/nvswitch-h100"
+    home.settings = dataclasses.replace(
+        home.settings,
+        node=dataclasses.replace(
+            home.settings.node, fabric="off", vfio_names="kata", vfio_switch_alias=name.partition("/")[2]
+        ),
+        fabric=dataclasses.replace(home.settings.fabric, vm_namespace="team"),
+    )
+    home.switch = name
+    for address in (*pcitree.HGX_SWITCHES, "0000:08:00.1"):
+        home.tree.bind(address, "vfio-pci")
+    async with home.kubelet(), home.agent():
+        await home.until(lambda: home.devices.capacity().get(name) == (4, 4))
+        assert SWITCH not in home.devices.capacity()
+        shown = {one for one in home.shown() if "nvswitch" in one}
+        with pytest.raises(errors.FairleadError, match=f"ask for {name}: 4"):
+            await home.ask_for("half", name, 2)
+        with pytest.raises(errors.FairleadError, match="t-evil/thief asks for some"):
+            await home.ask_for("thief", name, 4, "t-evil")
+        await home.store.delete(core.Pod, "thief", "t-evil", grace_s=0)
+        given = await home.ask_for("vm", name, 4)
+        assert {f"{name}={one}" for one in given} == shown
 
 
 async def test_switches_are_offered_to_no_pod_unless_a_namespace_is_named(board: tuple[Board, Manager]) -> None:

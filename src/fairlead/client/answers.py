@@ -1071,6 +1071,8 @@ class UsageView(Record, frozen=True, kw_only=True):
     sent_bytes: int | None
     devices: Mapping[str, tuple[str, ...]]
     """Ids granted to the group, by resource."""
+    is_pods: bool = False
+    """CPU, memory and processes are the whole group's, which runs in one sandbox of gVisor."""
 
 
 class UsePeriod(Record, frozen=True, kw_only=True):

@@ -29,6 +29,8 @@ class Usage:
     read_bytes: int | None = None
     """From disks."""
     written_bytes: int | None = None
+    is_pods: bool = False
+    """Whether it is the use of the whole pod, whose containers run in one sandbox: one of them has at most that."""
 
 
 class Input(Protocol):

@@ -1,6 +1,6 @@
 """Identifies processes beyond their pid, which is used again: by start time and cgroup.
 
-Source: proc(5), /proc/PID/stat field 22 (starttime); clone of a pid after its reaping is another process.
+Source: proc(5); clone of a pid after its reaping is another process.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead.kernel import readback
+from fairlead.wire.text import procstat
 
 _UNSHOWN: Final = re.compile(r"[^\x20-\x7e]")
 _LONGEST: Final = 15
@@ -37,13 +38,14 @@ def plain(text: str) -> str:
 
 
 def made_at(pid: int, root: Path = Path("/")) -> float | None:
-    """Return when the kernel made a process, in Unix time to a hundredth. Source: proc_pid_stat(5), field 22."""
+    """Return when the kernel made a process, in Unix time to a hundredth; None: it is gone."""
     try:
-        text = (root / "proc" / str(pid) / "stat").read_text()
+        ticks = procstat.started((root / "proc" / str(pid) / "stat").read_text(errors="replace"))
     except OSError:
         return None
-    ticks = int(text.rpartition(")")[2].split()[19])
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
+    if not ticks.isdecimal():
+        return None
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(ticks) / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,9 @@ def find(pid: int, *, container: str = "", proc: Path = Path("/proc")) -> Proces
         raise readback.gone(pid) from error
     if container and container not in groups:
         raise readback.gone(pid)
-    # The name may hold blanks and parentheses; what follows the last one does not.
-    return ProcessID(pid, stat.rpartition(")")[2].split()[19])
+    if not (started := procstat.started(stat)):
+        raise readback.gone(pid)
+    return ProcessID(pid, started)
 
 
 def assert_same(process: ProcessID, *, proc: Path = Path("/proc")) -> None:

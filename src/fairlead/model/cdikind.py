@@ -27,6 +27,10 @@ KINDS = {
     "vfio-intel": "intel.com/pgpu",
 }
 """Kind of the specs of each mode of the generator."""
+SWITCHES = KINDS["nvswitch"]
+"""Kind and resource of NVSwitches that are passed through, where `node.vfio_switch_alias` says no other."""
+SWITCH_WORD = "nvswitch"
+"""Is in the class of every such resource, so that what refuses tenants the switches needs no node's settings."""
 GPUS = {"nvidia": KINDS["nvml"], "amd": KINDS["amd"], "intel": KINDS["intel"]}
 """Vendors' own kinds of GPUs, by value of `model.gpu.Vendor`."""
 ALLOCATED = {"nvidia": "fairlead.dev/gpu", "amd": "amd.fairlead.dev/gpu", "intel": "intel.fairlead.dev/gpu"}
@@ -55,6 +59,11 @@ def device_of(name: str) -> str:
 def kind_of(name: str) -> str:
     """Return the kind of a fully qualified name."""
     return name.partition("=")[0]
+
+
+def is_of_switches(kind: str) -> bool:
+    """Return whether a kind is NVSwitches', under whichever name."""
+    return SWITCH_WORD in class_of(kind).lower()
 
 
 def class_of(kind: str) -> str:

@@ -231,7 +231,7 @@ class _Agent:
         )
         self.plugins.gate, self.plugins.taken, self.plugins.prefer = (
             vfioparts.gate_of(
-                settings.fabric.vm_namespace,
+                settings,
                 self.lease.gate,
                 switches=lambda: len(self.watch.snapshots.value.switches),
                 pods=self._ask_pods,

@@ -115,7 +115,7 @@ def compose(settings: Settings, watch: monitor.InventoryMonitor, *, boot_id: str
     Args: boot_id: of the running kernel.   Raises: Invalid: a setting; Unavailable: the fabric's agent has no secret.
     """
     chosen, state, root = settings.node, settings.state.folder, settings.silicon.root
-    naming = slot.naming_of(chosen.vfio, chosen.vfio_names, chosen.vfio_alias, chosen.vfio_nodes)
+    naming = slot.naming_of(chosen)
     check_switches(settings)
     if naming is None:
         if chosen.fabric == ON:
@@ -157,10 +157,13 @@ def compose(settings: Settings, watch: monitor.InventoryMonitor, *, boot_id: str
 
 
 def gate_of(
-    namespace: str, gate: switchgate.Gate | None, *, switches: Callable[[], int], pods: switchgate.AskPods
+    settings: Settings, gate: switchgate.Gate | None, *, switches: Callable[[], int], pods: switchgate.AskPods
 ) -> switchgate.Gate | None:
     """Return what device plugins ask: the ledger's gate, behind that of the NVSwitches where these are offered."""
-    return switchgate.SwitchGate(gate, namespace, whole=switches, pods=pods) if namespace else gate
+    if not (namespace := settings.fabric.vm_namespace):
+        return gate
+    resource = slot.switch_resource(settings.node)
+    return switchgate.SwitchGate(gate, namespace, whole=switches, pods=pods, resource=resource)
 
 
 def _keep_partitions(

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from fairlead.model import cdikind
 from fairlead.model.device import Device
 from fairlead.model.ids import GPUUUID
 from fairlead.plan.cdi import conflict
@@ -142,8 +143,11 @@ def plan(
     found = naming.slots(snapshot.passthrough, snapshot.partitions) if naming is not None else ()
     by_plugin = [one for one in found if not doors.claimed & {gpu.key for gpu in one.gpus}]
     passed, unnamed = slotoffer.plan_resources(by_plugin, snapshot.verdicts, {ad.resource for ad in offered})
-    is_by_iommufd = naming is not None and naming.with_iommufd
-    switches = switchoffer.plan_resource(snapshot.switches, with_iommufd=is_by_iommufd)
+    switches = switchoffer.plan_resource(
+        snapshot.switches,
+        resource=naming.switches if naming is not None else cdikind.SWITCHES,
+        with_iommufd=naming is not None and naming.with_iommufd,
+    )
     offered = (*offered, *passed, *switches)
     table = {**deviceids.make_table(snapshot.known.values()), **slotoffer.words(found)}
     clashes = _find_clashes(offered, table, facts.holders, before.clashes)

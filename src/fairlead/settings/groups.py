@@ -133,6 +133,11 @@ class NodeSettings:
         choices=("off", "on"),
     )
     vfio_alias: str = row("", text="resource name behind the domain with node.vfio_names=kata; empty: pgpu")
+    vfio_switch_alias: str = row(
+        "",
+        text="resource name of NVSwitches behind nvidia.com/, with nvswitch in it, where node.vfio_names is kata or "
+        "kubevirt; empty: nvswitch",
+    )
     claim_partitions: bool = row(
         False, text="offer claims the MIG devices that a GPU can be divided into, and make those that they get"
     )
@@ -395,8 +400,8 @@ class FabricSettings:
     )
     vm_namespace: str = row(
         "",
-        text="namespace whose pods may have this node's NVSwitches (nvidia.com/nvswitch), all of them at once, as a "
-        "Service VM of Kata's has; needs node.vfio; empty: no pod is offered one",
+        text="namespace whose pods may have this node's NVSwitches (nvidia.com/nvswitch, or node.vfio_switch_alias), "
+        "all of them at once, as a Service VM of Kata's has; needs node.vfio; empty: no pod is offered one",
     )
     guest_driver: str = row(
         "",

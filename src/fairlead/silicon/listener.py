@@ -5,7 +5,7 @@ time and the boot is one start. Of TCP the kernel says no such thing, so the lis
 address, and the processes that have it open by its number. Sockets' numbers are given once in a boot and count as well:
 a program that begins to listen again has another. What is not sure is not told: then the caller takes each connection
 for a start. A socket of process 1 alone is one that systemd keeps over the starts of the program behind it.
-Source: unix(7), SO_PEERCRED; proc(5), /proc/PID/net/tcp, /proc/PID/net/unix, /proc/PID/stat field 22.
+Source: unix(7), SO_PEERCRED; proc(5), /proc/PID/net/tcp, /proc/PID/net/unix.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from fairlead.wire.text import procstat
 
 _CREDENTIALS: Final = struct.Struct("iII")
 _LISTENS: Final = 0x10000
@@ -120,9 +122,7 @@ def _owners(proc: Path, numbers: set[str]) -> set[int]:
 
 def _started(proc: Path, pid: int) -> str:
     """Return when a process began, in the kernel's ticks; empty: it is gone."""
-    # The name may hold blanks and parentheses; what follows the last one does not.
-    words = _read(proc / str(pid) / "stat").rpartition(")")[2].split()
-    return words[19] if len(words) > 19 else ""
+    return procstat.started(_read(proc / str(pid) / "stat"))
 
 
 def _names(folder: Path) -> list[str]:

@@ -256,6 +256,15 @@ affinity:
 {{- end }}
 {{- end }}
 
+{{- /* The resource of NVSwitches that are passed through: NVIDIA's name, or what the agents' settings say. */}}
+{{- define "fairlead.switches" -}}
+{{- $alias := get .Values.agent.settings "node.vfio_switch_alias" | default "nvswitch" | toString }}
+{{- if not (and (regexMatch "^[A-Za-z]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" $alias) (contains "nvswitch" (lower $alias))) }}
+{{- fail (printf "agent.settings node.vfio_switch_alias %q is no name of a resource with nvswitch in it: no agent would start with it; for example nvswitch-h100" $alias) }}
+{{- end -}}
+nvidia.com/{{ $alias }}
+{{- end -}}
+
 {{- /* "true" where the agent must see the node's processes: the Service VM's context id is on its emulator's command line. */}}
 {{- define "fairlead.hostPID" -}}
 {{- $settings := .Values.agent.settings }}

@@ -47,7 +47,7 @@ class GPUUse:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class Row:
     """One container: its use, the reading before, and its GPUs'."""
 
     now: UsageView
@@ -67,21 +67,25 @@ def _size(count: int | None) -> str:
     return "" if count is None else output.size(count)
 
 
-def _memory(row: _Row) -> str:
+def _memory(row: Row) -> str:
     limit = row.now.memory_limit_bytes
-    return _size(row.now.memory_bytes) + (f" / {_size(limit)}" if limit else "")
+    return _at_most(_size(row.now.memory_bytes), is_so=row.now.is_pods) + (f" / {_size(limit)}" if limit else "")
 
 
-def _share(row: _Row) -> str:
+def _share(row: Row) -> str:
     used, limit = row.now.memory_bytes, row.now.memory_limit_bytes
-    return f"{100 * used / limit:.0f}%" if used is not None and limit else ""
+    return _at_most(f"{100 * used / limit:.0f}%" if used is not None and limit else "", is_so=row.now.is_pods)
 
 
-def _cpu(row: _Row) -> str:
-    return "" if row.cpu_percent is None else f"{row.cpu_percent:.1f}%"
+def _cpu(row: Row) -> str:
+    return _at_most("" if row.cpu_percent is None else f"{row.cpu_percent:.1f}%", is_so=row.now.is_pods)
 
 
-def _net(row: _Row) -> str:
+def _processes(row: Row) -> str:
+    return _at_most("" if row.now.processes is None else str(row.now.processes), is_so=row.now.is_pods)
+
+
+def _net(row: Row) -> str:
     received, sent = row.now.received_bytes, row.now.sent_bytes
     return "" if received is None else f"{_size(received)} / {_size(sent)}"
 
@@ -105,36 +109,37 @@ def _use(views: Sequence[GPUView]) -> GPUUse:
     )
 
 
-def _devices(row: _Row) -> str:
+def _devices(row: Row) -> str:
     return podstate.say_devices({name: len(ids) for name, ids in row.now.devices.items()})
 
 
-def _at_most(text: str, row: _Row) -> str:
-    return f"<={text}" if text and row.gpus.is_shared else text
+def _at_most(text: str, *, is_so: bool) -> str:
+    """Return a figure of one container; marked where it has others' in it."""
+    return f"<={text}" if text and is_so else text
 
 
-def _gpu(row: _Row) -> str:
-    return _at_most("" if row.gpus.percent is None else f"{row.gpus.percent:.0f}%", row)
+def _gpu(row: Row) -> str:
+    return _at_most("" if row.gpus.percent is None else f"{row.gpus.percent:.0f}%", is_so=row.gpus.is_shared)
 
 
-def _gpu_memory(row: _Row) -> str:
-    return _at_most(_size(row.gpus.memory_bytes), row)
+def _gpu_memory(row: Row) -> str:
+    return _at_most(_size(row.gpus.memory_bytes), is_so=row.gpus.is_shared)
 
 
 _COLUMNS: Final = (
-    Column[_Row]("NAME", lambda row: row.now.name),
-    Column[_Row]("CPU", _cpu),
-    Column[_Row]("MEM", _memory),
-    Column[_Row]("MEM %", _share, rank=1),
-    Column[_Row]("NET IN/OUT", _net, rank=3),
-    Column[_Row]("PIDS", lambda row: "" if row.now.processes is None else str(row.now.processes), rank=2),
-    Column[_Row]("GPUS", _devices),
-    Column[_Row]("GPU", _gpu),
-    Column[_Row]("GPU MEM", _gpu_memory),
+    Column[Row]("NAME", lambda row: row.now.name),
+    Column[Row]("CPU", _cpu),
+    Column[Row]("MEM", _memory),
+    Column[Row]("MEM %", _share, rank=1),
+    Column[Row]("NET IN/OUT", _net, rank=3),
+    Column[Row]("PIDS", _processes, rank=2),
+    Column[Row]("GPUS", _devices),
+    Column[Row]("GPU", _gpu),
+    Column[Row]("GPU MEM", _gpu_memory),
 )
 
 
-def _fields(row: _Row) -> Mapping[str, Any]:
+def fields(row: Row) -> Mapping[str, Any]:
     """Return the values of a row under the names of docker's `--format`."""
     return {
         "Name": row.now.name,
@@ -144,7 +149,7 @@ def _fields(row: _Row) -> Mapping[str, Any]:
         "MemUsage": _memory(row),
         "MemPerc": _share(row) or "--",
         "NetIO": _net(row),
-        "PIDs": row.now.processes,
+        "PIDs": _processes(row) if row.now.is_pods else row.now.processes,
         "GPUs": sum(map(len, row.now.devices.values())) if len(row.now.devices) < 2 else _devices(row),
         "GPUPerc": _gpu(row) or "--",
         "GPUMemUsage": _gpu_memory(row),
@@ -176,7 +181,8 @@ def _fields(row: _Row) -> Mapping[str, Any]:
 def stats(client: Client, /, *, names: tuple[str, ...], namespace: str, form: str, **given: Any) -> None:
     """Show what running containers use, anew every two seconds until Ctrl-C.
 
-    GPU is the mean load of the GPUs that a container holds; <= where others hold them as well.
+    GPU is the mean load of the GPUs that a container holds; <= where others hold them as well. CPU, MEM and PIDS are
+    marked so where the containers of a group run in one sandbox of gVisor: they are the group's.
 
     With --since: what they did over time, ended ones too. `history.days` says how long that is kept.
     """
@@ -210,15 +216,13 @@ def _watch(
         found = _read(client, names, namespace)
         held = gpu_use(client.call("GET", "/v1/gpus", GPUListing)) if any(one.devices for one in found) else {}
         rows = [
-            _Row(one, before.get(key), held.get(key, GPUUse())) for one in found for key in [(one.namespace, one.name)]
+            Row(one, before.get(key), held.get(key, GPUUse())) for one in found for key in [(one.namespace, one.name)]
         ]
         before.update({(one.namespace, one.name): one for one in found})
         if template:
-            gotemplate.show([_fields(row) for row in rows], template)
-        elif form in {"json", "yaml"}:
-            output.show_value([_plain(row) for row in rows], form=form)
+            gotemplate.show([fields(row) for row in rows], template)
         else:
-            output.show_listing(rows, _COLUMNS, form=form, name=lambda row: row.now.name)
+            show_rows(rows, form=form)
 
     for one in _read(client, names, namespace):
         before[one.namespace, one.name] = one
@@ -229,7 +233,15 @@ def _watch(
         output.repeat(show)
 
 
-def _plain(row: _Row) -> dict[str, Any]:
+def show_rows(rows: Sequence[Row], *, form: str) -> None:
+    """Show what containers use, once."""
+    if form in {"json", "yaml"}:
+        output.show_value([_plain(row) for row in rows], form=form)
+    else:
+        output.show_listing(rows, _COLUMNS, form=form, name=lambda row: row.now.name)
+
+
+def _plain(row: Row) -> dict[str, Any]:
     """Return a row for programs: the reading as the service gave it, and its GPUs' figures."""
     return {
         **msgspec.to_builtins(row.now),

@@ -33,7 +33,6 @@ SLOTS = f"{PREFIX}slots-"
 
 
 _COMPANIONS = tuple(cdikind.COMPANIONS.values())
-_UNLEDGERED = frozenset({*_COMPANIONS, switchoffer.RESOURCE})
 
 
 class SpecFiles:
@@ -74,6 +73,8 @@ class SpecFiles:
         )
         self._boot_id, self._stamping = boot_id, stamping
         self._host_mount, self._naming = host_mount, naming
+        self._unledgered = frozenset({*_COMPANIONS, cdikind.SWITCHES if naming is None else naming.switches})
+        """Kinds that are always shown: they are not GPUs, so that the ledger has none of them."""
         self._slot_kinds: frozenset[str] = frozenset()
         self._problems: tuple[str, ...] | None = None
         self._wanted: dict[str, tuple[cdi.Spec, stamp.Stamp]] | None = None
@@ -93,7 +94,7 @@ class SpecFiles:
             boot_id=boot_id,
             stamping=chosen.cdi_stamp,
             host_mount=chosen.host_mount,
-            naming=slot.naming_of(chosen.vfio, chosen.vfio_names, chosen.vfio_alias, chosen.vfio_nodes),
+            naming=slot.naming_of(chosen),
         )
 
     def path(self, kind: str) -> Path:
@@ -132,7 +133,9 @@ class SpecFiles:
         by_iommufd = self._naming.with_iommufd
         specs = (
             *slotoffer.plan_specs(found, self.recipe.profile),
-            *switchoffer.plan_spec(switches, self.recipe.profile, with_iommufd=by_iommufd),
+            *switchoffer.plan_spec(
+                switches, self.recipe.profile, resource=self._naming.switches, with_iommufd=by_iommufd
+            ),
         )
         self._slot_kinds = frozenset(spec.kind for spec in specs)
         return specs
@@ -203,7 +206,7 @@ class SpecFiles:
 
     def _visible(self, spec: cdi.Spec) -> cdi.Spec | None:
         """Return what of a spec may be shown; None: nothing."""
-        if self._shown is None or spec.kind in _UNLEDGERED:  # they are not GPUs: the ledger has none
+        if self._shown is None or spec.kind in self._unledgered:
             return spec
         base = next((own for own in self._own if spec.kind.startswith(own)), spec.kind)
         devices = tuple(one for one in spec.devices if cdikind.qualified(base, one.name) in self._shown)

@@ -26,7 +26,7 @@ from typing import Final, Protocol
 from fairlead import errors, telemetry
 from fairlead.model.driver import DeviceNode
 from fairlead.node.dra import claimfile, hardware, journal
-from fairlead.plan.dra import metadata
+from fairlead.plan.dra import consumption, metadata
 from fairlead.plan.dra import preparation as plans
 from fairlead.plan.dra.devicestatus import Progress, Step
 from fairlead.plan.dra.preparation import Node, Preparation, PreparedDevice, Stage
@@ -43,7 +43,7 @@ A claim may be given to another pod before the kubelet has unprepared it, and a 
 up to 90 s. With `FETCH_S` it stays below `driver.CALL_S`.
 """
 _GAP_S: Final = 0.2
-_PASSING: Final = frozenset({change.HELD, change.NOT_READY, plans.TWICE, plans.DIFFERS})
+_PASSING: Final = frozenset({change.HELD, change.NOT_READY, plans.TWICE, plans.DIFFERS, consumption.EXCEEDED})
 """Reasons that end with the other claim or pod."""
 FETCH_S: Final = 10.0
 """Longest that the API server is waited for."""
@@ -327,8 +327,11 @@ class Preparer:
             await asyncio.sleep(_GAP_S)
 
     async def _carry_out(self, wanted: Preparation, driver: str) -> Preparation:
-        if (conflict := plans.find_conflict(wanted, self._journal.all())) is not None:
+        others = self._journal.all()
+        if (conflict := plans.find_conflict(wanted, others)) is not None:
             raise conflict
+        if (excess := plans.find_excess(wanted, others, self._around.node().devices)) is not None:
+            raise excess
         read = await self._hardware.check(wanted)
         telemetry.crash_point("dra.before-hold")
         await self._possession.hold_for_claim(wanted.uid, journal.emit(wanted), plans.asks(wanted, driver))

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, Protocol
 
 from fairlead import errors, telemetry
+from fairlead.model import cdikind
 from fairlead.model.device import Device
 from fairlead.plan.vfio import switchoffer
 from fairlead.wire.kubernetes import core
@@ -43,20 +44,32 @@ class Gate(Protocol):
 class SwitchGate:
     """The gate of a node whose switches may go to a Service VM's pod."""
 
-    def __init__(self, gate: Gate | None, namespace: str, *, whole: Callable[[], int], pods: AskPods) -> None:
-        """Take what is behind it. Args: gate: None: there is no ledger.   whole: returns how many there are."""
+    def __init__(
+        self,
+        gate: Gate | None,
+        namespace: str,
+        *,
+        whole: Callable[[], int],
+        pods: AskPods,
+        resource: str = cdikind.SWITCHES,
+    ) -> None:
+        """Take what is behind it.
+
+        Args: gate: None: there is no ledger.   whole: returns how many there are.   resource: of the switches.
+        """
         self._gate, self._namespace, self._whole, self._pods = gate, namespace, whole, pods
+        self._resource = resource
 
     async def hold(self, resource: str, devices: Sequence[Device]) -> None:
         """Give all devices away or raise. Raises: RequestError, Denied, Unavailable; what the ledger's gate raises."""
-        if resource != switchoffer.RESOURCE:
+        if resource != self._resource:
             if self._gate is not None:
                 await self._gate.hold(resource, devices)
             return
         until = asyncio.get_running_loop().time() + NEWS_S
         while True:
             pods = await self._ask()
-            refusal = switchoffer.find_refusal(len(devices), self._whole(), pods, self._namespace)
+            refusal = switchoffer.find_refusal(len(devices), self._whole(), pods, self._namespace, resource)
             if refusal is None:
                 break
             if refusal.reason == switchoffer.NOT_WHOLE or asyncio.get_running_loop().time() > until:
@@ -66,7 +79,7 @@ class SwitchGate:
             telemetry.log.warning(
                 "nvswitches given away", error="whose pod it is cannot be known without an API server"
             )
-        elif len(several := switchoffer.asking(pods)) > 1:
+        elif len(several := switchoffer.asking(pods, resource)) > 1:
             message = f"one of these pods gets the NVSwitches, and the others do not start: {', '.join(several)}"
             telemetry.log.warning("nvswitches given away", error=message)
 

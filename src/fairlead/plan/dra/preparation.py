@@ -22,7 +22,7 @@ from typing import Final
 from fairlead import errors
 from fairlead.model.gpu import GPU
 from fairlead.model.ids import MIGUUID
-from fairlead.plan.dra import passthrough, share
+from fairlead.plan.dra import consumption, passthrough, share
 from fairlead.plan.dra.offered import Kind, OfferedDevice
 from fairlead.plan.dra.passthrough import Backend
 from fairlead.plan.lease import change, row
@@ -76,9 +76,6 @@ class Share:
     memory_mib: int | None = None
 
 
-_NONE_KNOWN: Final[Mapping[tuple[str, str], Share | None]] = MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedDevice:
     """One device of a claim."""
@@ -103,6 +100,8 @@ class PreparedDevice:
     is_admin: bool = False
     """Whether it is only looked at: whoever has it keeps it."""
     share: Share = Share()
+    consumed: consumption.Amounts = ()
+    """What it has of a device that claims share; notes of older versions do not say."""
     backend: Backend | None = None
     """Of a GPU that is passed through: by which nodes its user opens it."""
     has_api_device: bool = True
@@ -112,6 +111,9 @@ class PreparedDevice:
     def ledger_name(self) -> str:
         """What the ledger calls it."""
         return f"{self.device}/{self.share_id}" if self.share_id else self.device
+
+
+_NONE_KNOWN: Final[Mapping[tuple[str, str], PreparedDevice | None]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,9 +134,9 @@ class Preparation:
     version: int = 1
 
     @property
-    def shares(self) -> Mapping[tuple[str, str], Share]:
-        """How each device of it that other claims may have too is shared, by device and share id."""
-        return {(one.device, one.share_id): one.share for one in self.devices if one.share_id}
+    def shares(self) -> Mapping[tuple[str, str], PreparedDevice]:
+        """The devices of it that other claims may have too, by device and share id."""
+        return {(one.device, one.share_id): one for one in self.devices if one.share_id}
 
     def cdi_name(self, device: PreparedDevice) -> str:
         """Return the qualified name of a device in the claim's CDI file."""
@@ -191,23 +193,23 @@ def plan(
     node: Node,
     *,
     at: float,
-    known: Mapping[tuple[str, str], Share | None] = _NONE_KNOWN,
+    known: Mapping[tuple[str, str], PreparedDevice | None] = _NONE_KNOWN,
 ) -> Plan:
     """Return what preparing a claim does.
 
     Args:    uid: that the kubelet asks for.   at: now, in seconds since 1970.
              known: shares that this claim has by an earlier Prepare, by device and share id: they stay its own when
-             the node does not offer the device to several claims any more. None: shared as the claim says.
+             the node offers the device otherwise, or to one claim alone. None: shared as the claim says.
     Raises:  NotFound, Conflict (`ClaimReplaced`, `ClaimNotAllocated`, `ClaimNotReserved`): the claim is not what the
              kubelet believes.   NotFound (`DeviceUnknown`): it has a device that this node does not offer.
-             Invalid (`ClaimConfigInvalid`): its configuration; (`ShareNotOffered`, `AdminAccessNotAsked`): its status
-             has more than the node offers, or than the claim asks for.
+             Invalid (`ClaimConfigInvalid`): its configuration; (`ShareNotOffered`, `ShareNotAsked`,
+             `AdminAccessNotAsked`): its status has more than the node offers, or than the claim asks for.
     """
     words = f"{claim.metadata.namespace}/{claim.metadata.name}"
     results = _results(claim, uid, node, words)
     entries = tuple(_entries(claim, node.driver, words))
     said = _Said()
-    devices = tuple(_device(one, node, entries, said, words, known=known) for one in results)
+    devices = tuple(_device(claim, one, node, entries, said, known=known) for one in results)
     _assert_distinct(devices, words)
     preparation = Preparation(
         uid=uid,
@@ -271,6 +273,17 @@ def find_conflict(wanted: Preparation, others: Iterable[Preparation]) -> errors.
                 hint = "a GPU has one way of sharing: give both claims the same configuration"
                 return errors.Conflict(message, reason=DIFFERS, hint=hint)
     return None
+
+
+def find_excess(
+    wanted: Preparation, others: Iterable[Preparation], devices: Mapping[str, OfferedDevice]
+) -> errors.Conflict | None:
+    """Return why a claim's shares do not fit beside those that are prepared; None: they do.
+
+    Args: devices: that the node offers, by name.
+    """
+    beside = ((other.words, one) for other in others if other.uid != wanted.uid for one in other.devices)
+    return consumption.find_excess(wanted.devices, beside, devices, wanted.words)
 
 
 def _is_one_place(one: PreparedDevice, other: PreparedDevice) -> bool:
@@ -355,14 +368,15 @@ def _pod_claim(claim: ResourceClaim) -> str:
 
 
 def _device(
+    claim: ResourceClaim,
     result: DeviceRequestAllocationResult,
     node: Node,
     entries: Sequence[_Entry],
     said: _Said,
-    words: str,
     *,
-    known: Mapping[tuple[str, str], Share | None],
+    known: Mapping[tuple[str, str], PreparedDevice | None],
 ) -> PreparedDevice:
+    words = f"{claim.metadata.namespace}/{claim.metadata.name}"
     offered = node.devices.get(result.device)
     if offered is None:
         message = f"device {result.device} of claim {words} is not on this node"
@@ -374,8 +388,8 @@ def _device(
     shared = _share(config, offered, words) if config is not None and not isinstance(config, VFIOConfig) else Share()
     if result.share_id and not result.admin_access and not offered.device.allow_multiple_allocations:
         shared = _known_share(shared, result, known, words)
-    elif offered.shares is not None and not result.admin_access:
-        shared = _held_to(shared, result, offered, words)
+    elif not result.admin_access:
+        shared = _offered_share(shared, claim, result, offered, known=known)
     start = offered.placement.start if offered.placement is not None else None
     return PreparedDevice(
         request=result.request.partition("/")[0],
@@ -390,6 +404,7 @@ def _device(
         instance=str(offered.instance or ""),
         is_admin=bool(result.admin_access),
         share=shared,
+        consumed=_consumed(result, known),
     )
 
 
@@ -514,8 +529,48 @@ def _held_to(own: Share, result: DeviceRequestAllocationResult, offered: Offered
     )
 
 
+def _offered_share(
+    own: Share,
+    claim: ResourceClaim,
+    result: DeviceRequestAllocationResult,
+    offered: OfferedDevice,
+    *,
+    known: Mapping[tuple[str, str], PreparedDevice | None],
+) -> Share:
+    """Return how a claim shares a device as the node offers it, or as it was prepared with what its status says.
+
+    Raises: Invalid (`ShareNotAsked`): the status has another amount than the request takes; (`SharingUnsupported`).
+    """
+    words = f"{claim.metadata.namespace}/{claim.metadata.name}"
+    key = (result.device, result.share_id or "")
+    before = known.get(key)
+    if before is not None and before.consumed == consumption.amounts_of(result) != ():
+        return before.share  # the node may offer the device otherwise since
+    if result.share_id and key not in known:
+        consumption.check(claim, result, offered, words)
+    held = _held_to(own, result, offered, words) if offered.shares is not None else own
+    if before is not None and (
+        before.consumed or before.share != held
+    ):  # a note that does not say stands by its limits
+        consumption.check(claim, result, offered, words)
+    return held
+
+
+def _consumed(
+    result: DeviceRequestAllocationResult, known: Mapping[tuple[str, str], PreparedDevice | None]
+) -> consumption.Amounts:
+    """Return what a claim has of a device that claims share: as it was prepared, or else as its status says."""
+    if not result.share_id or result.admin_access:
+        return ()
+    before = known.get((result.device, result.share_id))
+    return before.consumed if before is not None and before.consumed else consumption.amounts_of(result)
+
+
 def _known_share(
-    own: Share, result: DeviceRequestAllocationResult, known: Mapping[tuple[str, str], Share | None], words: str
+    own: Share,
+    result: DeviceRequestAllocationResult,
+    known: Mapping[tuple[str, str], PreparedDevice | None],
+    words: str,
 ) -> Share:
     """Return how a share stays shared that the claim has by an earlier Prepare, of a device that is for one claim now.
 
@@ -525,7 +580,8 @@ def _known_share(
     """
     key = (result.device, result.share_id or "")
     if key in known:
-        return known[key] or own
+        before = known[key]
+        return before.share if before is not None else own
     message = f"claim {words} has a share of {result.device}, which this node offers to one claim at a time"
     hint = (
         "node.claim_shares was changed after it was allocated, or something else than a scheduler wrote its status: "

@@ -18,7 +18,6 @@ from fairlead.model import cdikind
 from fairlead.model.fabric import AGENT_PORT
 from fairlead.wire.kubernetes import names
 
-RESOURCE: Final = cdikind.KINDS["nvswitch"]
 ANY_CID: Final = 4294967295
 _LEAST_CID: Final = 3
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?", re.ASCII)
@@ -118,11 +117,19 @@ def _parts(address: str) -> dict[str, str]:
     return {name: f"0x{value}" for name, value in found.groupdict().items()}
 
 
-def pod(vm: ServiceVM, *, node: str, namespace: str, image: str, runtime_class: str) -> dict[str, Any]:
-    """Return the pod. Args: image: of the container, with fairlead and the Manager's library. Raises: Invalid.
+def pod(
+    vm: ServiceVM,
+    *,
+    node: str,
+    namespace: str,
+    image: str,
+    runtime_class: str,
+    resource: str = cdikind.SWITCHES,
+) -> dict[str, Any]:
+    """Return the pod. Args: image: of the container, with fairlead and the Manager's library.   resource: of switches.
 
-    It goes to its node by the node's name, which may be longer than a label's value, and need not be that of the label
-    `kubernetes.io/hostname`.
+    Raises: Invalid. It goes to its node by the node's name, which may be longer than a label's value, and need not be
+    that of the label `kubernetes.io/hostname`.
     """
     check(vm)
     for what, value, is_name, rule in (
@@ -157,7 +164,7 @@ def pod(vm: ServiceVM, *, node: str, namespace: str, image: str, runtime_class: 
                     "env": [{"name": "FAIRLEAD_FABRIC_SECRET", "value": f"{_MOUNTED}/fabric.secret"}],
                     "resources": {
                         "limits": {
-                            RESOURCE: str(vm.switches),
+                            resource: str(vm.switches),
                             "cpu": str(vm.processors),
                             "memory": f"{vm.memory_mib}Mi",
                         }

@@ -66,7 +66,8 @@ def is_owned(name: str) -> bool:
     kind = cdikind.kind_of(name)
     vendor = kind.partition("/")[0].lower()
     is_ours = vendor == "fairlead.dev" or vendor.endswith(".fairlead.dev")
-    return kind in _OWNED or cdikind.class_of(kind).lower() in _CLASSES or is_ours
+    is_known = kind in _OWNED or cdikind.class_of(kind).lower() in _CLASSES or cdikind.is_of_switches(kind)
+    return is_known or is_ours
 
 
 def problems(wanted: core.MachineOptions) -> Iterator[str]:

@@ -97,8 +97,8 @@ ANNOTATIONS: Final = (
 Read alike by RE2 and by `re`.
 """
 
-SWITCHES: Final = (cdikind.KINDS["nvswitch"],)
-"""Resources that are the Service VM's alone."""
+SWITCHES: Final = rf"(?i)^nvidia[.]com/.*{cdikind.SWITCH_WORD}"
+"""Resources that are the Service VM's alone: each node's may have another name, and every such name has the word."""
 
 VOLUMES: Final = (
     "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "hostPath", "image", "iscsi", "nfs",
@@ -382,7 +382,7 @@ RULES: Final = (
     Rule(
         name="switches",
         field="resources.limits.*",
-        refuses=In(SWITCHES),
+        refuses=Matches(SWITCHES),
         message="container {found} asks for NVSwitches, which route every tenant's NVLink; ask for GPUs",
         per_container=True,
     ),

@@ -250,6 +250,54 @@ class Constraint(Protocol):
         ...
 
 
+class ReadOnlyConstraint:
+    """What a constraint has that judges nodes by its objects alone: it assumes, counts and writes nothing.
+
+    A `Constraint` of that kind states what it reads and asks, and of the rest what is otherwise with it.
+    """
+
+    def assume(self, before: Any, after: Any) -> Noted:  # noqa: ARG002
+        """See `Constraint.assume`."""
+        return NOTHING
+
+    def withdraw(self, before: Any, after: Any) -> Noted:  # noqa: ARG002
+        """See `Constraint.withdraw`."""
+        return NOTHING
+
+    def refusal(self, pod: core.Pod) -> Refusal | None:  # noqa: ARG002
+        """See `Constraint.refusal`: each node is judged."""
+        return None
+
+    def has(self, pod: core.Pod) -> Ask | None:  # noqa: ARG002
+        """See `Constraint.has`."""
+        return None
+
+    def amounts(self, pod: core.Pod) -> Mapping[str, int]:  # noqa: ARG002
+        """See `Constraint.amounts`: queues count the requests themselves."""
+        return {}
+
+    def frees(self, pod: core.Pod) -> bool:  # noqa: ARG002
+        """See `Constraint.frees`."""
+        return False
+
+    @property
+    def has_limits(self) -> bool:
+        """See `Constraint.has_limits`."""
+        return False
+
+    def limits(self, node: str, labels: Mapping[str, str]) -> Any:  # noqa: ARG002
+        """See `Constraint.limits`."""
+        return None
+
+    def reserve(self, pod: core.Pod, ask: Ask, node: Node) -> Reservation | None:  # noqa: ARG002
+        """See `Constraint.reserve`."""
+        return None
+
+    def give_back(self, pod: core.Pod) -> Reservation | None:  # noqa: ARG002
+        """See `Constraint.give_back`."""
+        return None
+
+
 @runtime_checkable
 class Timed(Protocol):
     """A constraint whose verdicts change as time passes."""

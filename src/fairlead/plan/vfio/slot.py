@@ -22,7 +22,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead import errors
+from fairlead import errors, settings
+from fairlead.model import cdikind
 from fairlead.model.driver import DeviceNode, PassthroughGPU
 from fairlead.model.gpu import Vendor
 from fairlead.model.ids import DeviceID
@@ -58,6 +59,10 @@ class Scheme(enum.Enum):
     """`nvidia.com/pgpu`, as NVIDIA's plugin for Kata."""
     KUBEVIRT = "kubevirt"
     """`nvidia.com/GH100_H100_SXM5_80GB` with PCI addresses as ids, as NVIDIA's plugin for KubeVirt."""
+
+
+_NVIDIAS: Final = frozenset({Scheme.KATA, Scheme.KUBEVIRT})
+"""Schemes of NVIDIA's plugins, which take NVSWITCH_ALIAS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +112,8 @@ class Naming:
     """Another name for `kata`'s resource, behind the domain; empty: the usual one."""
     with_iommufd: bool = False
     """Whether users get the nodes of iommufd, else those of IOMMU groups."""
+    switches: str = cdikind.SWITCHES
+    """Resource of the NVSwitches, and the kind of their CDI spec."""
 
     def slots(self, gpus: Iterable[PassthroughGPU], partitions: Iterable[Sequence[int]] = ()) -> tuple[Slot, ...]:
         """Return the slots of a machine, by resource: one for each GPU in PCI order, then one for each partition.
@@ -149,16 +156,55 @@ def id_of(modules: Iterable[int]) -> DeviceID:
     return DeviceID(f"x{len(ordered)}-{'.'.join(map(str, ordered))}")
 
 
-def naming_of(policy: str, scheme: str, alias: str, nodes: str = "groups") -> Naming | None:
-    """Return how slots are named by `node.vfio`, `vfio_names`, `vfio_alias` and `vfio_nodes`; None: not at all.
+def naming_of(chosen: settings.NodeSettings) -> Naming | None:
+    """Return how slots are named by `node.vfio` and the settings beside it; None: nothing is passed through.
 
-    Raises: Invalid: the alias can be no resource's name.
+    Raises: Invalid: an alias cannot be the name of its resource.
     """
+    alias = chosen.vfio_alias
+    _check_alias("node.vfio_alias", alias)
+    if cdikind.SWITCH_WORD in alias.lower():
+        message = (
+            f'node.vfio_alias "{alias}" has "{cdikind.SWITCH_WORD}" in it, by which tenants are refused NVSwitches'
+        )
+        raise errors.Invalid(message, reason="SettingInvalid", hint="another name for the GPUs, such as pgpu")
+    switches = switch_resource(chosen)
+    if chosen.vfio == OFF:
+        return None
+    return Naming(
+        scheme=Scheme(chosen.vfio_names), alias=alias, with_iommufd=chosen.vfio_nodes == IOMMUFD, switches=switches
+    )
+
+
+def switch_resource(chosen: settings.NodeSettings) -> str:
+    """Return the resource of NVSwitches that are passed through, by `node.vfio_names` and `node.vfio_switch_alias`.
+
+    Admission refuses tenants' pods whatever has the word in its name: it cannot know how each node names its switches.
+    Raises: Invalid: the alias has not the word, cannot be a resource's name, or goes with names that are not NVIDIA's.
+    """
+    alias = chosen.vfio_switch_alias
+    if not alias:
+        return cdikind.SWITCHES
+    setting = "node.vfio_switch_alias"
+    _check_alias(setting, alias)
+    if cdikind.SWITCH_WORD not in alias.lower():
+        message = f'{setting} "{alias}" has no "{cdikind.SWITCH_WORD}" in it, by which tenants are refused NVSwitches'
+        hint = "for example nvswitch-h100; empty: nvswitch"
+        raise errors.Invalid(message, reason="SettingInvalid", hint=hint)
+    if Scheme(chosen.vfio_names) not in _NVIDIAS:
+        message = (
+            f'{setting} is "{alias}", and node.vfio_names={chosen.vfio_names} is not the names of NVIDIA\'s plugins'
+        )
+        hint = f"set node.vfio_names=kata or kubevirt, or leave {setting} out: {cdikind.SWITCHES}"
+        raise errors.Invalid(message, reason="SettingInvalid", hint=hint)
+    return f"{_DOMAINS[Vendor.NVIDIA]}/{alias}"
+
+
+def _check_alias(setting: str, alias: str) -> None:
     if alias and not _ALIAS.fullmatch(alias):
-        message = f'node.vfio_alias "{alias}" is no name of a resource'
+        message = f'{setting} "{errors.readable(alias[:200])}" is no name of a resource'
         hint = "a letter, then at most 61 letters, digits, '-', '_' and '.', then a letter or digit"
         raise errors.Invalid(message, reason="SettingInvalid", hint=hint)
-    return None if policy == OFF else Naming(scheme=Scheme(scheme), alias=alias, with_iommufd=nodes == IOMMUFD)
 
 
 def _checked(gpus: Sequence[PassthroughGPU]) -> tuple[PassthroughGPU, ...]:

@@ -1,9 +1,9 @@
 """Describes NVSwitches that are passed through as a resource of a Service VM's pod, and who may have them. Pure.
 
 A Service VM takes all switches of its node or none: who has one routes NVLink of every tenant. Each function is a
-device of `nvidia.com/nvswitch`, as NVIDIA's own plugin counts them and Kata's guest expects; several of one IOMMU group
-bring the same node, and what else is in the group goes with it. They hold no tenant's data, so that they are in no
-ledger: VFIO lets one machine open a group.
+device of `nvidia.com/nvswitch`, or of its alias, as NVIDIA's own plugin counts them and Kata's guest expects; several
+of one IOMMU group bring the same node, and what else is in the group goes with it. They hold no tenant's data, so that
+they are in no ledger: VFIO lets one machine open a group.
 Source: kata-containers src/runtime/pkg/containerd-shim-v2/device_cold_plug.go; NVIDIA sandbox-device-plugin, resource
 names; NVIDIA nvrc, modes by number of functions.
 """
@@ -25,7 +25,6 @@ from fairlead.wire.kubernetes import core
 from fairlead_cdi import emit
 from fairlead_cdi import spec as cdi
 
-RESOURCE: Final = cdikind.KINDS["nvswitch"]
 UNUSABLE: Final = "NVSwitchUnusable"
 NOT_WHOLE: Final = "NVSwitchesNotWhole"
 FOREIGN: Final = "NVSwitchesForeign"
@@ -45,7 +44,9 @@ def check_owner(*, vm_namespace: str, vm_image: str) -> None:
         raise errors.Invalid(message, reason="SettingInvalid", hint=hint)
 
 
-def plan_resource(found: Sequence[PassthroughSwitch], *, with_iommufd: bool) -> tuple[Advertisement, ...]:
+def plan_resource(
+    found: Sequence[PassthroughSwitch], *, resource: str = cdikind.SWITCHES, with_iommufd: bool
+) -> tuple[Advertisement, ...]:
     """Return the resource of a node's switches; none where there is none. One that cannot go keeps all back."""
     if not found:
         return ()
@@ -53,7 +54,7 @@ def plan_resource(found: Sequence[PassthroughSwitch], *, with_iommufd: bool) -> 
     devices = tuple(
         Device(
             id=DeviceID(one.key),
-            cdi_name=cdikind.qualified(RESOURCE, one.key),
+            cdi_name=cdikind.qualified(resource, one.key),
             gpu=GPUUUID(one.key),
             slot=one.key,
             is_healthy=is_whole,
@@ -63,11 +64,15 @@ def plan_resource(found: Sequence[PassthroughSwitch], *, with_iommufd: bool) -> 
         )
         for one in found
     )
-    return (Advertisement(resource=RESOURCE, vendor=Vendor.NVIDIA, devices=devices),)
+    return (Advertisement(resource=resource, vendor=Vendor.NVIDIA, devices=devices),)
 
 
 def plan_spec(
-    found: Iterable[PassthroughSwitch], profile: driverprofile.Profile, *, with_iommufd: bool
+    found: Iterable[PassthroughSwitch],
+    profile: driverprofile.Profile,
+    *,
+    resource: str = cdikind.SWITCHES,
+    with_iommufd: bool,
 ) -> tuple[cdi.Spec, ...]:
     """Return the CDI spec of the switches; none where there is none."""
     devices = tuple(
@@ -75,7 +80,7 @@ def plan_spec(
         for one in found
         if (nodes := _nodes(one, with_iommufd=with_iommufd))
     )
-    return (emit.normal_form(cdi.Spec(cdi_version="", kind=RESOURCE, devices=devices)),) if devices else ()
+    return (emit.normal_form(cdi.Spec(cdi_version="", kind=resource, devices=devices)),) if devices else ()
 
 
 def _nodes(one: PassthroughSwitch, *, with_iommufd: bool) -> tuple[DeviceNode, ...]:
@@ -83,20 +88,24 @@ def _nodes(one: PassthroughSwitch, *, with_iommufd: bool) -> tuple[DeviceNode, .
 
 
 def find_refusal(
-    asked: int, whole: int, pods: Collection[core.Pod] | None, namespace: str
+    asked: int,
+    whole: int,
+    pods: Collection[core.Pod] | None,
+    namespace: str,
+    resource: str = cdikind.SWITCHES,
 ) -> errors.FairleadError | None:
     """Return why an Allocate is refused; None: it is not.
 
     Args: asked: switches in it.   whole: that the node has.   pods: of this node; None: nobody knows them.
-          namespace: whose pods may have them.
+          namespace: whose pods may have them.   resource: by which they are asked for.
     """
     if asked != whole:
         message = f"{asked} of {whole} NVSwitches were asked for: a Service VM takes all of its node, or none"
-        hint = f"ask for {RESOURCE}: {whole}; `fairlead fabric vm --kata` prints such a pod"
+        hint = f"ask for {resource}: {whole}; `fairlead fabric vm --kata` prints such a pod"
         return errors.RequestError(message, reason=NOT_WHOLE, hint=hint)
     if pods is None:
         return None
-    waiting = asking(pods)
+    waiting = asking(pods, resource)
     others = [one for one in waiting if one.partition("/")[0] != namespace]
     if others:
         message = f"NVSwitches go to pods of the namespace {namespace} alone, and {', '.join(others)} asks for some"
@@ -108,15 +117,15 @@ def find_refusal(
     return None
 
 
-def asking(pods: Iterable[core.Pod]) -> tuple[str, ...]:
+def asking(pods: Iterable[core.Pod], resource: str = cdikind.SWITCHES) -> tuple[str, ...]:
     """Return the pods that ask for switches and have not ended, as `namespace/name`."""
     return tuple(
         f"{one.metadata.namespace}/{one.metadata.name}"
         for one in pods
-        if one.status.phase not in core.ENDED_PHASES and _asks(one)
+        if one.status.phase not in core.ENDED_PHASES and _asks(one, resource)
     )
 
 
-def _asks(pod: core.Pod) -> bool:
+def _asks(pod: core.Pod, resource: str) -> bool:
     containers = (*pod.spec.init_containers, *pod.spec.containers)
-    return any(RESOURCE in one.resources.limits for one in containers)
+    return any(resource in one.resources.limits for one in containers)

@@ -10,6 +10,7 @@ import pytest
 
 from fairlead.cli.access import stats
 from fairlead.serve.backend.hardware import GPUListing, GPUView, Holder
+from fairlead.serve.v1.containers.access.view import UsageView
 from tests import gpus
 from tests.unit.cli.liveservice import Service, serving
 
@@ -38,6 +39,47 @@ def test_a_gpu_that_says_nothing_counts_for_nothing_and_a_shared_one_is_marked()
     assert (found["default", "a"].percent, found["default", "a"].memory_bytes) == (None, None)
     assert found["default", "b"].is_shared
     assert found["default", "c"].is_shared
+
+
+@pytest.mark.parametrize(("is_pods", "mark"), [(False, ""), (True, "<=")])
+def test_figures_of_a_container_are_marked_that_are_its_groups(
+    is_pods: bool, mark: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One sandbox of gVisor has all containers of the group, and the kernel counts that."""
+    at = [f"2026-11-30T12:00:{second}Z" for second in ("00", "02")]
+    before, now = (
+        UsageView(
+            name="web",
+            namespace="default",
+            container="main",
+            at=when,
+            cpu_ns=count * 1_000_000_000,
+            memory_bytes=GIB,
+            memory_limit_bytes=4 * GIB,
+            processes=7,
+            received_bytes=0,
+            sent_bytes=0,
+            devices={},
+            is_pods=is_pods,
+        )
+        for count, when in enumerate(at)
+    )
+    stats.show_rows([stats.Row(now, before, stats.GPUUse())], form="table")
+    _, line = capsys.readouterr().out.splitlines()
+    assert line.split() == [
+        "web",
+        f"{mark}50.0%",
+        f"{mark}1",
+        "GiB",
+        "/",
+        "4",
+        "GiB",
+        f"{mark}25%",
+        *line.split()[8:],
+    ]
+    assert f"{mark}7" in line.split()
+    shown = stats.fields(stats.Row(now, before, stats.GPUUse()))
+    assert str(shown["PIDs"]) == f"{mark}7"
 
 
 @pytest.fixture(scope="module")

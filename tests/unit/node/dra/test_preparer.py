@@ -25,7 +25,12 @@ from fairlead.silicon import port
 from fairlead.silicon.sim import silicon as simulation
 from fairlead.wire.kubernetes import core
 from fairlead.wire.kubernetes.meta import ObjectMeta
-from fairlead.wire.kubernetes.resource.request import DeviceClaim, DeviceRequest, ExactDeviceRequest
+from fairlead.wire.kubernetes.resource.request import (
+    CapacityRequirements,
+    DeviceClaim,
+    DeviceRequest,
+    ExactDeviceRequest,
+)
 from fairlead.wire.kubernetes.resource.resourceclaim import ResourceClaim, ResourceClaimSpec, ResourceClaimStatus
 from tests.unit.node.dra.claimnode import ClaimNode, claim, config, result
 
@@ -380,7 +385,9 @@ async def test_a_claim_with_another_way_of_sharing_than_its_gpus_is_refused_by_n
     node.shares = share.Shares(count=4, enforced_by=share.Enforcement.MPS)
     slices = config("GpuConfig", sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}})
     with pytest.raises(errors.Invalid, match="time slices on gpu-0, which claims share by MPS"):
-        await node.prepare(claim("slices", result("gpu-0", share_id="s1"), configs=[slices]))
+        await node.prepare(
+            claim("slices", result("gpu-0", share_id="s1", consumed_capacity={"shares": "1"}), configs=[slices])
+        )
     assert node.journal.uids() == frozenset()
     await node.prepare(claim("one", result("gpu-0", share_id="s2", consumed_capacity={"shares": "1"})))
     (daemon,) = node.daemons.values()
@@ -402,6 +409,104 @@ async def test_a_share_id_in_a_claims_status_makes_no_device_two_claims(node: Cl
     with pytest.raises(errors.Invalid):
         await node.prepare(claim("joins", result(device, share_id="s2")))
     assert [one.holder for one in node.row(0).claims] == ["uid-of-tenant"]
+
+
+def asking(made: ResourceClaim, **amounts: str) -> ResourceClaim:
+    """Return a claim whose request names these amounts."""
+    exactly = ExactDeviceRequest(device_class_name="gpu", capacity=CapacityRequirements(requests=amounts))
+    spec = ResourceClaimSpec(devices=DeviceClaim(requests=(DeviceRequest(name="gpus", exactly=exactly),)))
+    return msgspec.structs.replace(made, spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("shares", "asked", "consumed", "says"),
+    [
+        (share.Shares(), {"memory": "10Gi"}, {"memory": "70Gi"}, "70Gi of memory .* its request takes 10Gi"),
+        # nothing would be all of it
+        (share.Shares(), {"memory": "10Gi"}, {"memory": "0"}, "0 of memory .* its request takes 10Gi"),
+        (share.Shares(), {"memory": "10Gi"}, {}, "nothing of memory .* its request takes 10Gi"),
+        (share.Shares(count=4), {"shares": "1"}, {"shares": "4", "memory": "0"}, "4 of shares .* its request takes 1"),
+        (share.Shares(count=4), {}, {"shares": "1", "memory": "70Gi"}, "70Gi of memory .* its request takes 0"),
+        (share.Shares(takes_all=True), {"memory": "1"}, {"memory": "1"}, "1 of memory .* its request takes 1Mi"),
+        (share.Shares(takes_all=True), {"memory": "900Gi"}, {"memory": "900Gi"}, "does not offer that"),
+        (share.Shares(), {"memory": "1Gi"}, {"memory": "1Gi", "cores": "7"}, "7 of cores .* its request takes nothing"),
+        (share.Shares(), {"memory": "1Gi"}, {"memory": "\x1b[2J"}, "does not offer|2J' of memory"),
+        (share.Shares(), {"memory": "1Gi"}, {"memory": "1e999999999"}, "1e999999999 of memory"),
+        (share.Shares(), {"memory": "1Gi"}, {"memory": "-1Gi"}, "-1Gi of memory"),
+    ],
+)
+async def test_an_amount_that_a_claim_did_not_ask_for_raises_no_limit(
+    node: ClaimNode, shares: share.Shares, asked: dict[str, str], consumed: dict[str, str], says: str
+) -> None:
+    node.shares = dataclasses.replace(shares, enforced_by=share.Enforcement.MPS)
+    forged = asking(claim("forged", result("gpu-0", share_id="s1", consumed_capacity=consumed)), **asked)
+    with pytest.raises(errors.Invalid, match=says) as caught:
+        await node.prepare(forged)
+    assert caught.value.reason == "ShareNotAsked"
+    assert "\x1b" not in caught.value.message
+    assert node.journal.uids() == frozenset()
+    assert node.daemons == {}
+
+
+async def test_amounts_as_a_scheduler_writes_them_are_prepared(node: ClaimNode) -> None:
+    node.shares = share.Shares(enforced_by=share.Enforcement.MPS)
+    for name, asked, consumed in (
+        ("plain", {"memory": "10Gi"}, {"memory": "10Gi"}),
+        ("other-words", {"gpu.nvidia.com/memory": "1Gi"}, {"memory": "1024Mi"}),
+        ("rounded", {"memory": "1"}, {"memory": "1Mi"}),
+        ("none", {}, {"memory": "0"}),
+    ):
+        made = claim(name, result("gpu-0", share_id=f"s-{name}", consumed_capacity=consumed))
+        await node.prepare(asking(made, **asked))
+    assert len(node.journal.uids()) == 4
+
+
+async def test_a_limit_is_not_raised_by_a_later_change_of_the_status(node: ClaimNode) -> None:
+    node.shares = share.Shares(enforced_by=share.Enforcement.MPS)
+    mine = asking(claim("mine", result("gpu-0", share_id="s1", consumed_capacity={"memory": "10Gi"})), memory="10Gi")
+    await node.prepare(mine)
+    raised = asking(claim("mine", result("gpu-0", share_id="s1", consumed_capacity={"memory": "70Gi"})), memory="10Gi")
+    with pytest.raises(errors.Invalid, match="70Gi of memory of gpu-0 by its status, and its request takes 10Gi"):
+        await node.prepare(raised)
+    assert [one.memory_mib for one in node.daemons.values()] == [10 << 10], "what runs keeps its limit"
+
+
+async def test_shares_of_one_gpu_come_to_no_more_than_it_has(node: ClaimNode) -> None:
+    """Each has what it asks for, and together they have more: no scheduler gives that."""
+    node.patience_s = 0
+    node.shares = share.Shares(takes_all=True, enforced_by=share.Enforcement.MPS)
+
+    def large(name: str, *amounts: str) -> ResourceClaim:
+        found = (
+            result("gpu-0", share_id=f"{name}-{number}", consumed_capacity={"memory": amount})
+            for number, amount in enumerate(amounts)
+        )
+        return asking(claim(name, *found), memory=amounts[0])
+
+    await node.prepare(large("first", "50Gi"))
+    with pytest.raises(errors.Conflict, match="team/second has 40Gi of memory of gpu-0, and team/first 50Gi") as caught:
+        await node.prepare(large("second", "40Gi"))
+    assert caught.value.reason == "SharesExceeded"
+    with pytest.raises(errors.Conflict, match="team/both has 40Gi of memory of gpu-0, and team/first 50Gi"):
+        await node.prepare(large("both", "20Gi", "20Gi"))
+    await node.prepare(large("third", "20Gi"))
+    await node.unprepare(large("first", "50Gi"))
+    await node.unprepare(large("third", "20Gi"))
+    with pytest.raises(errors.Conflict, match="team/all has 100Gi of memory of gpu-0: the device has"):
+        await node.prepare(large("all", "50Gi", "50Gi"))
+    await node.prepare(large("second", "40Gi"))
+
+
+async def test_a_share_stays_prepared_when_the_node_offers_its_device_by_another_policy(node: ClaimNode) -> None:
+    node.shares = share.Shares(takes_all=True, enforced_by=share.Enforcement.MPS)
+    mine = asking(claim("mine", result("gpu-0", share_id="s1", consumed_capacity={"memory": "10Gi"})), memory="10Gi")
+    first = await node.prepare(mine)
+    node.shares = share.Shares(count=4, enforced_by=share.Enforcement.MPS)
+    assert await node.prepare(mine) == first
+    assert [one.percent for one in node.daemons.values()] == [None], "its containers have the limits that they have"
+    late = asking(claim("late", result("gpu-0", share_id="s2", consumed_capacity={"memory": "10Gi"})), memory="10Gi")
+    with pytest.raises(errors.Invalid, match="nothing of shares of gpu-0 by its status, and its request takes 1"):
+        await node.prepare(late)
 
 
 async def test_a_share_id_that_is_no_uid_is_in_no_note(node: ClaimNode) -> None:

@@ -10,6 +10,7 @@ import pytest
 import structlog.testing
 
 from fairlead import errors
+from fairlead.model import cdikind
 from fairlead.model.device import Device
 from fairlead.node.inventory import pods
 from fairlead.node.vfio import switchgate
@@ -40,7 +41,7 @@ async def test_a_pod_that_the_store_tells_of_a_moment_later_is_waited_for() -> N
     ledger, known = Ledger(), list[core.Pod]()
     gate = switchgate.SwitchGate(ledger, "fabric", whole=lambda: 4, pods=answering(known))
     asyncio.get_running_loop().call_later(0.1, lambda: known.append(pod("fabric", "vm")))
-    await gate.hold(switchoffer.RESOURCE, OFFERED.devices)
+    await gate.hold(cdikind.SWITCHES, OFFERED.devices)
     await gate.hold("nvidia.com/h100-x1", OFFERED.devices[:1])
     assert ledger.held == ["nvidia.com/h100-x1 1"]
 
@@ -52,27 +53,27 @@ async def test_while_a_foreign_pod_asks_or_none_is_known_nothing_is_given_away(
     known = list[core.Pod]()
     gate = switchgate.SwitchGate(None, "fabric", whole=lambda: 4, pods=answering(known))
     with pytest.raises(errors.Unavailable, match="no pod of the namespace fabric"):
-        await gate.hold(switchoffer.RESOURCE, OFFERED.devices)
+        await gate.hold(cdikind.SWITCHES, OFFERED.devices)
     known.append(pod("t-evil", "x"))
     with pytest.raises(errors.Denied, match="t-evil/x"):
-        await gate.hold(switchoffer.RESOURCE, OFFERED.devices)
+        await gate.hold(cdikind.SWITCHES, OFFERED.devices)
     with pytest.raises(errors.RequestError, match="2 of 4"):
-        await gate.hold(switchoffer.RESOURCE, OFFERED.devices[:2])
+        await gate.hold(cdikind.SWITCHES, OFFERED.devices[:2])
 
 
 async def test_a_foreign_pod_that_has_ended_a_moment_ago_is_waited_for() -> None:
     known = [pod("t-evil", "x"), pod("fabric", "vm")]
     gate = switchgate.SwitchGate(None, "fabric", whole=lambda: 4, pods=answering(known))
     asyncio.get_running_loop().call_later(0.1, lambda: known.pop(0))
-    await gate.hold(switchoffer.RESOURCE, OFFERED.devices)
+    await gate.hold(cdikind.SWITCHES, OFFERED.devices)
 
 
 async def test_without_an_api_server_the_number_alone_is_checked() -> None:
     gate = switchgate.SwitchGate(None, "fabric", whole=lambda: 4, pods=answering(None))
-    await gate.hold(switchoffer.RESOURCE, OFFERED.devices)
+    await gate.hold(cdikind.SWITCHES, OFFERED.devices)
     await gate.hold("nvidia.com/gpu", [])
     with pytest.raises(errors.RequestError):
-        await gate.hold(switchoffer.RESOURCE, OFFERED.devices[:3])
+        await gate.hold(cdikind.SWITCHES, OFFERED.devices[:3])
 
 
 async def test_while_the_api_server_does_not_say_which_pods_ask_nobody_gets_them(
@@ -89,7 +90,7 @@ async def test_while_the_api_server_does_not_say_which_pods_ask_nobody_gets_them
     for ask, why in ((away, "connection refused"), (hanging, "within 0.05 s")):
         gate = switchgate.SwitchGate(None, "fabric", whole=lambda: 4, pods=ask)
         with pytest.raises(errors.Unavailable, match=why) as caught:
-            await gate.hold(switchoffer.RESOURCE, OFFERED.devices)
+            await gate.hold(cdikind.SWITCHES, OFFERED.devices)
         assert caught.value.reason == switchgate.UNKNOWN
 
 
@@ -110,9 +111,9 @@ async def test_a_pod_that_runs_with_them_vouches_for_none_that_the_agent_has_not
     assert [one.metadata.name for one in running.all()] == ["vm"]
     gate = switchgate.SwitchGate(None, "fabric", whole=lambda: 4, pods=running.ask)
     with pytest.raises(errors.Denied, match=r"t-evil/thief asks for some"):
-        await gate.hold(switchoffer.RESOURCE, OFFERED.devices)
+        await gate.hold(cdikind.SWITCHES, OFFERED.devices)
     await store.delete(core.Pod, "thief", "t-evil", grace_s=0)
-    await gate.hold(switchoffer.RESOURCE, OFFERED.devices)
+    await gate.hold(cdikind.SWITCHES, OFFERED.devices)
 
 
 def bound(one: core.Pod) -> core.Pod:
@@ -124,5 +125,5 @@ async def test_of_two_pods_of_the_namespace_the_log_names_both() -> None:
         None, "fabric", whole=lambda: 4, pods=answering([pod("fabric", "vm", phase="Running"), pod("fabric", "new")])
     )
     with structlog.testing.capture_logs() as said:
-        await gate.hold(switchoffer.RESOURCE, OFFERED.devices)
+        await gate.hold(cdikind.SWITCHES, OFFERED.devices)
     assert "fabric/vm, fabric/new" in said[0]["error"]

@@ -15,10 +15,8 @@ import pytest
 import yaml
 
 import fairlead
-from fairlead import errors
-from fairlead.plan.cel import compile as cel
-from fairlead.plan.cel import device
 from fairlead.wire.nvidia import claimconfig
+from tests import policycel
 
 _TEMPLATE: Final = Path(fairlead.__file__).parent / "chart" / "templates" / "claimconfigs.yaml"
 _TEXT: Final = re.sub(r"\{\{-? /\*.*?\*/\}\}", "", _TEMPLATE.read_text(), flags=re.DOTALL)
@@ -28,27 +26,11 @@ _POLICY: Final = next(
     if one and one["kind"] == "ValidatingAdmissionPolicy"
 )["spec"]
 API: Final = {"apiVersion": "resource.nvidia.com/v1beta1"}
-DEVICE: Final = device.DeviceView(driver="gpu.nvidia.com")
 GPU: Final = "GPU-88535201-a939-5bdc-9b47-965acd172221"
 
 
-def literal(value: Any) -> str:
-    """Write a document as CEL that is typed as little as an object from outside."""
-    if isinstance(value, dict):
-        return "dyn({" + ", ".join(f"{json.dumps(key)}: {literal(one)}" for key, one in value.items()) + "})"
-    if isinstance(value, list):
-        return "dyn([" + ", ".join(map(literal, value)) + "])"
-    return f"dyn({json.dumps(value)})"
-
-
 def holds(expression: str, document: Any) -> bool:
-    """Return whether an expression of the policy is true; one that ends in an error refuses, as the policy says."""
-    text = f"({expression})"
-    for one in reversed(_POLICY["variables"]):
-        name = one["name"]
-        if re.search(rf"\bvariables\.{name}\b", text):
-            text = re.sub(rf"\bvariables\.{name}\b", f"{name}_", f"cel.bind({name}_, {one['expression']}, {text})")
-    return cel.compile_selector(f"cel.bind(object, {literal(document)}, {text})").matches(DEVICE)
+    return policycel.holds(_POLICY, expression, document)
 
 
 def refusals(parameters: Any, shape: str = "claim") -> list[str]:
@@ -58,18 +40,7 @@ def refusals(parameters: Any, shape: str = "claim") -> list[str]:
         "template": {"spec": {"spec": {"devices": {"config": config}}}},
         "class": {"spec": {"config": config}},
     }
-    document = documents[shape]
-    said = []
-    for one in _POLICY["validations"]:
-        try:
-            is_right = holds(one["expression"], document)
-        except errors.FairleadError as error:
-            if error.reason != "CELFailed":
-                raise
-            is_right = False  # failurePolicy: Fail
-        if not is_right:
-            said.append(one.get("message") or one["messageExpression"])
-    return said
+    return policycel.refusals(_POLICY, documents[shape])
 
 
 def sharing(kind: str = "GpuConfig", **parts: Any) -> dict[str, Any]:

@@ -50,6 +50,9 @@ def test_the_pod_asks_for_all_switches_and_serves_by_vsock_with_a_mounted_secret
     made = servicevm.pod(VM, node="n1", namespace="fabric", image="reg/fairlead:1", runtime_class="kata")
     (container,) = made["spec"]["containers"]
     assert container["resources"]["limits"]["nvidia.com/nvswitch"] == "2"
+    other = {"resource": "nvidia.com/nvswitch-h100", "node": "n1", "namespace": "f", "image": "i"}
+    limits = servicevm.pod(VM, runtime_class="kata", **other)["spec"]["containers"][0]["resources"]["limits"]
+    assert {name for name in limits if "/" in name} == {"nvidia.com/nvswitch-h100"}
     assert container["command"][-1] == "4294967295:6667"
     mounted = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
     assert container["env"][0]["value"].startswith(mounted["secret"])

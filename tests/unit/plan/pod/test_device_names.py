@@ -20,6 +20,7 @@ _DRIVERS = "Character devices:\n  1 mem\n195 nvidia\n226 drm\n234 nvidia-uvm\n51
     "name",
     [
         "nvidia.com/gpu=0",
+        "nvidia.com/nvswitch-h100=path-0",
         "fairlead.dev/gpu=GPU-1",
         "amd.fairlead.dev/gpu=0",
         "runtime.nvidia.com/gpu=all",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from fairlead.model.ids import GPUUUID
 from fairlead.plan.cdi import driverprofile
 from fairlead.plan.gpu import deviceids, health
 from fairlead.plan.vfio import slot, slotoffer
+from fairlead.settings import NodeSettings
 from fairlead_cdi import emit, names
 
 MODEL = "GH100 [H100 SXM5 80GB]"
@@ -151,7 +153,47 @@ def test_what_pods_have_by_any_schemes_ids_is_known_after_the_scheme_changed(sch
 @pytest.mark.parametrize("alias", ["a/b", "-x", "0gpu", "a" * 64, "a\n", "--help", "ü"])
 def test_an_alias_that_can_be_no_resources_name_is_refused(alias: str) -> None:
     with pytest.raises(errors.Invalid, match="vfio_alias"):
-        slot.naming_of("bound", "kata", alias)
+        slot.naming_of(NodeSettings(vfio="bound", vfio_names="kata", vfio_alias=alias))
+
+
+@pytest.mark.parametrize("names", ["kata", "kubevirt"])
+def test_switches_have_the_name_that_nvidias_plugins_take(names: str) -> None:
+    chosen = NodeSettings(vfio="bound", vfio_names=names, vfio_alias="gpus", vfio_switch_alias="GH100_NVSwitch")
+    naming = slot.naming_of(chosen)
+    assert naming is not None
+    assert (naming.switches, slot.switch_resource(chosen)) == ("nvidia.com/GH100_NVSwitch", "nvidia.com/GH100_NVSwitch")
+    plain = slot.naming_of(NodeSettings(vfio="bound", vfio_names=names))
+    assert plain is not None
+    assert plain.switches == "nvidia.com/nvswitch"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "says"),
+    [
+        *(
+            ({"vfio_switch_alias": alias}, 'node.vfio_switch_alias "')
+            for alias in (
+                "a/nvswitch",
+                "-nvswitch",
+                "nvswitch\n",
+                "nvswitch" * 9,
+                "--nvswitch",
+                "nvswitch=1",
+                "ünvswitch",
+            )
+        ),
+        ({"vfio_switch_alias": "nvswitch\0"}, "is no name of a resource"),
+        ({"vfio_switch_alias": "pgpu"}, 'node.vfio_switch_alias "pgpu" has no "nvswitch" in it'),
+        ({"vfio_switch_alias": "gpu"}, 'node.vfio_switch_alias "gpu" has no "nvswitch" in it'),
+        ({"vfio_switch_alias": "nvswitch2", "vfio_names": "slots"}, "node.vfio_names=slots is not the names"),
+        ({"vfio_switch_alias": "nvswitch2", "vfio_names": "index"}, "node.vfio_names=index is not the names"),
+        ({"vfio_switch_alias": "x", "vfio": "off"}, 'node.vfio_switch_alias "x"'),
+        ({"vfio_alias": "NVSwitch"}, 'node.vfio_alias "NVSwitch" has "nvswitch" in it'),
+    ],
+)
+def test_a_name_by_which_tenants_would_get_switches_is_refused(chosen: dict[str, Any], says: str) -> None:
+    with pytest.raises(errors.Invalid, match=says):
+        slot.naming_of(NodeSettings(**{"vfio": "bound", "vfio_names": "kata", **chosen}))
 
 
 def test_a_number_of_another_resource_is_no_slot() -> None:

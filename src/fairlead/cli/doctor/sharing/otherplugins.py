@@ -76,14 +76,15 @@ class Facts:
     files: tuple[SpecFile, ...] = ()
 
 
-def collect(config: settings.Settings, gpus: Iterable[Function]) -> Facts:
-    """Look for others of the GPUs that are bound to VFIO. Args: gpus: of this machine."""
+def collect(config: settings.Settings, gpus: Iterable[Function], naming: slot.Naming | None) -> Facts:
+    """Look for others of the GPUs that are bound to VFIO.
+
+    Args: gpus: of this machine.   naming: by the settings; None: nothing is passed through.
+    """
     bound = [one for one in gpus if one.is_bound_to_vfio and one.vendor in _VENDORS]
-    if not bound or config.node.vfio == slot.OFF:
+    if not bound or naming is None:
         return Facts()
-    naming = slot.naming_of(config.node.vfio, config.node.vfio_names, config.node.vfio_alias, config.node.vfio_nodes)
-    found = naming.slots(map(_as_passthrough, bound)) if naming is not None else ()
-    kinds = frozenset(one.resource for one in found)
+    kinds = frozenset(one.resource for one in naming.slots(map(_as_passthrough, bound)))
     folder = config.node.kubelet_folder or _KUBELET
     return Facts(
         plugins=tuple(_plugins(folder, {slot.kubevirt_name(one.model) for one in bound}, kinds)),

@@ -12,10 +12,11 @@ from dataclasses import field
 from pathlib import Path
 from typing import Final
 
-from fairlead import settings
+from fairlead import errors, settings
 from fairlead.cli.doctor.finding import Finding
 from fairlead.cli.doctor.sharing import fabric, otherplugins, verifier
 from fairlead.frozen import frozen
+from fairlead.model import cdikind
 from fairlead.model.vfio import SWITCHES, Snapshot
 from fairlead.plan.vfio import slot, verdict
 from fairlead.silicon.vfio import attribute, discovery
@@ -57,6 +58,10 @@ class Facts:
     """Whether the settings have GPUs passed through."""
     vm_namespace: str = ""
     """Whose pods may have the NVSwitches; empty: nobody's."""
+    switches: str = cdikind.SWITCHES
+    """By which resource they are asked for."""
+    refused: errors.Invalid | None = None
+    """Why the agent does not take the names that the settings give; None: it does."""
     has_ledger: bool = True
     """Whether the settings have the agent keep a ledger."""
     launchers: tuple[Launcher, ...] = ()
@@ -76,18 +81,29 @@ def collect(config: settings.Settings) -> Facts:
         return Facts()
     snapshot = discovery.scan(config.silicon.root)
     is_wanted = config.node.vfio != "off"
+    naming, refused = _name(config.node)
     is_used = is_wanted or any(one.is_bound_to_vfio for one in snapshot.gpus)
     return Facts(
         snapshot=snapshot,
         is_wanted=is_wanted,
         vm_namespace=config.fabric.vm_namespace,
+        switches=cdikind.SWITCHES if naming is None else naming.switches,
+        refused=refused,
         has_ledger=config.lease.ledger == "on",
         launchers=tuple(_launchers(config.silicon.root)) if is_used else (),
-        others=otherplugins.collect(config, snapshot.gpus),
+        others=otherplugins.collect(config, snapshot.gpus, naming),
         fabric=fabric.collect(config, snapshot),
         verifier=verifier.collect(config) if is_wanted else verifier.Facts(),
         service=verifier.collect_service(config),
     )
+
+
+def _name(chosen: settings.NodeSettings) -> tuple[slot.Naming | None, errors.Invalid | None]:
+    """Return how the settings name what is passed through, or why the agent refuses them."""
+    try:
+        return slot.naming_of(chosen), None
+    except errors.Invalid as error:
+        return None, error
 
 
 def _launchers(root: Path) -> Iterator[Launcher]:
@@ -104,6 +120,9 @@ def _launchers(root: Path) -> Iterator[Launcher]:
 
 def check(facts: Facts) -> Iterator[Finding]:
     """Yield findings; none where nothing is passed through and nothing is to be."""
+    if (refused := facts.refused) is not None:
+        why = "the agent does not start with that name"
+        yield Finding(check="passthrough", level="fail", what=refused.message, why=why, fix=refused.hint or "")
     yield from fabric.check(facts.fabric)
     yield from verifier.check_service(facts.service)
     gpus = facts.snapshot.gpus
@@ -124,7 +143,11 @@ def check(facts: Facts) -> Iterator[Finding]:
 def _switches(facts: Facts) -> Iterator[Finding]:
     """Yield that switches are offered to nobody, where they are bound to VFIO."""
     if count := sum(one.kind in SWITCHES and one.is_bound_to_vfio for one in facts.snapshot.functions):
-        who = f"pods of {facts.vm_namespace} may have all of them" if facts.vm_namespace else "no pod is offered one"
+        who = (
+            f"pods of {facts.vm_namespace} may have all of them, by {facts.switches}"
+            if facts.vm_namespace
+            else "no pod is offered one"
+        )
         what = f"{count} functions of NVSwitches are bound to VFIO, and {who}"
         why = "who has a switch routes every tenant's NVLink"
         fix = (

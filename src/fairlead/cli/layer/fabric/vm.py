@@ -9,7 +9,7 @@ import click
 from fairlead.cli.core import options, output, plaintext
 from fairlead.model.vfio import SWITCHES, Snapshot
 from fairlead.plan.fabric import servicevm
-from fairlead.plan.vfio import switchoffer
+from fairlead.plan.vfio import slot, switchoffer
 from fairlead.settings import Settings
 from fairlead.silicon.vfio import discovery
 
@@ -58,7 +58,10 @@ def vm(
         raise click.UsageError("fabric.vm_namespace names no namespace, so no pod is offered the switches: set it")
     switchoffer.check_owner(vm_namespace=namespace, vm_image=config.fabric.vm_image)
     node = config.node.name or platform.node()
-    manifest = servicevm.pod(made, node=node, namespace=namespace, image=image, runtime_class=runtime_class)
+    resource = slot.switch_resource(config.node)
+    manifest = servicevm.pod(
+        made, node=node, namespace=namespace, image=image, runtime_class=runtime_class, resource=resource
+    )
     output.show_value(manifest, form="yaml")
 
 

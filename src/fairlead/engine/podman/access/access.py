@@ -18,6 +18,7 @@ from fairlead.engine import access, checks, port
 from fairlead.engine.podman import args, cli, startrecord
 from fairlead.engine.podman import exec as podman_exec
 from fairlead.engine.podman.access import attach, logfile, sftp, usage
+from fairlead.model.container import sandboxfile
 from fairlead.model.container.output import LogQuery
 from fairlead.model.process import AS_THE_CONTAINER, ProcessOptions
 
@@ -134,16 +135,28 @@ class PodmanAccess:
         return tuple(tuple(line.split(None, len(columns) - 1)) for line in lines if line.strip())
 
     async def usage(self, name: str) -> access.Usage:
-        """See `access.Access.usage`."""
+        """See `access.Access.usage`.
+
+        A container that joined its pod's sandbox of gVisor is part of that to the kernel, which counts the sandbox.
+        What podman has as its process is its handler's watcher (`plan.engineconfig.gvisorpod`). runsc's own word
+        (`events --stats`) divides the sandbox's memory among its containers and is no measurement.
+        """
         found = await self._running(name, "stats")
+        sandbox = await asyncio.to_thread(_sandbox_of, found.bundle)
         try:
+            if sandbox:
+                of_pod = await self._running(sandbox, "stats")
+                return replace(await asyncio.to_thread(usage.read, of_pod.pid), is_pods=True)
             return await asyncio.to_thread(usage.read, found.pid)
         except FileNotFoundError as error:
             message = f'container "{name}" has just ended'
             raise errors.Conflict(message, reason="ContainerNotRunning", hint="`fairlead ps -a`") from error
 
     def read_counters(self, state: port.ContainerState) -> access.Usage | None:
-        """See `access.Access.read_counters`; a pid that another process has by now is known by its cgroup."""
+        """See `access.Access.read_counters`; a pid that another process has by now is known by its cgroup.
+
+        A container in its pod's sandbox of gVisor counts nothing: the sandbox, a container of the pod as well, has all.
+        """
         if state.pid is None:
             return None
         try:
@@ -170,3 +183,11 @@ class PodmanAccess:
     async def _copy(self, source: str, target: str, *, stdin: bool) -> podman_exec.PodmanExec:
         argv = self._podman.argv("cp", "--pause=false", "--", source, target)
         return await podman_exec.open_session(argv, env=self._podman.env, tty=False, stdin=stdin, mark="", pid=None)
+
+
+def _sandbox_of(bundle: Path) -> str:
+    """Return the id of the container whose sandbox one runs in; empty: it has its own, or none."""
+    try:
+        return (bundle / sandboxfile.JOINS).read_text().strip()
+    except OSError:
+        return ""

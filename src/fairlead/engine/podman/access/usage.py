@@ -15,6 +15,8 @@ from fairlead.engine import access
 _NO_LIMIT: Final = 1 << 60
 """Version 1 writes its largest number where there is no limit."""
 _LOOPBACK: Final = "lo"
+_CONMON: Final = ("libpod-conmon-", "conmon-")
+"""Begins the names of cgroups that podman makes for conmon.  Source: podman libpod/oci_conmon_linux.go."""
 
 
 def read(pid: int, *, container: str = "", root: Path = Path("/")) -> access.Usage:
@@ -24,7 +26,7 @@ def read(pid: int, *, container: str = "", root: Path = Path("/")) -> access.Usa
     Raises:  FileNotFoundError: the process is gone, or it is another's by now.
     """
     folders = _folders(pid, root)
-    if container and not any(container in str(one) for one in folders.values()):
+    if container and not any(_is_of(one, container) for one in folders.values()):
         raise FileNotFoundError(pid)
     received, sent = _network(root / f"proc/{pid}/net/dev")
     read_bytes, written_bytes = _disk(folders)
@@ -39,6 +41,11 @@ def read(pid: int, *, container: str = "", root: Path = Path("/")) -> access.Usa
         read_bytes=read_bytes,
         written_bytes=written_bytes,
     )
+
+
+def _is_of(folder: Path, container: str) -> bool:
+    """Return whether a cgroup is a container's own; that of its conmon has its id in the name too."""
+    return any(container in part and not part.startswith(_CONMON) for part in folder.parts)
 
 
 def _folders(pid: int, root: Path) -> dict[str, Path]:

@@ -17,7 +17,7 @@ from fairlead import errors
 from fairlead.plan.fabric import size
 from fairlead.plan.pod import admission
 from fairlead.plan.schedule import constraint
-from fairlead.plan.schedule.constraint import Filter, Node, Noted, Refusal, Reservation, Users
+from fairlead.plan.schedule.constraint import Filter, Node, Noted, Users
 from fairlead.wire.kubernetes import core, names
 from fairlead.wire.kubernetes.meta import Object
 from fairlead.wire.kubernetes.workload import RuntimeClass
@@ -82,7 +82,7 @@ class Ask(constraint.Ask):
     )
 
 
-class GuestDrivers:
+class GuestDrivers(constraint.ReadOnlyConstraint):
     """A `constraint.Constraint` of the drivers that RuntimeClasses boot."""
 
     name: ClassVar[str] = NAME
@@ -103,14 +103,6 @@ class GuestDrivers:
             self._drivers[name] = driver
         return Noted(pods=None, concerns=True)
 
-    def assume(self, before: Object, after: Object) -> Noted:  # noqa: ARG002 - nothing of it is assumed
-        """See `Constraint.assume`."""
-        return constraint.NOTHING
-
-    def withdraw(self, before: Object, after: Object) -> Noted:  # noqa: ARG002
-        """See `Constraint.withdraw`."""
-        return constraint.NOTHING
-
     def forget(self, kind: type[Object]) -> None:  # noqa: ARG002 - there is one
         """See `Constraint.forget`."""
         self._drivers.clear()
@@ -119,38 +111,6 @@ class GuestDrivers:
         """See `Constraint.concerns`."""
         return pod.spec.runtime_class_name in self._drivers and has_links(pod)
 
-    def refusal(self, pod: core.Pod) -> Refusal | None:  # noqa: ARG002 - each node is judged
-        """See `Constraint.refusal`."""
-        return None
-
     def ask(self, pod: core.Pod) -> Ask | None:
         """See `Constraint.ask`."""
         return Ask(self._drivers[pod.spec.runtime_class_name])
-
-    def has(self, pod: core.Pod) -> Ask | None:  # noqa: ARG002 - a version is not used up
-        """See `Constraint.has`."""
-        return None
-
-    def amounts(self, pod: core.Pod) -> Mapping[str, int]:  # noqa: ARG002
-        """See `Constraint.amounts`: queues count the slots themselves."""
-        return {}
-
-    def frees(self, pod: core.Pod) -> bool:  # noqa: ARG002
-        """See `Constraint.frees`."""
-        return False
-
-    @property
-    def has_limits(self) -> bool:
-        """See `Constraint.has_limits`."""
-        return False
-
-    def limits(self, node: str, labels: Mapping[str, str]) -> None:
-        """See `Constraint.limits`: the label itself is looked at."""
-
-    def reserve(self, pod: core.Pod, ask: constraint.Ask, node: Node) -> Reservation | None:  # noqa: ARG002
-        """See `Constraint.reserve`: nothing is written."""
-        return None
-
-    def give_back(self, pod: core.Pod) -> Reservation | None:  # noqa: ARG002
-        """See `Constraint.give_back`."""
-        return None

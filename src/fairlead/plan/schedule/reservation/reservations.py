@@ -17,7 +17,7 @@ from fairlead.plan.pod import admission
 from fairlead.plan.reservation import calendar, profile, use
 from fairlead.plan.reservation.profile import Asked, Holder, Profile
 from fairlead.plan.schedule import constraint
-from fairlead.plan.schedule.constraint import Filter, Node, Noted, Refusal, Reservation
+from fairlead.plan.schedule.constraint import Filter, Node, Noted, Refusal
 from fairlead.wire.fairlead import reservation
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.kubernetes.meta import Object
@@ -116,7 +116,7 @@ class Ask(constraint.Ask):
         return self.holds
 
 
-class Reservations:
+class Reservations(constraint.ReadOnlyConstraint):
     """A `constraint.Timed` of Reservations."""
 
     name: ClassVar[str] = NAME
@@ -144,14 +144,6 @@ class Reservations:
         if not is_gone:
             self._items[item.metadata.uid] = item
         self._is_stale = True  # counted by `expire`: a list of a thousand is looked through once
-        return constraint.NOTHING
-
-    def assume(self, before: Object, after: Object) -> Noted:  # noqa: ARG002 - nothing of it is assumed
-        """See `Constraint.assume`."""
-        return constraint.NOTHING
-
-    def withdraw(self, before: Object, after: Object) -> Noted:  # noqa: ARG002
-        """See `Constraint.withdraw`."""
         return constraint.NOTHING
 
     def forget(self, kind: type[Object]) -> None:  # noqa: ARG002 - there is one
@@ -250,14 +242,6 @@ class Reservations:
         """See `Constraint.has`."""
         return Ask(holds=frozenset({holder(pod, gpus_of(pod, self._terms.resource), self._clock())}))
 
-    def amounts(self, pod: core.Pod) -> Mapping[str, int]:  # noqa: ARG002
-        """See `Constraint.amounts`: queues count the requests themselves."""
-        return {}
-
-    def frees(self, pod: core.Pod) -> bool:  # noqa: ARG002 - its node says so
-        """See `Constraint.frees`."""
-        return False
-
     @property
     def has_limits(self) -> bool:
         """See `Constraint.has_limits`."""
@@ -266,14 +250,6 @@ class Reservations:
     def limits(self, node: str, labels: Mapping[str, str]) -> Limits | None:  # noqa: ARG002
         """See `Constraint.limits`."""
         return self._limits
-
-    def reserve(self, pod: core.Pod, ask: constraint.Ask, node: Node) -> Reservation | None:  # noqa: ARG002
-        """See `Constraint.reserve`: nothing is written."""
-        return None
-
-    def give_back(self, pod: core.Pod) -> Reservation | None:  # noqa: ARG002
-        """See `Constraint.give_back`."""
-        return None
 
 
 def gpus_of(pod: core.Pod, resource: str) -> int:

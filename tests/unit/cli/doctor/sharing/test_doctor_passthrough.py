@@ -91,6 +91,25 @@ def test_who_may_lock_little_memory_is_named(tmp_path: Path, name: str, limit: s
     assert any(f"process 77 ({name})" in one.what for one in found) is is_said
 
 
+def test_switches_are_named_as_a_pod_asks_for_them_and_a_wrong_name_is_said(tmp_path: Path) -> None:
+    tree = pcitree.build_hgx(tmp_path, driver="vfio-pci")
+    for address in pcitree.HGX_SWITCHES:
+        tree.bind(address, "vfio-pci")
+    env = {
+        "FAIRLEAD_SILICON_ROOT": str(tmp_path),
+        "FAIRLEAD_NODE_VFIO": "bound",
+        "FAIRLEAD_NODE_VFIO_NAMES": "kata",
+        "FAIRLEAD_FABRIC_VM_NAMESPACE": "team",
+    }
+    for alias, level, words in (
+        ("nvswitch-h100", "ok", "pods of team may have all of them, by nvidia.com/nvswitch-h100"),
+        ("switches", "fail", 'node.vfio_switch_alias "switches" has no "nvswitch" in it'),
+    ):
+        config = settings.load(flags={}, env={**env, "FAIRLEAD_NODE_VFIO_SWITCH_ALIAS": alias}, file=None)
+        found = list(passthrough.check(passthrough.collect(config)))
+        assert any((one.level, words in one.what) == (level, True) for one in found), found
+
+
 def test_a_verifiers_image_that_cannot_be_started_is_said_with_its_remedy(tmp_path: Path) -> None:
     folder = tmp_path / "image"
     folder.mkdir(mode=0o700)

@@ -47,6 +47,12 @@ def test_the_pod_asks_for_as_many_switches_as_there_are(root: Path) -> None:
     made = yaml.safe_load(invoke(root, "--kata", "--image", "reg/fairlead:1", **env))
     assert made["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/nvswitch"] == "4"
     assert made["metadata"]["namespace"] == "fabric"
+    kata = {**env, "FAIRLEAD_NODE_VFIO_NAMES": "kata", "FAIRLEAD_NODE_VFIO_SWITCH_ALIAS": "nvswitch-h100"}
+    made = yaml.safe_load(invoke(root, "--kata", "--image", "reg/fairlead:1", **kata))
+    limits = made["spec"]["containers"][0]["resources"]["limits"]
+    assert {name: count for name, count in limits.items() if "/" in name} == {"nvidia.com/nvswitch-h100": "4"}
+    with pytest.raises(errors.Invalid, match='vfio_switch_alias "switches" has no "nvswitch" in it'):
+        invoke(root, "--kata", "--image", "i", **{**kata, "FAIRLEAD_NODE_VFIO_SWITCH_ALIAS": "switches"})
     with pytest.raises(click.UsageError, match="names no namespace"):
         invoke(root, "--kata", "--image", "i")
     with pytest.raises(click.UsageError, match="--disk"):

@@ -111,6 +111,7 @@ async def read_usage(
         received_bytes=used.received_bytes,
         sent_bytes=used.sent_bytes,
         devices=podstate.granted_devices(pod),
+        is_pods=used.is_pods,
     )
 
 

@@ -28,6 +28,12 @@ class UsageView(msgspec.Struct, frozen=True, kw_only=True):
     received_bytes: int | None
     sent_bytes: int | None
     devices: Annotated[dict[str, tuple[str, ...]], msgspec.Meta(description="ids granted to the group, by resource")]
+    is_pods: Annotated[
+        bool,
+        msgspec.Meta(
+            description="CPU, memory and processes are the whole group's, which runs in one sandbox of gVisor"
+        ),
+    ] = False
 
 
 class DoorRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
