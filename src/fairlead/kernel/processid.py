@@ -39,7 +39,7 @@ def plain(text: str) -> str:
 def made_at(pid: int, root: Path = Path("/")) -> float | None:
     """Return when the kernel made a process, in Unix time to a hundredth. Source: proc_pid_stat(5), field 22."""
     try:
-        text = (root / "proc" / str(pid) / "stat").read_text()
+        text = (root / "proc" / str(pid) / "stat").read_text(errors="replace")  # a name may be any bytes
     except OSError:
         return None
     ticks = int(text.rpartition(")")[2].split()[19])
