@@ -137,6 +137,20 @@ LARGEST_BYTES = 16 << 20
 """Largest document that a command line or a variable may name."""
 
 
+LARGEST_WORDS_BYTES = 256 << 10
+"""Bytes that are read of a command line or environment of a process, unless one may really have more."""
+
+
+def read_beginning(path: Path, *, limit_bytes: int = LARGEST_WORDS_BYTES) -> bytes:
+    """Return what a file holds, or its first bytes: whoever made it may have made it without end.
+
+    A process may have the kernel show gigabytes of its memory as its command line and environment, with no right at all
+    (prctl(2), PR_SET_MM_MAP). Raises: OSError.
+    """
+    with path.open("rb") as file:
+        return file.read(limit_bytes)
+
+
 def read_bounded(path: Path, *, limit_bytes: int = LARGEST_BYTES) -> bytes:
     """Return what a named file holds. Raises: OSError: not there, refused, or without end (`EFBIG`)."""
     with path.open("rb") as file:

@@ -61,7 +61,9 @@ def of_process(process: Path, root: Path) -> tuple[Cgroup, ...]:
     """
     hierarchies = mounts(root)
     found: list[Cgroup] = []
-    for line in (process / "cgroup").read_text().splitlines():
+    # A cgroup may have any name, as one that a container makes has; only a line's end is kept out by the kernel.
+    text = (process / "cgroup").read_text(errors="surrogateescape")
+    for line in filter(None, text.split("\n")):
         number, controllers, path = line.split(":", 2)
         key = "devices" if "devices" in controllers.split(",") else "cgroup2" if number == "0" else ""
         if key in hierarchies:

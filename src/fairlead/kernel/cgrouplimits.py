@@ -134,10 +134,10 @@ def of_container(pid: int, container: str, root: Path = Path("/")) -> Folders:
     base = root / "sys/fs/cgroup"
     found = dict[str, Path]()
     try:
-        lines = (root / f"proc/{pid}/cgroup").read_text().splitlines()
+        text = (root / f"proc/{pid}/cgroup").read_text(errors="surrogateescape")
     except OSError:
-        lines = []
-    for line in lines:
+        text = ""
+    for line in filter(None, text.split("\n")):  # a container may give cgroups of its own any other name
         _, controllers, path = line.split(":", 2)
         parts = path.strip("/").split("/")
         at = next((number for number, part in enumerate(parts) if container and container in part), None)

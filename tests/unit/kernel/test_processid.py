@@ -15,7 +15,7 @@ _ID = "4f" * 32
 
 def put(proc: Path, *, started: int, container: str = _ID, name: str = "a) b (c") -> None:
     folder = proc / "7"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True, parents=True)
     fields = " ".join(["S", *("0" for _ in range(18)), str(started), "0"])
     (folder / "stat").write_text(f"7 ({name}) {fields}\n")
     (folder / "cgroup").write_text(f"5:devices:/libpod_parent/libpod-{container}\n")
@@ -39,6 +39,15 @@ def test_a_programs_name_for_itself_is_shown_without_what_a_terminal_obeys(
     (tmp_path / "comm").write_bytes(comm)
     assert processid.read_name(tmp_path) == shown
     assert processid.read_name(tmp_path / "gone") == ""
+
+
+def test_a_process_of_any_name_is_dated(tmp_path: Path) -> None:
+    put(tmp_path / "proc", started=100)
+    plain = processid.made_at(7, tmp_path)
+    stat = tmp_path / "proc/7/stat"
+    stat.write_bytes(stat.read_bytes().replace(b"a) b (c", b"\xff\xfe) S 1"))
+    assert plain is not None
+    assert processid.made_at(7, tmp_path) == pytest.approx(plain, abs=1)
 
 
 def test_the_same_process_stays_the_same(tmp_path: Path) -> None:

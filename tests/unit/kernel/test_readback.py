@@ -118,6 +118,18 @@ async def test_rules_of_cgroup_v1_are_in_the_kernels_words(tmp_path: Path) -> No
     assert found.unread == ()
 
 
+@pytest.mark.parametrize("name", [b"\xff\xfe", b"a\x0cb:c", b"a\xe2\x80\xa8b"])
+async def test_a_cgroup_may_have_any_name(tmp_path: Path, name: bytes) -> None:
+    """A container that has its own cgroups makes them as it likes; `str.splitlines` would see two lines."""
+    point = tmp_path / "devices"
+    (point / os.fsdecode(name)).mkdir(parents=True)
+    (point / os.fsdecode(name) / "devices.list").write_text("c 1:3 rwm\n")
+    pid = fake_process(tmp_path, cgroup="", mounts=mount("cgroup", point, "rw,devices"))
+    (tmp_path / "proc/4321/cgroup").write_bytes(b"5:devices:/" + name + b"\n0::/x\n")
+    found = await readback.read_back(pid, paths=(), numbers=(), root=tmp_path)
+    assert found.rules == ("c 1:3 rwm",)
+
+
 async def test_a_hierarchy_mounted_from_below_its_root_is_followed(tmp_path: Path) -> None:
     point = tmp_path / "devices"
     (point / "a").mkdir(parents=True)

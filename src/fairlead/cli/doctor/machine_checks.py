@@ -70,6 +70,8 @@ def _silicon(seen: Seen) -> Iterator[Finding]:
     elif not found and seen.server is not None:
         why, fix = "the service that has them does not answer", "see the finding on `service`"
         yield Finding(check="silicon", level="warn", what="GPUs were not looked at", why=why, fix=fix)
+    elif not found and not seen.gpus.unreadable and (passed := _passed_through(seen.passthrough)):
+        yield Finding(check="silicon", level="ok", what=f"no GPU has a driver here: {passed}")
     elif not found and not seen.gpus.unreadable:
         fix = "install the vendor's driver, or try all of it with `fairlead up --simulate h100x8`"
         if seen.was_simulated:
@@ -79,6 +81,14 @@ def _silicon(seen: Seen) -> Iterator[Finding]:
     else:
         simulated = f", SIMULATED by profile {seen.profile}" if seen.profile else ""
         yield Finding(check="silicon", level="ok", what=f"{found} GPUs answered{simulated}")
+
+
+def _passed_through(facts: passthrough.Facts) -> str:
+    """Return why no GPU of this machine needs a driver, where machines are to have them; empty: none does."""
+    bound, known = sum(one.is_bound_to_vfio for one in facts.snapshot.gpus), len(facts.snapshot.gpus)
+    if bound or (known and facts.is_wanted):
+        return f"{bound} of {known} are bound to VFIO, for virtual machines"
+    return ""
 
 
 def _driver(seen: Seen) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ import tty as terminal
 from pathlib import Path
 from typing import Final
 
-from fairlead import command, pipe
+from fairlead import command, files, pipe
 from fairlead.model.container.output import ErrorOutput
 
 MARK: Final = "FAIRLEAD_EXEC"
@@ -184,6 +184,8 @@ def end_marked(pid: int, mark: str) -> None:
 
 _LOOKS: Final = 500
 _LOOK_S: Final = 0.01
+_MOST_ENVIRONMENT: Final = 6 << 20
+"""Bytes of words and environment together with which Linux starts a program at most (fs/exec.c)."""
 
 
 def kill_marked(pid: int, mark: str, *, root: Path = Path("/")) -> int:
@@ -193,12 +195,16 @@ def kill_marked(pid: int, mark: str, *, root: Path = Path("/")) -> int:
     for folder in (root / "proc").glob("[0-9]*"):
         number = int(folder.name)
         try:
-            if number != pid and wanted in (folder / "environ").read_bytes().split(b"\0") and _beside(pid, folder):
+            if number != pid and _beside(pid, folder) and wanted in _environment(folder):
                 os.kill(number, signal.SIGKILL)
                 count += 1
         except (OSError, ProcessLookupError):
             continue  # ended while we looked
     return count
+
+
+def _environment(folder: Path) -> list[bytes]:
+    return files.read_beginning(folder / "environ", limit_bytes=_MOST_ENVIRONMENT).split(b"\0")
 
 
 def _beside(pid: int, folder: Path) -> bool:

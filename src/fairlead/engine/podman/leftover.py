@@ -28,7 +28,7 @@ from typing import Final
 
 import msgspec
 
-from fairlead import command, errors, telemetry
+from fairlead import command, errors, files, telemetry
 from fairlead.engine.podman import cli
 from fairlead.engine.podman import host as podman_host
 
@@ -56,7 +56,7 @@ def _conmons(bundles: Path, name: str, proc: Path) -> Iterator[tuple[int, str, s
         if not entry.name.isdigit():
             continue
         with contextlib.suppress(OSError):  # it ended while it was read
-            words = Path(entry.path, "cmdline").read_bytes().split(b"\0")
+            words = files.read_beginning(Path(entry.path, "cmdline")).split(b"\0")
             identity = _option(words, b"-c")
             if _option(words, b"-n") == name and _option(words, b"-b") == str(bundles / identity / "userdata"):
                 yield int(entry.name), identity, _option(words, b"-r")

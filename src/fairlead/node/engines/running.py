@@ -15,7 +15,7 @@ import shlex
 from pathlib import Path
 from typing import Final
 
-from fairlead import command, errors
+from fairlead import command, errors, files
 from fairlead.plan.engineconfig import commandline, table
 
 _UNIT_S: Final = 5.0
@@ -37,7 +37,7 @@ def find_processes(engine: str, *, proc: Path = Path("/proc")) -> tuple[commandl
     found = []
     for folder in sorted((one for one in proc.iterdir() if one.name.isdigit()), key=lambda one: int(one.name)):
         try:
-            argv = [os.fsdecode(word) for word in (folder / "cmdline").read_bytes().split(b"\0")[:-1]]
+            argv = [os.fsdecode(word) for word in files.read_beginning(folder / "cmdline").split(b"\0")[:-1]]
             # k3s starts a program of many names: the first word says which it is, /proc/PID/exe does not.
             cwd = str((folder / "cwd").readlink()) if argv else ""
             one = commandline.parse(engine, argv, usual=usual, folder=cwd, pid=int(folder.name))

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from fairlead import errors
+from fairlead import errors, files
 from fairlead.kernel import readback
 
 SANDBOX: Final = "runsc-sandbox"
@@ -128,7 +128,7 @@ def _parent(process: Path) -> str:
 def _bundle(process: Path, name: str) -> str:
     """Return the bundle in the command line of a process of gVisor's; empty: it is none of that name."""
     try:
-        words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        words = files.read_beginning(process / "cmdline").decode(errors="replace").split("\0")
     except OSError:
         return ""
     if words[0] != name:

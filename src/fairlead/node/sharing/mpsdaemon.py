@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fairlead import command, errors
+from fairlead import command, errors, files
 from fairlead.kernel.programs import mpsenter
 from fairlead.model.ids import GPUUUID
 from fairlead.plan.sharing import mps
@@ -89,7 +89,7 @@ def find_daemon(folders: Folders) -> int | None:
     try:
         pid = int(_read_regular(folders.pipe / _PID_FILE))
         process = Path(f"/proc/{pid}")
-        environment = (process / "environ").read_bytes().split(b"\0")
+        environment = files.read_beginning(process / "environ").split(b"\0")
         state = (process / "stat").read_bytes().rpartition(b")")[2].split()[0]
         is_here = (process / "ns/pid").readlink() == Path("/proc/self/ns/pid").readlink()
     except (OSError, ValueError, IndexError):

@@ -398,7 +398,7 @@ def find_process(container_id: str, root: Path = Path("/")) -> int | None:
     for entry in _folders(root / "proc"):
         if entry.name.isdecimal():
             try:
-                text = (entry / "cgroup").read_text()
+                text = (entry / "cgroup").read_text(errors="replace")
             except OSError:
                 continue
             if container_id in text and "conmon" not in text:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from fairlead import telemetry
+from fairlead import files, telemetry
 from fairlead.kernel import cgroup as devicecgroup
 from fairlead.kernel import processid
 from fairlead.node.trace import containerwatch
@@ -149,7 +149,7 @@ def _find(root: Path, uid: str, nodes: Iterable[str], known: set[int]) -> int | 
 def _is_in(process: Path, uid: str) -> bool:
     """Return whether a process is in a cgroup of a pod's, or below it."""
     with contextlib.suppress(OSError):
-        folders = re.split("[/\n]", (process / "cgroup").read_text())
+        folders = re.split("[/\n]", (process / "cgroup").read_text(errors="replace"))
         return any(containerwatch.is_of_pod(name, uid) for name in folders)
     return False
 
@@ -167,7 +167,7 @@ def _opened(process: Path) -> frozenset[str]:
 def _sandbox(process: Path) -> str:
     """Return the sandbox's id, which Kata puts into the emulator's name or its paths; empty: there is none."""
     with contextlib.suppress(OSError):
-        for word in (process / "cmdline").read_bytes()[:_MOST_BYTES].split(b"\0"):
+        for word in files.read_beginning(process / "cmdline").split(b"\0"):
             if (found := _SANDBOX.search(word)) is not None:
                 return found[1].decode()
     return ""
@@ -205,7 +205,8 @@ def _runs(process: Path) -> bool:
     with contextlib.suppress(OSError):
         for thread in os.scandir(process / "task"):
             with contextlib.suppress(OSError):
-                name, _, rest = (Path(thread.path) / "stat").read_text().partition("(")[2].rpartition(")")
+                text = (Path(thread.path) / "stat").read_text(errors="replace")
+                name, _, rest = text.partition("(")[2].rpartition(")")
                 fields = rest.split()
                 # Fields 14 and 15: time in the program and in the kernel; 43: time in a guest.
                 used = int(fields[11]) + int(fields[12])

@@ -65,6 +65,15 @@ def parse(text: str) -> Address:
     return Address(kind=Kind.INET, text=text)
 
 
+def parse_agent(text: str) -> Address:
+    """Return where an agent listens. Raises: Invalid (`FabricAddressInvalid`): it is no address, or is TCP."""
+    found = parse(text)
+    if found.kind is Kind.INET:
+        message = f"{found} is TCP, which whoever reaches it may use"
+        raise errors.Invalid(message, reason="FabricAddressInvalid", hint="PATH or CID:PORT of vsock")
+    return found
+
+
 def _invalid(text: str) -> errors.Invalid:
     message = f'"{text}" is no address of a Fabric Manager'
     return errors.Invalid(message, reason="FabricAddressInvalid", hint=_FORMS)

@@ -6,12 +6,13 @@ The host then needs no library of NVIDIA's, and nothing that such a library does
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
-from fairlead import errors
+from fairlead import errors, files
 from fairlead.model.fabric import FailedDevice, ManagerIdentity, Partition, UnsupportedPartition
 from fairlead.silicon.fabric import frame, message
 from fairlead.silicon.fabric.address import Address, Kind
@@ -24,16 +25,18 @@ _LONGEST_SECRET: Final = 4096
 def read_secret(path: Path) -> bytes:
     """Return the secret of a file that only its owner may read. Raises: Unavailable (`FabricSecretUnusable`)."""
     try:
-        with path.open("rb") as opened:
-            secret = opened.read(_LONGEST_SECRET + 1).strip()
-            is_open = path.stat().st_mode & 0o077
+        status, held = files.read_judged(path)
+        secret = held.strip()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         made = f"(umask 077; head -c 32 /dev/urandom | base64 > {path})"
         raise errors.Unavailable(
             f"the secret {path} cannot be read: {why.lower()}", reason="FabricSecretUnusable", hint=made
         ) from error
-    if is_open:
+    if status.st_uid not in {0, os.geteuid()}:
+        text = f"the secret {path} belongs to user {status.st_uid}, who may read it"
+        raise errors.Unavailable(text, reason="FabricSecretUnusable", hint=f"rm {path}, and make a new one as root")
+    if status.st_mode & 0o077:
         text = f"the secret {path} can be read by others than its owner"
         raise errors.Unavailable(text, reason="FabricSecretUnusable", hint=f"chmod 600 {path}; better make a new one")
     if not frame.SHORTEST_SECRET <= len(secret) <= _LONGEST_SECRET:

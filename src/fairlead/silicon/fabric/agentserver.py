@@ -3,7 +3,8 @@
 A connection has a thread; calls of all of them go one after the other through one connection to the Manager, each with
 a limit, so that neither a Manager that hangs nor a client that floods holds up more than its own call. Who does not
 prove within seconds that it has the secret is cut off, and so is who sends a frame that is not its next. There are few
-places, and a client that is not allowed in by the kernel's word takes none.
+places, for clients that have proved it. Who has not waits apart, where the newest pushes out the oldest: by vsock every
+process of the host may knock, a tenant's too, and must not keep the agent out. The log has one line a while of those.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import functools
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, assert_never
@@ -26,6 +28,10 @@ from fairlead.silicon.fabric.connection import Connection
 from fairlead.silicon.fabric.port import FabricManager
 
 _PLACES: Final = 8
+_WAITING: Final = 64
+"""Connections that have proved nothing yet."""
+_SAID_S: Final = 10.0
+"""Between two lines about clients that were turned away: who floods must not fill the log."""
 _GREETING_S: Final = 5.0
 _IDLE_S: Final = 300.0
 
@@ -66,6 +72,9 @@ class AgentServer:
         self._manager, self._secret, self._timeout_s = manager, secret, timeout_s
         self._is_allowed, self._greeting_s = is_allowed, greeting_s
         self._places = threading.BoundedSemaphore(_PLACES)
+        self._waiting: dict[socket.socket, None] = {}
+        self._lock = threading.Lock()
+        self._turned, self._said_at = 0, -_SAID_S
         self._listener: socket.socket | None = None
 
     def listen(self, address: Address) -> None:
@@ -94,25 +103,78 @@ class AgentServer:
                 one, _ = listener.accept()
             except OSError:
                 return
-            if not self._is_allowed(one) or not self._places.acquire(blocking=False):
-                telemetry.log.warning("fabric client turned away", reason="NotAllowed")
+            if not self._may_knock(one):
+                self._turn_away("NotAllowed")
                 one.close()
                 continue
+            self._let_wait(one)
             try:
-                daemonthread.start("fabric-client", functools.partial(self._serve, one), ended=self._places.release)
+                daemonthread.start("fabric-client", functools.partial(self._serve, one), ended=lambda: None)
             except RuntimeError:
+                self._stop_waiting(one)
                 one.close()
+
+    def _may_knock(self, one: socket.socket) -> bool:
+        try:
+            return self._is_allowed(one)
+        except OSError:  # it has gone already
+            return False
+
+    def _let_wait(self, one: socket.socket) -> None:
+        """Note a connection that has proved nothing; the oldest makes room for it."""
+        with self._lock:
+            oldest = next(iter(self._waiting)) if len(self._waiting) >= _WAITING else None
+            if oldest is not None:
+                del self._waiting[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread reads the end, and closes it
+            self._waiting[one] = None
+        if oldest is not None:
+            self._turn_away("TooMany")
+
+    def _stop_waiting(self, one: socket.socket) -> bool:
+        """Return whether a connection was waiting still."""
+        with self._lock:
+            was_waiting = one in self._waiting
+            self._waiting.pop(one, None)
+        return was_waiting
+
+    def _turn_away(self, reason: str, error: str = "") -> None:
+        """Count a client that is not served, and say so once in a while."""
+        with self._lock:
+            self._turned += 1
+            now, count = time.monotonic(), self._turned
+            if now - self._said_at < _SAID_S:
+                return
+            self._said_at, self._turned = now, 0
+        said = {"error": error} if error else {}
+        telemetry.log.warning("fabric client turned away", reason=reason, count=count, **said)
 
     def _serve(self, one: socket.socket) -> None:
         with one, contextlib.suppress(OSError, EOFError):
             try:
-                one.settimeout(self._greeting_s)
-                channel = frame.accept(one, self._secret)
-                one.settimeout(_IDLE_S)
-                while True:
-                    channel.send(message.encode(self._answer(message.parse_request(channel.receive()))))
+                channel = frame.accept(one, self._secret, limit_s=self._greeting_s)
             except errors.FairleadError as error:
-                telemetry.log.warning("fabric client cut off", reason=error.reason, error=error.message)
+                self._turn_away(error.reason, error.message)
+                return
+            finally:
+                is_expected = self._stop_waiting(one)
+            if is_expected and self._places.acquire(blocking=False):
+                try:
+                    self._answer_calls(one, channel)
+                finally:
+                    self._places.release()
+            else:
+                self._turn_away("TooMany")
+
+    def _answer_calls(self, one: socket.socket, channel: frame.Channel) -> None:
+        """Answer a client that has the secret, until it ends. Raises: OSError; EOFError."""
+        one.settimeout(_IDLE_S)
+        try:
+            while True:
+                channel.send(message.encode(self._answer(message.parse_request(channel.receive()))))
+        except errors.FairleadError as error:
+            telemetry.log.warning("fabric client cut off", reason=error.reason, error=error.message)
 
     def _answer(self, request: message.Request) -> message.Answer:
         try:
@@ -163,7 +225,7 @@ def _listen(address: Address) -> socket.socket:
             made.bind(place)
         finally:
             os.umask(before)
-        made.listen(_PLACES)
+        made.listen(_WAITING)
     except BaseException:
         made.close()
         raise

@@ -13,6 +13,7 @@ import hmac
 import os
 import socket
 import struct
+import time
 from typing import Final
 
 from fairlead import errors
@@ -89,12 +90,18 @@ def greet(connected: socket.socket, secret: bytes) -> Channel:
     return Channel(connected, _keys(secret, nonces, is_client=True))
 
 
-def accept(connected: socket.socket, secret: bytes) -> Channel:
-    """Do the server's part of the handshake. Raises: Denied: the client does not have the secret; EOFError; OSError."""
+def accept(connected: socket.socket, secret: bytes, *, limit_s: float) -> Channel:
+    """Do the server's part of the handshake.
+
+    Args:   limit_s: for all of it, however the bytes come.
+    Raises: Denied: the client does not have the secret; EOFError; OSError.
+    """
+    until = time.monotonic() + limit_s
     own = os.urandom(_NONCE)
+    connected.settimeout(limit_s)
     connected.sendall(_MAGIC + own)
-    nonces = own + _read(connected, _NONCE)
-    if not hmac.compare_digest(_read(connected, _DIGEST), _digest(secret, b"client", nonces)):
+    nonces = own + _read(connected, _NONCE, until)
+    if not hmac.compare_digest(_read(connected, _DIGEST, until), _digest(secret, b"client", nonces)):
         raise errors.Denied("a client does not have the secret", reason=REFUSED, hint=_OTHER)
     connected.sendall(_digest(secret, b"server", nonces))
     return Channel(connected, _keys(secret, nonces, is_client=False))
@@ -105,9 +112,12 @@ def _keys(secret: bytes, nonces: bytes, *, is_client: bool) -> _Keys:
     return _Keys(own=there, others=back) if is_client else _Keys(own=back, others=there)
 
 
-def _read(connected: socket.socket, size: int) -> bytes:
+def _read(connected: socket.socket, size: int, until: float | None = None) -> bytes:
+    """Read so many bytes. Args: until: when that must be over, by the monotonic clock; None: when the socket says."""
     parts, missing = list[bytes](), size
     while missing:
+        if until is not None:
+            connected.settimeout(max(0.001, until - time.monotonic()))
         part = connected.recv(min(missing, LONGEST))
         if not part:
             raise EOFError

@@ -48,7 +48,7 @@ def agent_of(settings: FabricSettings) -> str:
 def through_agent(settings: FabricSettings, agent: str, secret: Path) -> Reached:
     """Return the Manager behind an agent. Raises: Invalid: no address; Unavailable: no secret."""
     port, timeout_s = servicevm.port_of(agent), _checked(settings.timeout_s)
-    where = None if port is not None else address.parse(agent)
+    where = None if port is not None else address.parse_agent(agent)
     shared = agentclient.read_secret(secret)
 
     def connect() -> FabricManager:

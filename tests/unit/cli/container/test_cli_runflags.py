@@ -314,7 +314,9 @@ def test_isolation_is_of_a_part_of_a_gpu_or_of_the_container(given: dict[str, An
     assert runflags.isolations(given) == found
 
 
-@pytest.mark.parametrize("word", ["lxc", "gvisor,vm", "mps,mig", "none,none", ",", "gvisor,", "\0", "x" * 100_000])
+@pytest.mark.parametrize(
+    "word", ["", " ", "lxc", "gvisor,vm", "mps,mig", "none,none", ",", "gvisor,", "\0", "x" * 100_000]
+)
 def test_words_of_isolation_that_do_not_go_together_are_refused(word: str) -> None:
     with pytest.raises(errors.Invalid) as caught:
         runflags.isolations(asked(isolation=word))

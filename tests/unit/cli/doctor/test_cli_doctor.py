@@ -12,10 +12,12 @@ import pytest
 
 from fairlead import settings
 from fairlead.cli.doctor import machine_checks, machine_facts, specs
+from fairlead.cli.doctor.sharing import passthrough
 from fairlead.engine import machine
 from fairlead.kernel import socketpeer
 from fairlead.model.gpu import GPU, GPUHealth, UnreadableGPU
 from fairlead.model.ids import GPUUUID
+from fairlead.model.vfio import Function, FunctionKind, Snapshot
 from fairlead.node.engines import judge
 from fairlead.plan.cdi import conflict
 from fairlead.serve.backend.hardware import EngineView, GPUListing, GPUView, Holder
@@ -117,6 +119,20 @@ def test_a_good_machine_has_one_good_word_for_every_layer() -> None:
         "kubelet",
         "plugin",
     ]
+
+
+@pytest.mark.parametrize("is_wanted", [False, True])
+def test_a_node_whose_gpus_are_all_for_virtual_machines_lacks_no_driver(is_wanted: bool) -> None:
+    driver = "" if is_wanted else "vfio-pci"
+    board = Function(address="0000:0f:00.0", kind=FunctionKind.GPU, vendor=0x10DE, device=0x2330, driver=driver)
+    facts = passthrough.Facts(snapshot=Snapshot(functions=(board,)), is_wanted=is_wanted)
+    found = list(machine_checks.check(dataclasses.replace(_GOOD, gpus=_NONE, passthrough=facts)))
+    silicon = next(item for item in found if item.check == "silicon")
+    assert (silicon.level, "of 1 are bound to VFIO" in silicon.what) == ("ok", True)
+    bound_to_nothing = Snapshot(functions=(dataclasses.replace(board, driver=""),))
+    other = dataclasses.replace(facts, is_wanted=False, snapshot=bound_to_nothing)
+    found = list(machine_checks.check(dataclasses.replace(_GOOD, gpus=_NONE, passthrough=other)))
+    assert next(item for item in found if item.check == "silicon").level == "fail"
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,13 @@ def test_a_conmon_not_yet_reached_through_the_shell_is_found(tmp_path: Path) -> 
     assert found(tmp_path, "/bin/sh", "/tmp/fairlead-podman-x/conmon", *OURS[1:]) == {17: "aa11"}
 
 
+def test_a_process_that_has_the_kernel_show_a_terabyte_as_its_words_costs_nothing(tmp_path: Path) -> None:
+    (tmp_path / "9").mkdir()
+    with (tmp_path / "9/cmdline").open("wb") as file:
+        file.truncate(1 << 40)
+    assert found(tmp_path, *OURS) == {17: "aa11"}
+
+
 def test_another_name_is_not_ours(tmp_path: Path) -> None:
     assert found(tmp_path, *("kl-11" if word == "kl-1" else word for word in OURS)) == {}
 

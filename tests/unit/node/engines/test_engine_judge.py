@@ -43,6 +43,13 @@ def test_an_engine_that_runs_is_found_with_the_file_it_reads(proc: Path) -> None
     ]
 
 
+def test_a_process_that_has_the_kernel_show_a_terabyte_as_its_words_costs_nothing(proc: Path) -> None:
+    process(proc, 3, "/usr/bin/containerd")
+    process(proc, 9, "x")
+    os.truncate(proc / "9/cmdline", 1 << 40)
+    assert [one.pid for one in running.find_processes("containerd", proc=proc)] == [3]
+
+
 def test_an_engine_of_a_container_is_another_s(proc: Path, tmp_path: Path) -> None:
     (tmp_path / "other" / "etc").mkdir(parents=True)
     process(proc, 20, "containerd", "-c", "/x", root=tmp_path / "other")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,11 @@ def test_a_process_that_is_no_sandbox_is_said_to_be_none(proc: Path, pid: int) -
     with pytest.raises(errors.Unavailable) as caught:
         gofer.find(pid, proc)
     assert caught.value.reason == "GoferUnread"
+
+
+def test_a_process_that_has_the_kernel_show_a_terabyte_as_its_words_costs_nothing(proc: Path) -> None:
+    os.truncate(process(proc, 9, 10, "runsc-gofer") / "cmdline", 1 << 40)
+    assert gofer.find(12, proc) == Gofer(11)
 
 
 def test_one_that_only_calls_itself_a_gofer_is_not_taken_from_elsewhere(proc: Path) -> None:

@@ -90,6 +90,22 @@ def test_another_pods_emulator_and_another_program_are_none(tmp_path: Path, name
     assert asyncio.run(run()) == []
 
 
+def test_a_process_may_call_itself_anything_beside_a_machine_that_starts(tmp_path: Path) -> None:
+    """The watch sees all containers of the node: what one tenant's process is called may not end it."""
+
+    async def run(name: Path) -> MachineTimes:
+        async with watching(str(tmp_path / "node")) as seen:
+            await came(lambda: name.read_bytes() == b"\xff \xfe\n")
+            await asyncio.sleep(2 * machinewatch.POLL_S)
+            with emulator(tmp_path):
+                return await until(seen)
+
+    odd = ("sh", "-c", r"printf '\377 \376' >/proc/$$/comm; read word")
+    with subprocess.Popen(odd, stdin=subprocess.PIPE) as process:
+        assert asyncio.run(run(Path(f"/proc/{process.pid}/comm"))).began_at > 0
+        process.communicate(b"\n")
+
+
 @pytest.mark.parametrize("place", ["vc/sbs", "kata"])
 def test_when_kernel_and_agent_began_is_asked_of_the_shim(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str

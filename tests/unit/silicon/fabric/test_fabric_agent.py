@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import stat
 import struct
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +27,15 @@ SECRET = b"s" * 32
 
 
 class Served:
-    def __init__(self, bench: Bench, folder: Path, whereabouts: agentserver.Whereabouts | None = None) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        folder: Path,
+        whereabouts: agentserver.Whereabouts | None = None,
+        *,
+        greeting_s: float = 0.2,
+    ) -> None:
+        self.fault: OSError | None = None
         self.path = folder / "agent.sock"
         self.allowed = True
         self.stack = ExitStack()
@@ -34,11 +44,16 @@ class Served:
             self.manager,
             SECRET,
             timeout_s=2,
-            is_allowed=lambda _: self.allowed,
+            is_allowed=self.may_knock,
             whereabouts=whereabouts,
-            greeting_s=0.2,
+            greeting_s=greeting_s,
         )
         self.server.listen(address.parse(str(self.path)))
+
+    def may_knock(self, _: socket.socket) -> bool:
+        if self.fault is not None:
+            raise self.fault
+        return self.allowed
 
     def client(self, secret: bytes = SECRET) -> agentclient.AgentClient:
         made = agentclient.AgentClient(address.parse(str(self.path)), secret, timeout_s=2)
@@ -47,8 +62,8 @@ class Served:
 
     def dial(self) -> socket.socket:
         one = self.stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        one.connect(str(self.path))  # waits where many others knock
         one.settimeout(2)
-        one.connect(str(self.path))
         return one
 
 
@@ -160,7 +175,7 @@ def _pair(stack: ExitStack, play: Callable[[socket.socket], None]) -> agentclien
 
 def _body(answer: bytes) -> Callable[[socket.socket], None]:
     def play(one: socket.socket) -> None:
-        channel = frame.accept(one, SECRET)
+        channel = frame.accept(one, SECRET, limit_s=5)
         channel.receive()
         channel.send(answer)
         one.recv(1)  # until the client leaves
@@ -198,17 +213,17 @@ def test_an_agent_that_lies_is_not_believed(stack: ExitStack, answer: object, re
 
 def test_an_agent_that_stalls_floods_or_sends_again_is_left(stack: ExitStack) -> None:
     def stall(one: socket.socket) -> None:
-        frame.accept(one, SECRET)
+        frame.accept(one, SECRET, limit_s=5)
         one.recv(1)
         one.recv(1000)
 
     def flood(one: socket.socket) -> None:
-        frame.accept(one, SECRET).receive()
+        frame.accept(one, SECRET, limit_s=5).receive()
         one.sendall(struct.pack(">I", 1 << 31) + bytes(64))
 
     def again(one: socket.socket) -> None:
         seen = [stack.enter_context(end) for end in socket.socketpair()]
-        channel = frame.accept(one, SECRET)
+        channel = frame.accept(one, SECRET, limit_s=5)
         channel.receive()
         channel._socket = seen[0]
         channel.send(message.encode(message.Answer()))
@@ -251,8 +266,8 @@ def test_who_is_not_allowed_takes_no_place_and_there_are_few_places(bench: Bench
         served.client()
     served.allowed = True
     clients = [served.client() for _ in range(agentserver._PLACES)]
-    with pytest.raises(errors.FairleadError):
-        served.client()
+    with pytest.raises(errors.Unavailable, match="cannot be reached"):
+        served.client().list_partitions()
     clients[0].close()
     for _ in range(200):
         try:
@@ -262,6 +277,50 @@ def test_who_is_not_allowed_takes_no_place_and_there_are_few_places(bench: Bench
             time.sleep(0.01)
     else:
         pytest.fail("the place was not given on")
+
+
+def test_a_caller_that_proves_itself_byte_by_byte_has_no_longer_than_others(served: Served) -> None:
+    slow = served.dial()
+    assert len(slow.recv(1000)) == 48
+    began = time.monotonic()
+    with suppress(OSError):
+        while time.monotonic() - began < 3:
+            slow.sendall(b"x")
+            time.sleep(0.1)
+    assert time.monotonic() - began < 1.5
+
+
+def test_whoever_knocks_without_the_secret_does_not_keep_out_who_has_it(bench: Bench, tmp_path: Path) -> None:
+    """By vsock every process of the host may knock: one that holds all it can open must not hide the fabric."""
+    bench.start()
+    served = Served(bench, tmp_path, greeting_s=30)
+    with served.stack:
+        strangers = [served.dial() for _ in range(4 * agentserver._WAITING)]
+        assert len(strangers[-1].recv(1000)) == 48  # all were taken in
+        assert len(served.client().list_partitions()) == 15
+        while strangers[0].recv(1000):
+            pass
+        assert sum(one.name == "fabric-client" for one in threading.enumerate()) <= agentserver._WAITING + 3
+    served.server.close()
+    served.manager.close()
+
+
+def test_a_caller_that_is_gone_before_it_is_looked_at_costs_nothing(bench: Bench, served: Served) -> None:
+    bench.start()
+    served.fault = OSError(107, "Transport endpoint is not connected")
+    with pytest.raises(errors.Unavailable):
+        served.client()
+    served.fault = None
+    assert len(served.client().list_partitions()) == 15
+
+
+def test_callers_that_are_turned_away_do_not_fill_the_log(served: Served) -> None:
+    served.allowed = False
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(50):
+            one = served.dial()
+            assert one.recv(1) == b""
+    assert [line["event"] for line in logs] == ["fabric client turned away"]
 
 
 def test_the_socket_is_its_owners_alone_and_a_dead_one_is_replaced(bench: Bench, served: Served) -> None:
@@ -291,6 +350,20 @@ def test_a_secret_is_its_owners_alone_and_long_enough(tmp_path: Path) -> None:
             agentclient.read_secret(odd)
     path.write_text("x" * 44 + "\n")
     assert agentclient.read_secret(path) == b"x" * 44
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_secret_of_another_user_or_one_that_never_ends_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text("x" * 44)
+    path.chmod(0o600)
+    os.chown(path, 65534, 65534)
+    with pytest.raises(errors.Unavailable, match="belongs to user 65534"):
+        agentclient.read_secret(path)
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for odd in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(errors.Unavailable, match="not a regular file"):
+            agentclient.read_secret(odd)
 
 
 @given(st.binary(max_size=300))

@@ -236,7 +236,8 @@ def isolations(given: Mapping[str, Any]) -> tuple[str, str]:
     `none` is about the part where one is asked for, and no other word says what limits it.
     Raises: Invalid (`IsolationInvalid`): a word that is not offered, or two about one thing.
     """
-    words = [word.strip() for word in (given["isolation"] or "").split(",")] if given["isolation"] else []
+    # An empty one is refused too: a script's variable that is not set would leave the isolation out, without a word.
+    words = [word.strip() for word in given["isolation"].split(",")] if given["isolation"] is not None else []
     limits = [word for word in words if word in ISOLATIONS and word != isolation.NONE]
     sandboxes = [word for word in words if word in _SANDBOXES]
     has_part = given["gpu_memory"] is not None or given["gpu_compute"] is not None

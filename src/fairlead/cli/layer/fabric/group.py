@@ -35,7 +35,13 @@ _VERBS: Final = {
         ("vm", "vm:vm", "Print a Service VM for this node's NVSwitches."),
     )
 }
-_partitions = click.argument("partitions", nargs=-1, metavar="PARTITION...", required=True, type=click.IntRange(min=0))
+
+
+class _PartitionID(click.IntRange):
+    name = "id of a partition"
+
+
+_partitions = click.argument("partitions", nargs=-1, metavar="PARTITION...", required=True, type=_PartitionID(min=0))
 
 
 @click.group("fabric", cls=lazygroup.LazyGroup, verbs=_VERBS)

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from fairlead import errors
 from fairlead.frozen import frozen
 from fairlead.settings import Settings
 from fairlead.silicon.fabric import reached
@@ -29,6 +30,10 @@ class Named:
 
 def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     """Keep an option; one after the verb goes over one before it, since click meets it later."""
+    if value is not None and not value.strip():
+        # A script's variable that is not set would else switch partitions of another Manager, without a word.
+        hint = f"name {param.metavar}, or leave the option out"
+        raise errors.Invalid(f"{param.opts[0]} is empty", reason="FabricAddressInvalid", hint=hint)
     if value is not None:
         named: Named = ctx.meta.get(_KEY, Named())
         ctx.meta[_KEY] = dataclasses.replace(named, **{str(param.name): value})

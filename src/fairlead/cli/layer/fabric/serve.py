@@ -53,7 +53,7 @@ def serve(config: Settings, /, *, listen: str | None, machine_port: str | None) 
     if port is not None:
         where, secret = port.wait_hello()
     else:
-        where = address.parse(listen or str(config.state.run / "fabric.sock"))
+        where = address.parse_agent(listen or str(config.state.run / "fabric.sock"))
         secret = agentclient.read_secret(config.fabric_secret)
     said = version.checked("fabric.version", config.fabric.version)
     server = agentserver.AgentServer(

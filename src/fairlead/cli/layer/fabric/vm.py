@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from typing import Final
 
 import click
 
@@ -15,8 +16,8 @@ from fairlead.silicon.vfio import discovery
 
 
 @click.command("vm")
-@click.option("--libvirt", "form", flag_value="libvirt", help="print the XML of a libvirt domain")
-@click.option("--kata", "form", flag_value="kata", help="print the manifest of a pod whose machine Kata starts")
+@click.option("--libvirt", "is_libvirt", is_flag=True, help="print the XML of a libvirt domain")
+@click.option("--kata", "is_kata", is_flag=True, help="print the manifest of a pod whose machine Kata starts")
 @click.option("--disk", metavar="PATH", help="image of the domain's disk, in qcow2, with driver, Manager and fairlead")
 @click.option("--image", metavar="IMAGE", help="image of the pod's container, with fairlead and libnvfm.so.1")
 @click.option("--name", default="fairlead-fabric", show_default=True, help="of the domain or pod")
@@ -24,11 +25,14 @@ from fairlead.silicon.vfio import discovery
 @click.option("--runtime-class", default="kata-qemu-nvidia-gpu", show_default=True, help="of the pod")
 @click.option("--memory-mib", default=4096, show_default=True, help="memory of the machine")
 @options.settings_options("fabric", "node", "silicon", hidden=True)
-def vm(
+@click.pass_context
+def vm(  # noqa: PLR0913 - an option each
+    ctx: click.Context,
     config: Settings,
     /,
     *,
-    form: str | None,
+    is_libvirt: bool,
+    is_kata: bool,
     disk: str | None,
     image: str | None,
     name: str,
@@ -40,13 +44,14 @@ def vm(
 
     Nothing is started. The switches must be bound to VFIO first: `fairlead vfio bind`.
     """
-    if form is None:
-        raise click.UsageError("give --libvirt or --kata")
+    if is_libvirt is is_kata:
+        raise click.UsageError("give one of --libvirt and --kata")
+    _refuse_others(ctx, "libvirt" if is_libvirt else "kata")
     found = discovery.scan(config.silicon.root)
     made = describe(found, name=name, memory_mib=memory_mib)
     for line in unready(found):
         plaintext.echo(f"warning: {line}", err=True)
-    if form == "libvirt":
+    if is_libvirt:
         if disk is None:
             raise click.UsageError("--libvirt needs --disk, the image that the domain boots")
         plaintext.echo(servicevm.domain(made, disk=disk, cid=cid))
@@ -63,6 +68,16 @@ def vm(
         made, node=node, namespace=namespace, image=image, runtime_class=runtime_class, resource=resource
     )
     output.show_value(manifest, form="yaml")
+
+
+_OTHERS: Final = {"libvirt": ("image", "runtime_class"), "kata": ("disk", "cid")}
+"""By form the options that are of the other one."""
+
+
+def _refuse_others(ctx: click.Context, form: str) -> None:
+    for name in _OTHERS[form]:
+        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name.replace('_', '-')} says nothing of a machine by --{form}: leave it out")
 
 
 def describe(found: Snapshot, *, name: str, memory_mib: int) -> servicevm.ServiceVM:

@@ -14,6 +14,7 @@ from fairlead.plan.vfio import verdict
 from fairlead.silicon.vfio import registers
 
 _UNKNOWN: Final = "VFIOFunctionUnknown"
+_NAMES: Final = "`fairlead vfio list -o wide` shows each with its address and key; a serial number is a name too"
 
 
 @frozen
@@ -152,4 +153,4 @@ def _find(snapshot: Snapshot, known: Mapping[str, list[Function]], name: str) ->
     if (unreadable := next((one for one in snapshot.unreadable if name in one.address), None)) and name:
         message = unreadable.message
     near = errors.closest(name, known)
-    raise errors.NotFound(message, reason=_UNKNOWN, hint=f"is it {near}?" if near else "fairlead vfio list")
+    raise errors.NotFound(message, reason=_UNKNOWN, hint=f"is it {near}?" if near else _NAMES)

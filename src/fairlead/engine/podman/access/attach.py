@@ -19,7 +19,7 @@ import termios
 from pathlib import Path
 from typing import Final
 
-from fairlead import errors
+from fairlead import errors, files
 
 _PACKET: Final = 1 << 16
 _CHUNK: Final = 8192
@@ -187,7 +187,7 @@ def lives(pid_file: Path, identity: str) -> bool:
     """Return whether the conmon of a container (or the clean-up it becomes) is there."""
     try:
         number = int(pid_file.read_text())
-        return identity.encode() in Path(f"/proc/{number}/cmdline").read_bytes()
+        return identity.encode() in files.read_beginning(Path(f"/proc/{number}/cmdline"))
     except (OSError, ValueError):
         return False
 

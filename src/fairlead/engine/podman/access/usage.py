@@ -51,7 +51,8 @@ def _is_of(folder: Path, container: str) -> bool:
 def _folders(pid: int, root: Path) -> dict[str, Path]:
     """Return the folder of each controller; the unified hierarchy's is of ""."""
     found: dict[str, Path] = {}
-    for line in (root / f"proc/{pid}/cgroup").read_text().splitlines():
+    text = (root / f"proc/{pid}/cgroup").read_text(errors="surrogateescape")
+    for line in filter(None, text.split("\n")):  # a container may give cgroups of its own any other name
         _, controllers, path = line.split(":", 2)
         for one in controllers.split(","):
             base = root / "sys/fs/cgroup"

@@ -133,6 +133,26 @@ def test_status_says_what_is_active_and_what_failed(scene: Scene) -> None:
     )
 
 
+@pytest.mark.parametrize("option", ["--address", "--agent", "--library"])
+def test_an_option_that_a_script_left_empty_switches_no_other_manager(scene: Scene, option: str) -> None:
+    scene.env["FAIRLEAD_FABRIC_MANAGER"] = scene.address
+    for line in ((option, "", "deactivate", "7"), ("deactivate", "7", option, " ")):
+        with pytest.raises(errors.Invalid, match=f"{option} is empty"):
+            scene.invoke(*line)
+    assert scene.manager.journal == []
+
+
+def test_tcp_is_refused_for_an_agent_before_a_secret_is_asked_for(scene: Scene) -> None:
+    for line in (("list", "--agent", "127.0.0.1:6667"), ("serve", "--listen", "127.0.0.1:6667")):
+        with pytest.raises(errors.Invalid, match=r"127\.0\.0\.1:6667 is TCP"):
+            scene.invoke(*line)
+
+
+def test_what_is_no_id_of_a_partition_is_named(scene: Scene) -> None:
+    with pytest.raises(click.BadParameter, match="'x' is not a valid id of a partition"):
+        scene.invoke("activate", "x")
+
+
 @pytest.mark.parametrize("wrong", ["", "nowhere", "a\x1b[2J:1", "x" * 5000, "/run/a\0b", "1:2:3"])
 def test_what_is_no_address_is_refused_before_anything_is_loaded(scene: Scene, wrong: str) -> None:
     with pytest.raises(errors.Invalid) as caught:

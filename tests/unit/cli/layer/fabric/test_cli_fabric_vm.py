@@ -57,8 +57,23 @@ def test_the_pod_asks_for_as_many_switches_as_there_are(root: Path) -> None:
         invoke(root, "--kata", "--image", "i")
     with pytest.raises(click.UsageError, match="--disk"):
         invoke(root, "--libvirt")
-    with pytest.raises(click.UsageError, match="--libvirt or --kata"):
+    with pytest.raises(click.UsageError, match="one of --libvirt and --kata"):
         invoke(root)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--libvirt", "--kata", "--disk", "/d", "--image", "i"), "one of --libvirt and --kata"),
+        (("--libvirt", "--disk", "/d", "--image", "i"), "--image says nothing of a machine by --libvirt"),
+        (("--libvirt", "--disk", "/d", "--runtime-class", "k"), "--runtime-class says nothing"),
+        (("--kata", "--image", "i", "--disk", "/d"), "--disk says nothing of a machine by --kata"),
+        (("--kata", "--image", "i", "--cid", "4"), "--cid says nothing"),
+    ],
+)
+def test_no_option_is_dropped_without_a_word(root: Path, words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(click.UsageError, match=said):
+        invoke(root, *words, FAIRLEAD_FABRIC_VM_NAMESPACE="fabric")
 
 
 def test_switches_that_are_not_bound_are_named_with_the_command(tmp_path: Path) -> None:
