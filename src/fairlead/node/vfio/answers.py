@@ -1,11 +1,12 @@
 """Looks whether GPUs that are passed through still answer on the bus: one that fell off it sends no word.
 
 A function that is gone for its bus alone stays in sysfs, and reads as ones. Four bytes of its configuration space say
-so, several times a second; two looks in a row must, as a function that is being reset reads as ones for a moment. The
-node is then scanned, as it is once the function answers again. What sleeps in D3cold is left asleep. A read that never
-returns stops these looks and nothing else: the scans by the timer go on.
+so, several times a second. One look is enough: while the kernel resets a function, whoever asked for it, it keeps such
+reads waiting, so that none meets the ones of a reset. What answers again must do so in two looks in a row before the
+node is scanned for it. What sleeps in D3cold is left asleep. A read that never returns stops these looks and nothing
+else: the scans by the timer go on.
 Source: kernel Documentation/PCI/pci-error-recovery.rst (reads of a device that is gone are all ones); ABI
-testing/sysfs-bus-pci (power_state).
+testing/sysfs-bus-pci (power_state); linux drivers/pci/access.c, pci_wait_cfg.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from fairlead.silicon.vfio import attribute
 EVERY_S: Final = 0.3
 _SILENT: Final = frozenset({b"", b"\xff" * 4})
 _LOOKS: Final = 2
-"""So many looks in a row find a function silent before it counts as that."""
+"""So many looks in a row find a function answering before it counts as back."""
 
 
 class Answers:
-    """Has the node scanned as soon as a GPU stops answering, or answers again."""
+    """Tells at once of a GPU that stops answering, and has the node scanned for one that answers again."""
 
     def __init__(
         self,
@@ -41,9 +42,11 @@ class Answers:
 
         Args: root: has /sys.   addresses: returns whom to look at.   changed: asks for a scan.
         """
+        self.silent: Callable[[Collection[str]], None] = lambda _: None
+        """Called with those that have stopped answering since the last look, before a scan is asked for."""
         self._root, self._addresses, self._changed, self._every_s = root, addresses, changed, every_s
         self._silent: Mapping[str, int] = {}
-        """How many looks in a row found a function silent, of those that were looked at last."""
+        """Of each function that is silent, how many looks in a row it has answered since."""
 
     async def run(self) -> None:
         """Look, for ever."""
@@ -65,9 +68,16 @@ class Answers:
 
     def _judge(self, found: Mapping[str, bool]) -> None:
         before = self._silent
-        self._silent = {one: 0 if answers else before.get(one, 0) + 1 for one, answers in found.items()}
-        stopped = any(count == _LOOKS for count in self._silent.values())
-        if stopped or any(before.get(one, 0) >= _LOOKS and count == 0 for one, count in self._silent.items()):
+        stopped = [one for one, answers in found.items() if not answers and one not in before]
+        looks = {
+            one: before.get(one, 0) + 1 if answers else 0
+            for one, answers in found.items()
+            if one in before or not answers
+        }
+        self._silent = {one: count for one, count in looks.items() if count < _LOOKS}
+        if stopped:
+            self.silent(stopped)
+        if stopped or len(self._silent) < len(looks):
             self._changed()
 
 
