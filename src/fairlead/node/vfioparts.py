@@ -7,7 +7,7 @@ and the device plugins treat them as they do all others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -146,13 +146,13 @@ def compose(settings: Settings, watch: monitor.InventoryMonitor, *, boot_id: str
     binding = binder.Binder(carrying, chosen.vfio, watch.ask_scan)
     bus.added = binding.poke
 
-    def lose(addresses: Collection[str], loss: gpus.Loss) -> None:
-        if (known := found.lose(dict.fromkeys(addresses, loss))) is not None:
+    def lose(losses: Mapping[str, gpus.Loss]) -> None:
+        if (known := found.lose(losses)) is not None:
             watch.publish_beside(known)
 
     looks = answers.Answers(root, found.addresses, watch.ask_scan)
-    bus.removed = lambda address: lose([address], gpus.Loss.REMOVED)
-    looks.silent = lambda addresses: lose(addresses, gpus.Loss.SILENT)
+    bus.removed = lambda address: lose({address: gpus.Loss.REMOVED})
+    looks.lost = lose
     return VFIOPart(
         fabric=fabric,
         naming=naming,

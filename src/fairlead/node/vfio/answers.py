@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import daemonthread
+from fairlead.node.vfio.gpus import Loss
 from fairlead.silicon.vfio import attribute
 
 EVERY_S: Final = 0.3
@@ -42,7 +43,7 @@ class Answers:
 
         Args: root: has /sys.   addresses: returns whom to look at.   changed: asks for a scan.
         """
-        self.silent: Callable[[Collection[str]], None] = lambda _: None
+        self.lost: Callable[[Mapping[str, Loss]], None] = lambda _: None
         """Called with those that have stopped answering since the last look, before a scan is asked for."""
         self._root, self._addresses, self._changed, self._every_s = root, addresses, changed, every_s
         self._silent: Mapping[str, int] = {}
@@ -57,32 +58,34 @@ class Answers:
                 with contextlib.suppress(RuntimeError):  # no thread is to be had now
                     self._judge(await asyncio.wrap_future(daemonthread.start("vfio-answers", look, ended=lambda: None)))
 
-    def _look(self, addresses: Collection[str]) -> dict[str, bool]:
-        """Return of each function that does not sleep whether it answers."""
+    def _look(self, addresses: Collection[str]) -> dict[str, Loss | None]:
+        """Return of each function that does not sleep how it is lost; None: it answers."""
         places = {one: f"{self._root}/sys/bus/pci/devices/{one}" for one in addresses}
         return {
-            one: _answers(place)
+            one: _find_loss(place)
             for one, place in places.items()
             if attribute.find_text(f"{place}/power_state") != "D3cold"
         }
 
-    def _judge(self, found: Mapping[str, bool]) -> None:
+    def _judge(self, found: Mapping[str, Loss | None]) -> None:
         before = self._silent
-        stopped = [one for one, answers in found.items() if not answers and one not in before]
+        stopped = {one: loss for one, loss in found.items() if loss is not None and one not in before}
         looks = {
-            one: before.get(one, 0) + 1 if answers else 0
-            for one, answers in found.items()
-            if one in before or not answers
+            one: before.get(one, 0) + 1 if loss is None else 0
+            for one, loss in found.items()
+            if one in before or loss is not None
         }
         self._silent = {one: count for one, count in looks.items() if count < _LOOKS}
         if stopped:
-            self.silent(stopped)
+            self.lost(stopped)
         if stopped or len(self._silent) < len(looks):
             self._changed()
 
 
-def _answers(place: str) -> bool:
+def _find_loss(place: str) -> Loss | None:
     try:
-        return attribute.read(f"{place}/config", size=4) not in _SILENT
+        return Loss.SILENT if attribute.read(f"{place}/config", size=4) in _SILENT else None
+    except FileNotFoundError:
+        return Loss.REMOVED
     except OSError:
-        return False
+        return Loss.SILENT
