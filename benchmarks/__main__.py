@@ -33,6 +33,7 @@ from benchmarks import (
     inject,
     ledger,
     machine_start,
+    machine_verify,
     neighbours,
     node,
     openb,
@@ -56,6 +57,7 @@ MODULES = (
     inject,
     ledger,
     machine_start,
+    machine_verify,
     neighbours,
     history,
     product,
@@ -107,10 +109,11 @@ def main(arguments: Sequence[str]) -> int:
 def _renew(path: Path, name: str, text: str) -> None:
     """Renew a benchmark's section of a page, and leave the others as they are."""
     known = list(frame.REGISTRY)
-    kept = page.parse(_read(path))
+    before = _read(path)
+    kept = page.parse(before)
     if gone := [one for one in kept if one not in known]:
         print(f"{path}: left out {', '.join(gone)}, since no benchmark is called so", file=sys.stderr)
-    path.write_text(page.emit({**kept, name: text}, known))
+    path.write_text(page.emit({**kept, name: text}, known, page.reasons(before)))
 
 
 def _read(path: Path) -> str:

@@ -1,5 +1,9 @@
 """What `fairlead fabric list` adds to a C client of the same library; what it costs to choose among 16 GPUs.
 
+A listing is one call of the library on a connection that is open, its answer checked, and the table's lines made; the
+client does the same. Neither counts the start of its process, which `cli.help` has, nor the connection. Ours goes
+through the thread that keeps a library which hangs from the caller.
+
 Library and Manager are the tests' stub. How long a real Manager takes to list is not known: the row with a bar has one
 that takes two milliseconds; the row without has one that answers at once, which shows this program's own part.
 """

@@ -2,7 +2,8 @@
 
 A run renews the sections of its benchmarks and leaves the others as they are, since a run of all takes hours: so each
 section has a day and a machine of its own. A section is a heading with the benchmark's name, a line that says when, and
-a table. What a benchmark of that name no longer exists for is left out, and named to who runs it.
+a table. What a benchmark of that name no longer exists for is left out, and named to who runs it. Benchmarks without a
+section stand in a list, each with why; that is written by hand there, and kept until there is a section.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ runs: `python -m benchmarks openb --policy all --svg FILE`. Means of three seeds
 """What `openb` draws; made by hand, since a run takes minutes and the published trace."""
 _HEADING = re.compile(r"^## ([a-z0-9.-]+)\n", re.MULTILINE)
 """A benchmark's name; the other headings begin with a capital."""
+_WAITING = "## Not measured for this page\n"
+_REASON = re.compile(r"^- ([a-z0-9.-]+): (.+)$", re.MULTILINE)
 _END = re.compile(r"^## ", re.MULTILINE)
 Result = frame.Row | frame.Unmeasured
 
@@ -58,11 +61,20 @@ def parse(text: str) -> dict[str, str]:
     return found
 
 
-def emit(sections: Mapping[str, str], known: Sequence[str]) -> str:
-    """Return the page. Args: sections: by the benchmarks' names.   known: those that there are, in their order."""
+def reasons(text: str) -> dict[str, str]:
+    """Return why benchmarks of a page were not measured for it, by name."""
+    return dict(_REASON.findall(text.partition(_WAITING)[2].partition("\n## ")[0]))
+
+
+def emit(sections: Mapping[str, str], known: Sequence[str], why: Mapping[str, str]) -> str:
+    """Return the page.
+
+    Args: sections: by the benchmarks' names.   known: those that there are, in their order.
+          why: reasons of those without a section, by name.
+    """
     shown = [f"## {name}\n\n{sections[name]}" for name in known if name in sections]
     if waiting := [name for name in known if name not in sections]:
-        shown.append(f"## Not measured for this page\n\n{', '.join(waiting)}.\n")
+        shown.append("\n".join([_WAITING, *(f"- {name}: {why.get(name, 'not run yet')}" for name in waiting), ""]))
     return "\n".join([_HEAD, *shown, _CURVES])
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 COMMAND = (sys.executable, "-m", "fairlead.cli.main")
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-_START_S = 30.0
+_START_S = 120.0
+"""Where the machine is busy with other things a start takes a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,4 +63,14 @@ def running(before: Callable[[Path], tuple[str, ...]] = lambda _folder: (), /, *
             yield Service(folder, env, process.pid)
         finally:
             subprocess.run((*COMMAND, "down", "--grace", "0"), env=env, check=False, capture_output=True)
-            process.wait(30)
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a service that was told to end; a busy machine may need more than its own `down` waits for."""
+    for end in (None, process.terminate, process.kill):
+        if end is not None:
+            end()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(60)
+            return

@@ -39,12 +39,11 @@ def _making(made: type, found: Sequence[dataclasses.Field[Any]]) -> dict[str, Ca
     after = getattr(made, "__post_init__", None)
 
     def __init__(self: object, **given: object) -> None:  # noqa: N807  it becomes the class's
-        values = {**defaults, **given}
-        for name, factory in factories.items():
-            if name not in given:
-                values[name] = factory()
-        if values.keys() != names:
-            raise TypeError(_mismatch(made, names, values))
+        values = given
+        if given.keys() != names:
+            values = {**defaults, **{name: make() for name, make in factories.items() if name not in given}, **given}
+            if values.keys() != names:
+                raise TypeError(_mismatch(made, names, values))
         for name, put in setters:
             put(self, values[name])
         if after is not None:

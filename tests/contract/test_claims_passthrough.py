@@ -181,10 +181,10 @@ async def test_a_gpu_that_is_lost_is_tainted_and_unhealthy_and_well_again_once_i
             reports = drahealth.Stub(channel, drahealth.V1).watch()
             said: dict[str, tuple[drahealth.Health, str]] = {}
             async with asyncio.timeout(PATIENCE_S), contextlib.aclosing(reports):
-                while len(said) < 9:
+                # A scan that meets it half gone says that it does not answer; the next one knows.
+                while len(said) < 9 or "not on the bus" not in said["gpu-vfio-2"][1]:
                     said |= {one.device: (one.health, one.message) for one in await anext(reports)}
         assert said["gpu-vfio-2"][0] is drahealth.Health.UNHEALTHY
-        assert "not on the bus" in said["gpu-vfio-2"][1]
         assert said["gpu-vfio-1"][0] is drahealth.Health.HEALTHY
         link.symlink_to(target)
         await home.until_untainted()

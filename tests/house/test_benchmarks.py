@@ -40,7 +40,8 @@ def test_a_run_of_one_renews_its_section_of_the_page_and_says_when(
     monkeypatch.setattr(frame, "REGISTRY", {name: measured(name) for name in ("store.list", "node", "vfio")})
     program.main(["store.list", "node", "--write", str(path)])
     before = page.parse(path.read_text())
-    assert "## Not measured for this page\n\nvfio.\n" in path.read_text()
+    assert "## Not measured for this page\n\n- vfio: not run yet\n" in path.read_text()
+    path.write_text(path.read_text().replace("not run yet", "needs hardware: none here"))
     monkeypatch.setattr(program, "_measured", lambda: "Measured another day.")
     assert program.main(["node", "--write", str(path)]) == 0
     after = page.parse(path.read_text())
@@ -48,7 +49,9 @@ def test_a_run_of_one_renews_its_section_of_the_page_and_says_when(
     assert re.match(r"Measured \d{4}-\d\d-\d\d on \d+ cores \(", before["store.list"])
     assert after["node"].startswith("Measured another day.\n")
     assert "| node: a figure | 3 ms |" in after["node"]
-    assert path.read_text() == page.emit(after, list(frame.REGISTRY)), "a page that is read is written as it was"
+    why = page.reasons(path.read_text())
+    assert why == {"vfio": "needs hardware: none here"}
+    assert path.read_text() == page.emit(after, list(frame.REGISTRY), why), "a page that is read is written as it was"
 
     monkeypatch.setattr(frame, "REGISTRY", {"node": lambda: [frame.Row(name="now", ours=4, unit="ms")]})
     program.main(["--write", str(path)])
@@ -69,8 +72,12 @@ def test_a_file_that_is_no_page_of_benchmarks_is_not_overwritten_by_a_run_of_one
 
 
 def test_the_docs_page_has_sections_of_benchmarks_alone_each_with_its_day() -> None:
-    shown = page.parse((Path(__file__).parents[2] / "docs/benchmarks.md").read_text())
+    text = (Path(__file__).parents[2] / "docs/benchmarks.md").read_text()
+    shown = page.parse(text)
     assert set(shown) <= set(frame.REGISTRY)
+    why = page.reasons(text)
+    assert why.keys() | shown.keys() == set(frame.REGISTRY)
+    assert "not run yet" not in why.values(), "say there why, or measure it: python -m benchmarks NAME --write"
     assert [name for name, text in shown.items() if not re.match(r"Measured \d{4}-\d\d-\d\d on ", text)] == []
 
 

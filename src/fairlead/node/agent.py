@@ -24,6 +24,7 @@ from typing import Final, ParamSpec
 
 from fairlead import errors, telemetry
 from fairlead.model import replica
+from fairlead.model.ids import GPUUUID
 from fairlead.node import (
     draparts,
     enginegate,
@@ -311,10 +312,13 @@ class _Agent:
     async def offer(self) -> None:
         """Turn snapshots into specs and advertisements, for ever."""
         try:
-            seen = 0  # the initial, empty snapshot says nothing
+            seen, ill = 0, frozenset[GPUUUID]()  # the initial, empty snapshot says nothing
             while True:
                 seen = await self._next(seen)
                 snapshot = self.watch.snapshots.value
+                if self._is_offering and not snapshot.ill <= ill:
+                    self._plan_supply()  # what ceases to be offered waits for no file
+                ill = snapshot.ill
                 await self._ensure_specs(snapshot)
                 await self.holdings.until_known(KUBELET_PATIENCE_S)
                 self._is_offering = True

@@ -145,6 +145,14 @@ def compose(settings: Settings, watch: monitor.InventoryMonitor, *, boot_id: str
         found.partitions, found.partition_ids = lambda: fabric.sets, lambda: fabric.ids
     binding = binder.Binder(carrying, chosen.vfio, watch.ask_scan)
     bus.added = binding.poke
+
+    def lose(losses: Mapping[str, gpus.Loss]) -> None:
+        if (known := found.lose(losses)) is not None:
+            watch.publish_beside(known)
+
+    looks = answers.Answers(root, found.addresses, watch.ask_scan)
+    bus.removed = lambda address: lose({address: gpus.Loss.REMOVED})
+    looks.lost = lose
     return VFIOPart(
         fabric=fabric,
         naming=naming,
@@ -152,7 +160,7 @@ def compose(settings: Settings, watch: monitor.InventoryMonitor, *, boot_id: str
         gpus=found,
         binder=binding,
         bus=bus,
-        answers=answers.Answers(root, found.addresses, watch.ask_scan),
+        answers=looks,
     )
 
 

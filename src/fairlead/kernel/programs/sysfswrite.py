@@ -8,22 +8,24 @@ errno name, after which the rest of the line is dropped. A line that cannot be p
 this one has ended, is the last. A driver that is told to let go of a device in use waits in the kernel, where no signal
 ends it: then this process stays behind, and the one that started it goes on without.
 
+`posix` in place of `os`: without `site` nothing has loaded that yet, and what it imports is a fifth of the start.
+
 Source: kernel Documentation/filesystems/sysfs.rst (a whole value in one write).
 """
 
 import errno
-import os
+import posix
 import sys
 
 
-def write(path: str, text: str) -> str:
+def write(path: bytes, text: bytes) -> str:
     """Write a text and a newline to a file that is there; returns `OK` or an errno name."""
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = posix.open(path, posix.O_WRONLY | posix.O_NOFOLLOW | posix.O_CLOEXEC)
         try:
-            os.write(handle, f"{text}\n".encode(errors="surrogateescape"))
+            posix.write(handle, text + b"\n")
         finally:
-            os.close(handle)
+            posix.close(handle)
     except OSError as error:
         return errno.errorcode.get(error.errno or 0, str(error.errno))
     return "OK"
@@ -34,7 +36,7 @@ def main() -> int:
     sys.stdout.write("UP\n")
     sys.stdout.flush()
     for line in sys.stdin.buffer:
-        words = line.decode(errors="surrogateescape").rstrip("\n").split("\0")
+        words = line.rstrip(b"\n").split(b"\0")
         for path, text in zip(words[::2], words[1::2], strict=False):
             said = write(path, text)
             sys.stdout.write(f"{said}\n")

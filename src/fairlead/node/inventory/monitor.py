@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final
 
 from fairlead import errors, telemetry
@@ -75,6 +75,12 @@ class InventoryMonitor:
         self._publish(self.snapshots.value, self._tracker.judge_by(policy, now=self._clock()))
         self.ask_scan()
 
+    def publish_beside(self, beside: tuple[DriverFiles, ...]) -> None:
+        """Publish at once what is known of GPUs that are passed through, without a scan."""
+        before = self.snapshots.value
+        if before.is_scanned:
+            self._publish(dataclasses.replace(before, drivers=(*_of_vendors(before.drivers), *beside)), ())
+
     def ask_scan(self, *, is_urgent: bool = False) -> None:
         """Have a scan run soon. Args: is_urgent: at once, as a call waits for it; else one gap after the last."""
         if is_urgent:
@@ -135,24 +141,28 @@ class InventoryMonitor:
         """Scan once and publish; returns whether a driver answered."""
         before = self.snapshots.value
         now = self._clock()
-        beside = await self.beside() if self.beside is not None else ()
         try:
             with telemetry.timed("inventory scanned"):
                 inventory = await self._silicon.scan()
-                drivers = (*await self._silicon.scan_driver(), *beside)
+                drivers = await self._silicon.scan_driver()
         except errors.Unavailable as error:
-            drivers = (*(one for one in before.drivers if not one.passthrough), *beside)
+            drivers = (*_of_vendors(before.drivers), *await self._scan_beside())
             self._miss(error, dataclasses.replace(before, drivers=drivers), now)
             return False
+        # Last, and published without a wait: what `publish_beside` has published meanwhile is in it.
+        beside = await self._scan_beside()
         gone = {gpu.uuid for gpu in inventory.unreadable}
         earlier = {uuid: gpu for uuid, gpu in before.known.items() if uuid in gone}
         known = {**earlier, **{gpu.uuid: gpu for gpu in inventory.gpus}}
         changes = self._tracker.observe_inventory(inventory, now=now)
-        snapshot = Snapshot(inventory=inventory, drivers=drivers, known=known, is_scanned=True)
+        snapshot = Snapshot(inventory=inventory, drivers=(*drivers, *beside), known=known, is_scanned=True)
         self._publish(snapshot, changes)
         if not before.is_scanned:
             heap.trim()  # a start without cached bytecode leaves 12 MB free that the allocator would keep
         return bool(inventory.drivers or beside)
+
+    async def _scan_beside(self) -> tuple[DriverFiles, ...]:
+        return await self.beside() if self.beside is not None else ()
 
     def _miss(self, error: errors.Unavailable, before: Snapshot, now: float) -> None:
         message, reason = errors.sentence(error), error.reason
@@ -177,6 +187,11 @@ class InventoryMonitor:
             log("gpu health changed", gpu=change.uuid, state=change.is_healthy, reason=change.reason)
             if self._on_change is not None:
                 self._on_change(change)
+
+
+def _of_vendors(drivers: Iterable[DriverFiles]) -> Iterator[DriverFiles]:
+    """Yield what vendors' drivers said, without what was read beside them."""
+    return (one for one in drivers if not one.passthrough and not one.switches)
 
 
 def without_readings(inventory: Inventory) -> Inventory:

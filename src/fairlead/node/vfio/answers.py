@@ -1,11 +1,12 @@
 """Looks whether GPUs that are passed through still answer on the bus: one that fell off it sends no word.
 
 A function that is gone for its bus alone stays in sysfs, and reads as ones. Four bytes of its configuration space say
-so, several times a second; two looks in a row must, as a function that is being reset reads as ones for a moment. The
-node is then scanned, as it is once the function answers again. What sleeps in D3cold is left asleep. A read that never
-returns stops these looks and nothing else: the scans by the timer go on.
+so, several times a second. One look is enough: while the kernel resets a function, whoever asked for it, it keeps such
+reads waiting, so that none meets the ones of a reset. What answers again must do so in two looks in a row before the
+node is scanned for it. What sleeps in D3cold is left asleep. A read that never returns stops these looks and nothing
+else: the scans by the timer go on.
 Source: kernel Documentation/PCI/pci-error-recovery.rst (reads of a device that is gone are all ones); ABI
-testing/sysfs-bus-pci (power_state).
+testing/sysfs-bus-pci (power_state); linux drivers/pci/access.c, pci_wait_cfg.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from pathlib import Path
 from typing import Final
 
 from fairlead import daemonthread
+from fairlead.node.vfio.gpus import Loss
 from fairlead.silicon.vfio import attribute
 
 EVERY_S: Final = 0.3
 _SILENT: Final = frozenset({b"", b"\xff" * 4})
 _LOOKS: Final = 2
-"""So many looks in a row find a function silent before it counts as that."""
+"""So many looks in a row find a function answering before it counts as back."""
 
 
 class Answers:
-    """Has the node scanned as soon as a GPU stops answering, or answers again."""
+    """Tells at once of a GPU that stops answering, and has the node scanned for one that answers again."""
 
     def __init__(
         self,
@@ -41,9 +43,11 @@ class Answers:
 
         Args: root: has /sys.   addresses: returns whom to look at.   changed: asks for a scan.
         """
+        self.lost: Callable[[Mapping[str, Loss]], None] = lambda _: None
+        """Called with those that have stopped answering since the last look, before a scan is asked for."""
         self._root, self._addresses, self._changed, self._every_s = root, addresses, changed, every_s
         self._silent: Mapping[str, int] = {}
-        """How many looks in a row found a function silent, of those that were looked at last."""
+        """Of each function that is silent, how many looks in a row it has answered since."""
 
     async def run(self) -> None:
         """Look, for ever."""
@@ -54,25 +58,34 @@ class Answers:
                 with contextlib.suppress(RuntimeError):  # no thread is to be had now
                     self._judge(await asyncio.wrap_future(daemonthread.start("vfio-answers", look, ended=lambda: None)))
 
-    def _look(self, addresses: Collection[str]) -> dict[str, bool]:
-        """Return of each function that does not sleep whether it answers."""
+    def _look(self, addresses: Collection[str]) -> dict[str, Loss | None]:
+        """Return of each function that does not sleep how it is lost; None: it answers."""
         places = {one: f"{self._root}/sys/bus/pci/devices/{one}" for one in addresses}
         return {
-            one: _answers(place)
+            one: _find_loss(place)
             for one, place in places.items()
             if attribute.find_text(f"{place}/power_state") != "D3cold"
         }
 
-    def _judge(self, found: Mapping[str, bool]) -> None:
+    def _judge(self, found: Mapping[str, Loss | None]) -> None:
         before = self._silent
-        self._silent = {one: 0 if answers else before.get(one, 0) + 1 for one, answers in found.items()}
-        stopped = any(count == _LOOKS for count in self._silent.values())
-        if stopped or any(before.get(one, 0) >= _LOOKS and count == 0 for one, count in self._silent.items()):
+        stopped = {one: loss for one, loss in found.items() if loss is not None and one not in before}
+        looks = {
+            one: before.get(one, 0) + 1 if loss is None else 0
+            for one, loss in found.items()
+            if one in before or loss is not None
+        }
+        self._silent = {one: count for one, count in looks.items() if count < _LOOKS}
+        if stopped:
+            self.lost(stopped)
+        if stopped or len(self._silent) < len(looks):
             self._changed()
 
 
-def _answers(place: str) -> bool:
+def _find_loss(place: str) -> Loss | None:
     try:
-        return attribute.read(f"{place}/config", size=4) not in _SILENT
+        return Loss.SILENT if attribute.read(f"{place}/config", size=4) in _SILENT else None
+    except FileNotFoundError:
+        return Loss.REMOVED
     except OSError:
-        return False
+        return Loss.SILENT

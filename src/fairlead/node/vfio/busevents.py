@@ -1,9 +1,10 @@
 """Has the node scanned as soon as the bus says that something changed, and remembers which functions report errors.
 
 A GPU that is taken out, put in again, bound elsewhere or reset by hand shows within a fraction of a second, in place of
-the next scan by the timer. An error that the kernel recovers from (AER, DPC) is a problem of its function until the
-kernel says that it has recovered; one that it could not recover from, until the function is taken off the bus or the
-agent has reset it. Where messages of the kernel cannot be heard, the node is scanned every few seconds instead.
+the next scan by the timer; one that is taken out is told at once, before any scan. An error that the kernel recovers
+from (AER, DPC) is a problem of its function until the kernel says that it has recovered; one that it could not recover
+from, until the function is taken off the bus or the agent has reset it. Where messages of the kernel cannot be heard,
+the node is scanned every few seconds instead.
 Source: linux drivers/pci/pci-driver.c, pci_uevent_ers; Documentation/PCI/pci-error-recovery.rst.
 """
 
@@ -38,6 +39,8 @@ class BusEvents:
         self._changed, self._watch, self._poll_s = changed, watch, poll_s
         self.added: Callable[[], None] = lambda: None
         """Called once a burst has settled in which a function was put in, or may have been."""
+        self.removed: Callable[[str], None] = lambda _: None
+        """Called with the address of each function that the kernel took off the bus."""
         self._is_added = False
         self._errors: dict[str, str] = {}
 
@@ -91,6 +94,8 @@ class BusEvents:
             self._errors.pop(address, None)
         if said in {_BEGIN, _FAILED} and address and (len(self._errors) < _MOST or address in self._errors):
             self._errors[address] = _sentence(address, said)
+        if _is_removed(event) and address:
+            self.removed(address)
         if said:
             telemetry.log.warning("pci error", pci=address, reason=said)
         return True
@@ -99,6 +104,14 @@ class BusEvents:
 def _is_added(event: uevent.UEvent) -> bool:
     """Return whether a PCI function is new: one that a driver is bound to, or taken from, is not."""
     return event.action == "add" and event.fields.get("SUBSYSTEM") == "pci"
+
+
+def _is_removed(event: uevent.UEvent) -> bool:
+    """Return whether a PCI function is off the bus: the kernel says so once it is in no list of the bus any more.
+
+    Source: linux drivers/base/core.c, device_del.
+    """
+    return event.action == "remove" and event.fields.get("SUBSYSTEM") == "pci"
 
 
 def _sentence(address: str, said: str) -> str:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import enum
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,16 @@ _LASTING: Final = frozenset({None, ModuleUnknown.NOT_SXM, ModuleUnknown.GENERATI
 """Answers that another reading would not change: a number, or that there is none to be read."""
 _MUTE: Final = frozenset({ModuleUnknown.GENERATION, ModuleUnknown.BOARD})
 """Answers of a board that has a number which only its driver can ask for."""
+
+
+class Loss(enum.Enum):
+    """How a GPU was lost."""
+
+    REMOVED = "removed"
+    """The kernel took it off the bus."""
+    SILENT = "silent"
+    """It reads as ones."""
+
 
 Reset = Callable[[str], Awaitable[None]]
 """Resets the function at an address, whose node is in our hands. Raises: FairleadError: why it is not clean."""
@@ -74,6 +85,9 @@ class PassthroughGPUs:
         self._root, self._memory, self._take_hold, self._held = root, memory, take_hold, held
         self._reset, self._bus = reset, bus
         self._known: dict[GPUUUID, PassthroughGPU] = {}
+        self._switches: tuple[PassthroughSwitch, ...] = ()
+        self._lost: dict[str, Loss] = {}
+        """By address what was lost since the last scan began, which may have read it before."""
         self._has_bridges = False
         """Whether functions that manage switches of NVLink 5 were ever seen: they tell so by VPD, while they answer."""
 
@@ -83,8 +97,26 @@ class PassthroughGPUs:
 
     async def scan(self) -> tuple[DriverFiles, ...]:
         """Return the GPUs that are passed through, a value a vendor."""
-        held = frozenset(self._held())
-        self._known, switches = await asyncio.to_thread(self._scan, held)
+        held, self._lost = frozenset(self._held()), {}
+        found, self._switches = await asyncio.to_thread(self._scan, held, self._known)
+        self._known = {key: _after(one, self._lost.get(one.address)) for key, one in found.items()}
+        return self._describe_all()
+
+    def lose(self, losses: Mapping[str, Loss]) -> tuple[DriverFiles, ...] | None:
+        """Take GPUs for lost, until a scan that begins later says otherwise.
+
+        Args:    losses: by address; others' are left out.
+        Returns: what a scan would; None: no GPU that was well is among them.
+        """
+        self._lost |= losses
+        known = {key: _after(one, losses.get(one.address)) for key, one in self._known.items()}
+        if known == self._known:
+            return None
+        self._known = known
+        return self._describe_all()
+
+    def _describe_all(self) -> tuple[DriverFiles, ...]:
+        switches = self._switches
         return tuple(
             DriverFiles(
                 vendor=vendor,
@@ -99,11 +131,13 @@ class PassthroughGPUs:
             or (switches and vendor is Vendor.NVIDIA)
         )
 
-    def _scan(self, held: frozenset[str]) -> tuple[dict[GPUUUID, PassthroughGPU], tuple[PassthroughSwitch, ...]]:
+    def _scan(
+        self, held: frozenset[str], known: Mapping[GPUUUID, PassthroughGPU]
+    ) -> tuple[dict[GPUUUID, PassthroughGPU], tuple[PassthroughSwitch, ...]]:
         snapshot = discovery.scan(self._root)
         self._has_bridges |= any(one.kind is FunctionKind.SWITCH_BRIDGE for one in snapshot.functions)
         found = dict[GPUUUID, PassthroughGPU]()
-        earlier = {one.address: one for one in self._known.values()}
+        earlier = {one.address: one for one in known.values()}
         bus = list[str]()
         for gpu in snapshot.gpus:
             if not gpu.is_bound_to_vfio and gpu.identity.is_certain and gpu.vendor == _NVIDIA:
@@ -115,11 +149,9 @@ class PassthroughGPUs:
                 found[one.key] = dataclasses.replace(one, problem=problem)
                 bus.append(str(one.key))
         there = {gpu.address for gpu in snapshot.gpus}
-        for key, before in self._known.items():
+        for key, before in known.items():
             if key not in found and before.address not in there:
-                problem = f"{before.address} is not on the bus any more"
-                gone = dataclasses.replace(before, problem=problem, group_nodes=(), iommufd_nodes=(), is_lost=True)
-                found[key] = gone
+                found[key] = _as_removed(before)
         return self._numbered(found, bus), tuple(_switches(snapshot)) if self.offers_switches else ()
 
     def _numbered(self, found: dict[GPUUUID, PassthroughGPU], bus: Sequence[str]) -> dict[GPUUUID, PassthroughGPU]:
@@ -274,6 +306,20 @@ def _as_silent(before: PassthroughGPU, snapshot: Snapshot, gpu: Function) -> Pas
     first = verdict.judge(snapshot, gpu).first
     problem = f"{gpu.address} does not answer on the bus" if first is None else first.sentence
     return dataclasses.replace(before, driver=gpu.driver, problem=problem, is_lost=True)
+
+
+def _as_removed(before: PassthroughGPU) -> PassthroughGPU:
+    problem = f"{before.address} is not on the bus any more"
+    return dataclasses.replace(before, problem=problem, group_nodes=(), iommufd_nodes=(), is_lost=True)
+
+
+def _after(one: PassthroughGPU, loss: Loss | None) -> PassthroughGPU:
+    """Return a GPU as it is known once it was lost; what a scan says of one that is lost is kept: it says more."""
+    if loss is None or one.is_lost:
+        return one
+    if loss is Loss.REMOVED:
+        return _as_removed(one)
+    return dataclasses.replace(one, problem=f"{one.address} does not answer on the bus", is_lost=True)
 
 
 def _pair(shared: DeviceNode | None, own: DeviceNode | None) -> tuple[DeviceNode, ...]:

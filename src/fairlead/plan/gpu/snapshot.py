@@ -33,6 +33,12 @@ class Snapshot:
         return tuple(gpu for driver in self.drivers for gpu in driver.passthrough)
 
     @property
+    def ill(self) -> frozenset[GPUUUID]:
+        """Return the GPUs that cannot be handed out for what they are themselves."""
+        judged = (uuid for uuid, verdict in self.verdicts.items() if not verdict.is_healthy)
+        return frozenset((*judged, *(gpu.key for gpu in self.passthrough if gpu.problem)))
+
+    @property
     def switches(self) -> tuple[PassthroughSwitch, ...]:
         """Return the NVSwitches that a Service VM's pod may be given."""
         return tuple(one for driver in self.drivers for one in driver.switches)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import secrets
+import struct
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
@@ -20,6 +21,11 @@ from fairlead.silicon.fabric.address import Address, Kind
 
 _TYPES: Final = {Kind.INET: abi.INET, Kind.UNIX: abi.UNIX, Kind.VSOCK: abi.VSOCK}
 _MISSING: Final = "install nvidia-fabricmanager-dev in the Manager's version, or name the library by fabric.library"
+_HEAD: Final = struct.Struct("=III")
+_GPU: Final = struct.Struct(f"=I{abi.UUID_BYTES}s{abi.PCI_BYTES}sIII")
+"""A partition's fields before its GPUs, and one of these, as `abi` has them: a list is read at once, in a third of the
+time that ctypes takes to make an object of each GPU."""
+_PARTITION_BYTES: Final = ctypes.sizeof(abi.PartitionInfo)
 
 
 class NVFM:
@@ -154,7 +160,8 @@ class NVFM:
 def read_partitions(found: Any) -> tuple[Partition, ...]:
     """Return the partitions of a filled `abi.PartitionList`. Raises: ProtocolError: the list contradicts itself."""
     listing.check_count("partitions", found.count, abi.MOST_PARTITIONS)
-    return listing.checked([_partition(found.partitions[at]) for at in range(found.count)])
+    raw = memoryview(found).cast("B")[type(found).partitions.offset :]
+    return listing.checked([_partition(raw[at * _PARTITION_BYTES :]) for at in range(found.count)])
 
 
 def _start_of(address: Address) -> str:
@@ -191,21 +198,23 @@ def _id(partition: int) -> int:
     return partition
 
 
-def _partition(info: Any) -> Partition:
-    count = info.gpu_count
-    listing.check_count(f"GPUs in partition {info.id}", count, abi.MOST_GPUS)
-    gpus = info.gpus
-    return Partition(id=info.id, gpus=tuple(_gpu(gpus[at]) for at in range(count)), is_active=bool(info.is_active))
+def _partition(raw: memoryview) -> Partition:
+    number, is_active, count = _HEAD.unpack_from(raw)
+    listing.check_count(f"GPUs in partition {number}", count, abi.MOST_GPUS)
+    gpus = raw[_HEAD.size : _HEAD.size + count * _GPU.size]
+    return Partition(
+        id=number, gpus=tuple(_gpu(*values) for values in _GPU.iter_unpack(gpus)), is_active=bool(is_active)
+    )
 
 
-def _gpu(info: Any) -> FabricGPU:
+def _gpu(module: int, uuid: bytes, pci: bytes, links: int, most_links: int, link_mbps: int) -> FabricGPU:
     return FabricGPU(
-        module=info.physical_id,
-        uuid=text_of(info.uuid),
-        pci=text_of(info.pci),
-        links=info.links,
-        most_links=info.most_links,
-        link_mbps=info.link_mbps,
+        module=module,
+        uuid=text_of(uuid.partition(b"\0")[0]),
+        pci=text_of(pci.partition(b"\0")[0]),
+        links=links,
+        most_links=most_links,
+        link_mbps=link_mbps,
     )
 
 
@@ -216,6 +225,6 @@ def _failed(info: Any, *, is_switch: bool) -> FailedDevice:
 
 
 def text_of(raw: bytes) -> str:
-    """Return a text of the Manager's; a text that is not printable ASCII is none. ctypes ends it with its field."""
+    """Return a text of the Manager's; a text that is not printable ASCII is none."""
     text = raw.decode("ascii", "replace") if raw else ""
     return text if text.isascii() and text.isprintable() else ""

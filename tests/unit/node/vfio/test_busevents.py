@@ -71,6 +71,15 @@ async def test_a_change_is_looked_at_at_once_and_again_when_it_has_settled(
     assert world.scans == 3, "a burst settles once"
 
 
+async def test_a_function_that_is_taken_off_the_bus_is_told_before_a_scan_and_nothing_else_is(world: World) -> None:
+    told = list[tuple[str, int]]()
+    world.bus.removed = lambda address: told.append((address, world.scans))
+    other = uevent.UEvent(action="remove", path="/devices/x", fields={"SUBSYSTEM": "vfio-dev"})
+    await world.hear(_pci("unbind"), _pci("add"), other, _pci("remove"))
+    assert told == [(_GPU, 3)]
+    assert world.scans == 4
+
+
 @pytest.mark.parametrize(
     ("event", "is_told"), [(_pci("add"), True), (uevent.LOST, True), (_pci("bind"), False), (_pci("remove"), False)]
 )

@@ -1,17 +1,18 @@
-"""A GPU that answers with ones has the node scanned, and so has one that answers again."""
+"""A GPU that answers with ones is told at once and has the node scanned, and so has one that answers again."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from fairlead.node.vfio import answers
+from fairlead.node.vfio import answers, gpus
 
 ONE, TWO = "0000:17:00.0", "0000:18:00.0"
+SILENT = gpus.Loss.SILENT
 HEAD, ONES = b"\xde\x10\x30\x23", b"\xff" * 4
 
 
@@ -26,7 +27,9 @@ class World:
             (folder / "power_state").write_text("D0\n")
         self.scans = 0
         self.looks = 0
+        self.told: list[tuple[dict[str, gpus.Loss], int]] = []
         self.made = answers.Answers(root, self.addresses, self.scan, every_s=0.001)
+        self.made.lost = lambda losses: self.told.append((dict(losses), self.scans))
 
     def addresses(self) -> tuple[str, ...]:
         self.looks += 1
@@ -70,21 +73,41 @@ async def test_ones_are_scanned_for_once_and_so_is_the_way_back(world: World) ->
     await until(lambda: world.scans == 1)
     await world.look()
     assert world.scans == 1
+    assert world.told == [({ONE: gpus.Loss.SILENT}, 0)], "once, and before the scan"
     world.say(ONE, HEAD)
     await until(lambda: world.scans == 2)
     await world.look()
     assert world.scans == 2
 
 
-async def test_one_look_at_a_function_that_is_being_reset_says_nothing() -> None:
-    told = list[int]()
-    made = answers.Answers(Path("/nowhere"), tuple, lambda: told.append(1))
-    for answer in (True, False, True, False, True):
-        made._judge({ONE: answer})
-    assert told == []
-    made._judge({ONE: False})
-    made._judge({ONE: False})
-    assert told == [1]
+async def test_one_look_finds_a_function_silent_and_two_find_it_back() -> None:
+    told = list[str]()
+    made = answers.Answers(Path("/nowhere"), tuple, lambda: told.append("scan"))
+    made.lost = told.extend
+    for loss in (None, SILENT, None, SILENT, None, SILENT):
+        made._judge({ONE: loss, TWO: None})
+    assert told == [ONE, "scan"], "one that comes and goes is silent once"
+    made._judge({ONE: None})
+    made._judge({ONE: None})
+    assert told == [ONE, "scan", "scan"]
+    made._judge({ONE: SILENT, TWO: SILENT})
+    assert told == [ONE, "scan", "scan", ONE, TWO, "scan"]
+
+
+async def test_a_function_that_is_gone_from_the_bus_is_said_to_be(world: World) -> None:
+    (world.folders[ONE] / "config").unlink()
+    await until(lambda: world.scans == 1)
+    assert world.told == [({ONE: gpus.Loss.REMOVED}, 0)]
+
+
+async def test_a_function_that_is_looked_at_no_more_is_forgotten() -> None:
+    told = list[str]()
+    made = answers.Answers(Path("/nowhere"), tuple, lambda: None)
+    made.lost = told.extend
+    found: Mapping[str, gpus.Loss | None]
+    for found in ({ONE: SILENT}, {TWO: None}, {ONE: SILENT}):
+        made._judge(found)
+    assert told == [ONE, ONE]
 
 
 async def test_what_sleeps_in_d3cold_is_left_asleep(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import pytest
 from fairlead import errors
 from fairlead.kernel import uevent
 from fairlead.model.driver import PassthroughGPU
+from fairlead.model.vfio import Snapshot
 from fairlead.node.vfio import busevents, gpus, modules, numbers
+from fairlead.silicon.vfio import discovery
 from tests.unit.silicon.vfio import pcitree
 
 _MODULES = {5, 7, 6, 8, 1, 3, 2, 4}
@@ -132,6 +135,54 @@ async def test_a_gpu_that_stops_answering_keeps_its_key_and_module_and_says_so(w
     assert after[before[0].key].module == before[0].module
     config.write_bytes(readable)
     assert await world.scan() == before
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"), [(gpus.Loss.REMOVED, "not on the bus"), (gpus.Loss.SILENT, "does not answer")]
+)
+async def test_a_gpu_that_is_lost_is_told_without_a_scan_until_a_scan_finds_it(
+    world: World, loss: gpus.Loss, said: str
+) -> None:
+    before = await world.scan()
+    lost = world.gpus.lose({before[2].address: loss})
+    assert lost is not None
+    after = tuple(gpu for driver in lost for gpu in driver.passthrough)
+    assert said in after[2].problem
+    assert after[2].is_lost
+    assert (after[2].key, after[2].module) == (before[2].key, before[2].module)
+    assert after[:2] + after[3:] == before[:2] + before[3:]
+    assert world.gpus.lose({before[2].address: gpus.Loss.REMOVED}) is None, "it is told once"
+    assert await world.scan() == before
+
+
+async def test_a_gpu_that_is_lost_while_a_scan_runs_stays_lost_until_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = await world.scan()
+    has_read, may_end = threading.Event(), threading.Event()
+    scan = discovery.scan
+
+    def slow(root: Path) -> Snapshot:
+        found = scan(root)
+        has_read.set()
+        may_end.wait(20)
+        return found
+
+    monkeypatch.setattr(discovery, "scan", slow)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(world.scan())
+        await asyncio.to_thread(has_read.wait, 20)
+        assert world.gpus.lose({before[0].address: gpus.Loss.REMOVED}) is not None
+        may_end.set()
+    after = running.result()
+    assert after[0].is_lost
+    assert after[0].group_nodes == ()
+    assert await world.scan() == before
+
+
+async def test_a_function_that_is_no_gpu_of_this_machine_is_not_lost(world: World) -> None:
+    await world.scan()
+    assert world.gpus.lose({"0000:ff:00.0": gpus.Loss.REMOVED}) is None
 
 
 async def test_a_gpu_that_goes_to_another_driver_is_gone_at_once(world: World) -> None:

@@ -82,8 +82,8 @@ def table(found: Sequence[Partition]) -> list[str]:
         for one in found
     ]
     lines = [_TITLES, tuple("-" * len(title) for title in _TITLES), *rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [_GAP.join(value.ljust(width) for value, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    form = _GAP.join(f"{{:<{max(map(len, column))}}}" for column in zip(*lines, strict=True))
+    return [form.format(*line).rstrip() for line in lines]
 
 
 _WIDE: Final[Sequence[output.Column[Partition]]] = (

@@ -182,6 +182,8 @@ class Walk:
                     trial.lend(uid)
             for uid in self.waiting():
                 self.cache.changes()
+                if _gpus(self.pods[uid]) > self.most_free():
+                    continue  # hundreds wait for 16 GPUs, and a placement that is refused changes nothing
                 found = reference.place(self.cache.need(self.pods[uid]), self.cache.views.values())
                 if found.node is not None:
                     trial.assume(self.pods[uid], found.node)
@@ -190,6 +192,10 @@ class Walk:
 
     def waiting(self) -> list[str]:
         return [uid for uid in self.pods if uid not in self.placed]
+
+    def most_free(self) -> int:
+        """Return the GPUs that are free on the emptiest node, by the cache's count."""
+        return max(4 - view.taken.get(_GPU, 0) // 1000 for view in self.cache.views.values())
 
     def taken(self) -> dict[str, int]:
         real: dict[str, int] = {}
