@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from fairlead import errors
 from fairlead.kernel import uevent
 from fairlead.model.driver import PassthroughGPU
+from fairlead.node.inventory import health
 from fairlead.node.vfio import busevents, gpus, modules, numbers
 from tests.unit.silicon.vfio import pcitree
 
@@ -132,6 +134,23 @@ async def test_a_gpu_that_stops_answering_keeps_its_key_and_module_and_says_so(w
     assert after[before[0].key].module == before[0].module
     config.write_bytes(readable)
     assert await world.scan() == before
+
+
+async def test_why_a_gpu_is_not_handed_out_is_said_once_in_log_and_events(world: World) -> None:
+    said: list[health.Change] = []
+    world.gpus.changed = said.append
+    world.nodes.is_in_use = True
+    with capture_logs() as logs:
+        await world.scan()
+        await world.scan()
+        world.nodes.is_in_use = False
+        await world.scan()
+    assert [(one.is_healthy, one.reason, "in use" in one.message) for one in said] == [
+        (is_healthy, "PassthroughUnusable", True) for is_healthy in (False, True) for _ in range(8)
+    ]
+    kept = [line for line in logs if line["event"] == "gpu cannot be passed through"]
+    assert (len(kept), "in use" in kept[0]["error"], kept[0]["pci"]) == (8, True, "0000:0f:00.0")
+    assert sum(line["event"] == "gpu can be passed through again" for line in logs) == 8
 
 
 async def test_a_gpu_that_goes_to_another_driver_is_gone_at_once(world: World) -> None:
