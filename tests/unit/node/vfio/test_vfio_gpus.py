@@ -169,6 +169,13 @@ async def test_a_damaged_memory_of_modules_is_set_aside_and_read_anew(world: Wor
     assert [one.name for one in world.state.iterdir() if "damaged" in one.name]
 
 
+async def test_what_a_newer_agent_added_does_not_make_an_older_one_forget(tmp_path: Path) -> None:
+    text = '{"modules": {"a": 3}, "cc_modes": {"a": "off"}, "surprise": {"a": [1]}}'
+    (tmp_path / modules.FILE).write_text(text)
+    memory = modules.ModuleMemory(tmp_path)
+    assert (memory.known(), memory.cc_modes()) == ({"a": 3}, {"a": "off"})
+
+
 async def test_a_reset_asks_the_board_again_who_it_is(world: World) -> None:
     (first, *_) = await world.scan()
     await world.gpus.reset(first)
