@@ -42,7 +42,7 @@ from fairlead.node.config import source
 from fairlead.node.deviceplugin import pluginset, podresources
 from fairlead.node.dra.around import Around
 from fairlead.node.engines import charlinks
-from fairlead.node.inventory import foldermonitor, healthmemory, latest, monitor
+from fairlead.node.inventory import foldermonitor, health, healthmemory, latest, monitor
 from fairlead.node.lease import gpuholders
 from fairlead.node.metrics import exporter
 from fairlead.node.publish import nodeevents
@@ -133,12 +133,12 @@ class _Agent:
         self.watch = monitor.InventoryMonitor(
             silicon,
             rescan_s=settings.silicon.rescan_s,
-            on_change=lambda change: self._note(self.events.health_changed, change),
+            on_change=self._note_health,
             on_event=lambda event: self._guards["metrics"].tell(xids.note, event),
             turned=lambda within_s: meter.heartbeat("inventory", within_s),
             memory=healthmemory.HealthMemory(settings.state.folder / "agent", boot_id=boot_id) if boot_id else None,
         )
-        self.passthrough = vfioparts.compose(settings, self.watch, boot_id=boot_id)
+        self.passthrough = vfioparts.compose(settings, self.watch, boot_id=boot_id, changed=self._note_health)
         """GPUs that are passed through; None: none is."""
         self.workloads = silicon if isinstance(silicon, Workloads) else None
         self.folder = foldermonitor.FolderMonitor(settings.kubelet_folder)
@@ -275,6 +275,9 @@ class _Agent:
             await row.run(self, self._meter)
         else:
             await self._guards[row.name].run(functools.partial(row.run, self))
+
+    def _note_health(self, change: health.Change) -> None:
+        self._note(self.events.health_changed, change)
 
     def _note(self, note: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         """Call a method of the events part; its guard logs an error in it, and the core goes on."""

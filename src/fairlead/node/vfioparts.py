@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fairlead import errors
-from fairlead.node.inventory import latest, monitor
+from fairlead.node.inventory import health, latest, monitor
 from fairlead.node.vfio import (
     answers,
     binder,
@@ -109,10 +109,17 @@ def check(chosen: NodeSettings, *, has_store: bool) -> None:
         raise errors.Invalid(message, reason="SettingInvalid", hint="give it a kubeconfig, or set node.vfio=bind")
 
 
-def compose(settings: Settings, watch: monitor.InventoryMonitor, *, boot_id: str) -> VFIOPart | None:
+def compose(
+    settings: Settings,
+    watch: monitor.InventoryMonitor,
+    *,
+    boot_id: str,
+    changed: Callable[[health.Change], None] = lambda _: None,
+) -> VFIOPart | None:
     """Return the part, whose GPUs are scanned with the others; None: the settings pass no GPU through.
 
-    Args: boot_id: of the running kernel.   Raises: Invalid: a setting; Unavailable: the fabric's agent has no secret.
+    Args:   boot_id: of the running kernel.   changed: called whenever a GPU can be handed out no more, or again.
+    Raises: Invalid: a setting; Unavailable: the fabric's agent has no secret.
     """
     chosen, state, root = settings.node, settings.state.folder, settings.silicon.root
     naming = slot.naming_of(chosen)
@@ -136,7 +143,7 @@ def compose(settings: Settings, watch: monitor.InventoryMonitor, *, boot_id: str
     found.asks_modules = settings.lease.ledger == ON
     found.numbers = numbers.GPUNumbers(state / "agent") if settings.lease.ledger == ON else None
     watch.beside = found.scan
-    found.learned = watch.ask_scan
+    found.learned, found.changed = watch.ask_scan, changed
     found.offers_switches = bool(settings.fabric.vm_namespace)
     if chosen.fabric != ON:
         _refuse_left(settings, boot_id)

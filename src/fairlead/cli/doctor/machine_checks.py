@@ -67,11 +67,11 @@ def _silicon(seen: Seen) -> Iterator[Finding]:
             why="without an answer of the driver no GPU can be given to anyone",
             fix="see whether `nvidia-smi` answers; the driver's own log is in `dmesg`",
         )
+    elif not found and not seen.gpus.unreadable and (passed := _passed_through(seen.passthrough)):
+        yield Finding(check="silicon", level="ok", what=f"no GPU has a driver here: {passed}")
     elif not found and seen.server is not None:
         why, fix = "the service that has them does not answer", "see the finding on `service`"
         yield Finding(check="silicon", level="warn", what="GPUs were not looked at", why=why, fix=fix)
-    elif not found and not seen.gpus.unreadable and (passed := _passed_through(seen.passthrough)):
-        yield Finding(check="silicon", level="ok", what=f"no GPU has a driver here: {passed}")
     elif not found and not seen.gpus.unreadable:
         fix = "install the vendor's driver, or try all of it with `fairlead up --simulate h100x8`"
         if seen.was_simulated:

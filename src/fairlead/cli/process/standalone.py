@@ -47,6 +47,7 @@ from fairlead.plan.gpu.offer import advertise
 from fairlead.plan.lease import neighbour
 from fairlead.plan.pod import device, mountable, podstate
 from fairlead.plan.pod import machine as placing
+from fairlead.plan.vfio import slot
 from fairlead.serve import probes, server
 from fairlead.serve.admission import sessiontemplate
 from fairlead.serve.backend import local, neighbours, port
@@ -58,6 +59,7 @@ from fairlead.serve.v1 import app, dependencies
 from fairlead.silicon import machine, onereading
 from fairlead.silicon.port import SampledSilicon
 from fairlead.silicon.sim.silicon import SimulatedSilicon
+from fairlead.silicon.vfio import discovery
 from fairlead.store.embedded import placement
 from fairlead.store.port import Selector, Store
 from fairlead.store.sqlite import store as sqlite
@@ -398,10 +400,16 @@ async def _refuse_nothing(config: settings.Settings, silicon: SampledSilicon) ->
         gpu.mig_enabled or advertise.resource_of(gpu, nvidia_resource="nvidia.com/gpu") for gpu in inventory.gpus
     )
     if not inventory.unreadable and not any(offered):
+        beside = (await asyncio.to_thread(discovery.scan, config.silicon.root)).gpus
+        if beside and config.node.vfio != slot.OFF:
+            return
         message = "no GPU was found on this machine (no NVIDIA driver, no AMD or Intel GPU in /sys)"
         hint = (
             "`fairlead up --simulate h100x8` runs it all on simulated silicon; `fairlead doctor` says what is missing"
         )
+        if bound := sum(one.is_bound_to_vfio for one in beside):
+            message = f"no GPU of this machine has a driver; {bound} are bound to VFIO, for virtual machines"
+            hint = "`fairlead up --node-vfio bound` offers those; `fairlead vfio release` gives them back to the driver"
         raise errors.Unavailable(message, reason="NoGPU", hint=hint)
 
 

@@ -86,12 +86,16 @@ def tell_manager(address: str, state: str) -> None:
         channel.sendto(state.encode(), target)
 
 
+_NO_DRIVER: Final = "none has a driver; `fairlead gpus` lists those for virtual machines"
+
+
 def banner(config: settings.Settings, report: standalone.Report, owned: owner.Owned) -> str:
     """Return what a person sees once everything is ready."""
     engine = report.engine
+    tried = "fairlead run -g 2 IMAGE -- nvidia-smi" if report.inventory.gpus else "fairlead gpus"
     lines = [
         f"fairlead {__version__} is up on {report.node} ({report.started_s:.1f} s)",
-        f"  GPUs     {gpus_line(report.inventory)}",
+        f"  GPUs     {gpus_line(report.inventory) or _NO_DRIVER}",
         f"  engine   {engine.name} {engine.version} with {engine.runtime}, CDI up to {engine.cdi_ceiling},"
         f" cgroup v{engine.cgroup_version}",
         f"  API      {config.api_socket}",
@@ -99,7 +103,7 @@ def banner(config: settings.Settings, report: standalone.Report, owned: owner.Ow
         *((f"  console  {report.door[0]}/console",) if report.door[0] and config.console.enabled else ()),
         f"  state    {config.state.folder}",
         *(f"  note     {note}" for note in (owned.note, *engine.notes) if note),
-        "  try      fairlead run -g 2 IMAGE -- nvidia-smi        (Ctrl-C here stops the service)",
+        f"  try      {tried:<45}(Ctrl-C here stops the service)",
     ]
     return "\n".join(lines)
 

@@ -22,8 +22,10 @@ from fairlead.model.driver import DeviceNode, DriverFiles, PassthroughGPU, Passt
 from fairlead.model.gpu import Vendor
 from fairlead.model.ids import GPUUUID
 from fairlead.model.vfio import SWITCHES, Function, FunctionKind, ModuleReading, ModuleUnknown, Snapshot
+from fairlead.node.inventory import health
 from fairlead.node.vfio import busevents, modules, numbers, thirdgate
 from fairlead.plan.vfio import unit, verdict
+from fairlead.plan.vfio.slotoffer import UNUSABLE
 from fairlead.silicon.vfio import discovery, registers
 
 _NVIDIA: Final = 0x10DE
@@ -82,6 +84,8 @@ class PassthroughGPUs:
         """What numbers GPUs for claims; None: none can have one here."""
         self.learned: Callable[[], None] = lambda: None
         """Called whenever a GPU's module became known by another way than its registers."""
+        self.changed: Callable[[health.Change], None] = lambda _: None
+        """Called whenever a GPU can be handed out no more, or again."""
         self._root, self._memory, self._take_hold, self._held = root, memory, take_hold, held
         self._reset, self._bus = reset, bus
         self._known: dict[GPUUUID, PassthroughGPU] = {}
@@ -99,7 +103,8 @@ class PassthroughGPUs:
         """Return the GPUs that are passed through, a value a vendor."""
         held, self._lost = frozenset(self._held()), {}
         found, self._switches = await asyncio.to_thread(self._scan, held, self._known)
-        self._known = {key: _after(one, self._lost.get(one.address)) for key, one in found.items()}
+        before, self._known = self._known, {key: _after(one, self._lost.get(one.address)) for key, one in found.items()}
+        self._tell(before)
         return self._describe_all()
 
     def lose(self, losses: Mapping[str, Loss]) -> tuple[DriverFiles, ...] | None:
@@ -112,7 +117,8 @@ class PassthroughGPUs:
         known = {key: _after(one, losses.get(one.address)) for key, one in self._known.items()}
         if known == self._known:
             return None
-        self._known = known
+        before, self._known = self._known, known
+        self._tell(before)
         return self._describe_all()
 
     def _describe_all(self) -> tuple[DriverFiles, ...]:
@@ -130,6 +136,19 @@ class PassthroughGPUs:
             if (found := tuple(gpu for gpu in self._known.values() if gpu.vendor is vendor))
             or (switches and vendor is Vendor.NVIDIA)
         )
+
+    def _tell(self, before: Mapping[GPUUUID, PassthroughGPU]) -> None:
+        """Log and pass on which GPUs began or ceased to be ones that can be handed out."""
+        for key, one in self._known.items():
+            was = before[key].problem if key in before else ""
+            if one.problem == was:
+                continue
+            if one.problem:
+                telemetry.log.warning("gpu cannot be passed through", gpu=str(key), pci=one.address, error=one.problem)
+            else:
+                telemetry.log.info("gpu can be passed through again", gpu=str(key), pci=one.address)
+            message = one.problem or was
+            self.changed(health.Change(uuid=key, is_healthy=not one.problem, reason=UNUSABLE, message=message))
 
     def _scan(
         self, held: frozenset[str], known: Mapping[GPUUUID, PassthroughGPU]

@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from fairlead import errors
 from fairlead.kernel import uevent
 from fairlead.model.driver import PassthroughGPU
 from fairlead.model.vfio import Snapshot
+from fairlead.node.inventory import health
 from fairlead.node.vfio import busevents, gpus, modules, numbers
 from fairlead.silicon.vfio import discovery
 from tests.unit.silicon.vfio import pcitree
@@ -185,6 +187,23 @@ async def test_a_function_that_is_no_gpu_of_this_machine_is_not_lost(world: Worl
     assert world.gpus.lose({"0000:ff:00.0": gpus.Loss.REMOVED}) is None
 
 
+async def test_why_a_gpu_is_not_handed_out_is_said_once_in_log_and_events(world: World) -> None:
+    said: list[health.Change] = []
+    world.gpus.changed = said.append
+    world.nodes.is_in_use = True
+    with capture_logs() as logs:
+        await world.scan()
+        await world.scan()
+        world.nodes.is_in_use = False
+        await world.scan()
+    assert [(one.is_healthy, one.reason, "in use" in one.message) for one in said] == [
+        (is_healthy, "PassthroughUnusable", True) for is_healthy in (False, True) for _ in range(8)
+    ]
+    kept = [line for line in logs if line["event"] == "gpu cannot be passed through"]
+    assert (len(kept), "in use" in kept[0]["error"], kept[0]["pci"]) == (8, True, "0000:0f:00.0")
+    assert sum(line["event"] == "gpu can be passed through again" for line in logs) == 8
+
+
 async def test_a_gpu_that_goes_to_another_driver_is_gone_at_once(world: World) -> None:
     before = await world.scan()
     driver = (world.tree.root / "sys/bus/pci/devices" / before[0].address).resolve() / "driver"
@@ -199,6 +218,13 @@ async def test_a_damaged_memory_of_modules_is_set_aside_and_read_anew(world: Wor
     world.gpus = world.agent()
     assert await world.scan() == first
     assert [one.name for one in world.state.iterdir() if "damaged" in one.name]
+
+
+async def test_what_a_newer_agent_added_does_not_make_an_older_one_forget(tmp_path: Path) -> None:
+    text = '{"modules": {"a": 3}, "cc_modes": {"a": "off"}, "surprise": {"a": [1]}}'
+    (tmp_path / modules.FILE).write_text(text)
+    memory = modules.ModuleMemory(tmp_path)
+    assert (memory.known(), memory.cc_modes()) == ({"a": 3}, {"a": "off"})
 
 
 async def test_a_reset_asks_the_board_again_who_it_is(world: World) -> None:
