@@ -17,6 +17,10 @@ takes the same examples every time, stays in force there).
 And programs that tests start take Ctrl-C even where the tests were started in the background of a shell, which has them
 ignore it.
 
+And compiled modules are kept, also where `PYTHONDONTWRITEBYTECODE` says otherwise (`make` takes it out too): pytest
+would write the assertions of every file anew in each worker, half the time of collecting, and each of the thousands of
+programs that tests start would compile what it imports.
+
 And each test ends with the log as a process begins with it: a verb that a test runs in this process may have set it up
 for itself, after which no later test of the worker could read a line.
 """
@@ -25,6 +29,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import shlex
 import signal
 import subprocess
@@ -40,6 +45,9 @@ from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from fairlead import loglines
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # noqa: TID251  (no setting of ours: programs inherit it)
+sys.dont_write_bytecode = False
 
 hypothesis.settings.register_profile("house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("house")
