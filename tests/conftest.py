@@ -17,6 +17,13 @@ takes the same examples every time, stays in force there).
 And programs that tests start take Ctrl-C even where the tests were started in the background of a shell, which has them
 ignore it.
 
+And compiled modules are kept, also where `PYTHONDONTWRITEBYTECODE` says otherwise (`make` takes it out too): pytest
+would write the assertions of every file anew in each worker, half the time of collecting, and each of the thousands of
+programs that tests start would compile what it imports.
+
+And what was collected is left out of the search for garbage, which is not made meanwhile: all of it stays to the end,
+and going through it over and over was two fifths of collecting, in each worker.
+
 And each test ends with the log as a process begins with it: a verb that a test runs in this process may have set it up
 for itself, after which no later test of the worker could read a line.
 """
@@ -24,7 +31,9 @@ for itself, after which no later test of the worker could read a line.
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
+import os
 import shlex
 import signal
 import subprocess
@@ -40,6 +49,9 @@ from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from fairlead import loglines
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # noqa: TID251  (no setting of ours: programs inherit it)
+sys.dont_write_bytecode = False
 
 hypothesis.settings.register_profile("house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("house")
@@ -65,6 +77,17 @@ class ScopeScheduler(LoadScopeScheduling):  # type: ignore[misc]
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare `--machines`."""
     parser.addoption("--machines", action="store_true", help="give each worker of -n a machine of its own (as root)")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without a search for garbage, and spare later ones what was collected."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[execnet.XSpec]) -> None:
