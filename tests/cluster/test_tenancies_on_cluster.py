@@ -347,17 +347,16 @@ def _assert_pull_and_first_output_are_told(program: Program) -> None:
             break
         assert time.monotonic() < deadline, explained["start"]
         time.sleep(0.5)
+    # Without an agent a start is dated to the second: this image is there within less, and then no part is told.
     parts = [one["name"] for one in started["sandbox"]["parts"]]
-    assert parts[-2:] == ["pull", "container"], started
-    assert sum(one["duration_s"] for one in started["sandbox"]["parts"]) == pytest.approx(
-        started["sandbox"]["duration_s"], abs=0.01
-    )
-    # Without an agent a start is dated to the second.
+    assert parts in ([], ["pull", "container"], ["pod", "pull", "container"]), started
     assert 0.9 <= started["first output"]["duration_s"] <= 4, started
-    assert "its sandbox: " in program.show("explain", "-T", "red", "train")
     told = program.show("trace", "-T", "red", "train")
-    assert "image fetched" in told
-    assert "first output" in told
+    assert "Successfully pulled image" in told
+    assert "wrote its first line" in told
+    steps = json.loads(program.show("trace", "-T", "red", "train", "-o", "json"))["entries"]
+    (pull,) = (one["step"] for one in steps if one["stage"] == "pulled")
+    assert 0 < pull["duration_s"] < 30, pull
 
 
 def test_a_controller_that_was_killed_in_between_is_carried_on_by_the_next_one(

@@ -98,10 +98,11 @@ def _parts(name: str, steps: Sequence[TraceStep], begin: float, end: float) -> t
     times = machinestart.of_facts(said.facts) if said is not None else None
     booted = list(machinestart.parts(times, begin, end)) if times is not None else []
     pulls = sorted((step for step in steps if _is_foreign_pull(step) and step.at <= end), key=lambda step: step.at)
-    if pulls:
-        # The last part of a boot is the container's, which a pull divides.
-        _, since, _ = booted.pop() if booted else ("", begin, end)
-        booted += _with_pulls(pulls, since, end)
+    # The last part of a boot is the container's, which a pull divides.
+    since = booted[-1][1] if booted else begin
+    # Where all that is known is dated to the second, a pull may not fit: then it is not told.
+    if pulls and sum(step.duration_s or 0.0 for step in pulls) <= end - since:
+        booted[-1:] = _with_pulls(pulls, since, end)
     return tuple(Phase(name=part, begin=at, end=until) for part, at, until in booted)
 
 

@@ -64,6 +64,7 @@ def test_a_foreign_kubelets_pull_is_a_part_of_the_sandbox() -> None:
     two = _sandbox(_pull(104.0, 1.0), _pull(110.0, 2.0), started)
     assert two == [("pod", 2.0), ("pull", 1.0), ("container", 4.0), ("pull", 2.0), ("container", 10.5)]
     assert _sandbox(_pull(150.0, 9.0), started) == []  # of a later run
+    assert _sandbox(_pull(120.0, 19.6), started) == []  # longer than all of it
 
 
 def test_a_pull_divides_what_a_machines_boot_leaves_to_the_container() -> None:
