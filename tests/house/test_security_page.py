@@ -17,7 +17,7 @@ _FINDINGS = (
     "C1",
     *(f"D{number}" for number in range(1, 4)),
     *(f"U{number}" for number in range(1, 17)),
-    *(f"A{number}" for number in range(1, 44)),
+    *(f"A{number}" for number in range(1, 47)),
     *(f"N{number}" for number in range(1, 16)),
 )
 """Of the trials: security, Kubernetes, the vendor's parts, the CDI reader, Debian 13; of users of one machine; of later

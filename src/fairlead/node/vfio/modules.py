@@ -22,7 +22,7 @@ _LIMIT_BYTES: Final = 1 << 20
 class _Document(msgspec.Struct, frozen=True, kw_only=True):
     """A field that is not known is of a newer version: an agent that was put back keeps what it knows.
 
-    Else each GPU's mode of confidential computing would be taken anew from what its last tenant left.
+    Else each GPU's mode of confidential computing would be learnt again from what its last tenant left.
     """
 
     modules: dict[str, int | None] = {}
