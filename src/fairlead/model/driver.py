@@ -120,6 +120,8 @@ class PassthroughGPU:
     """Nodes of who uses it by iommufd: `/dev/iommu`, `/dev/vfio/devices/vfioN`; empty: the kernel has none."""
     numa_node: int | None = None
     """One that has processors; None: sysfs names none."""
+    is_card: bool = False
+    """Whether it can be no module of a board with NVSwitches, by its chip or as a PCIe card; else it may be one."""
     is_nvlink5: bool = False
     """Whether its NVLink is of the generation whose GPUs keep a partition's data until they are reset."""
     driver: str = ""

@@ -94,6 +94,8 @@ class PartitionKeeper:
         """Whether no Manager has answered since this agent began."""
         self._settled = ""
         """Which start of the Manager has listed what is active since this agent began, and waits for no list."""
+        self._is_here = False
+        """Whether this node was ever seen to have a fabric, or a GPU that may be in one."""
         self._faulty: dict[int, str] = {}
         self._said = ""
         self.state: latest.Latest[str] = latest.Latest("the Fabric Manager was not asked yet")
@@ -147,6 +149,8 @@ class PartitionKeeper:
     def obstacle(self, key: str) -> str:
         """Return which partition a GPU that no tenant has is still in, or may be; empty: none."""
         if not self._memory.is_known:
+            if any(gpu.is_card for gpu in self._gpus() if str(gpu.key) == key):
+                return ""
             return f"an NVLink partition, perhaps: none was ever listed here ({self.problem})"
         module, active = self._module(key), self.active | self._memory.doubtful
         for one in self.lattice.partitions:
@@ -254,6 +258,8 @@ class PartitionKeeper:
 
     async def _round(self) -> bool:
         """Compare and act once; returns whether nothing is left to do."""
+        if not self._is_here:
+            return self._stand_by()
         try:
             await self._look()
             while (step := self._next_step()) is not None:
@@ -271,6 +277,26 @@ class PartitionKeeper:
             telemetry.log.info("fabric known", path=self._reached.name, partition=sorted(self.active))
             self.told()
         return not self.waiting
+
+    def _stand_by(self) -> bool:
+        """Ask no Manager while nothing here can have NVLink through switches; returns whether that is sure.
+
+        In a pool with several kinds of nodes all have the setting. Switches are no sign: those of other trays, and of
+        NVLink 5, are no functions of this node. So the GPUs decide, and what a Manager ever listed here: one GPU that
+        may be a module has the Manager asked, from then on.
+        """
+        found = tuple(self._gpus())
+        if self._memory.partitions or self._memory.linked or not all(gpu.is_card for gpu in found):
+            self._is_here = True
+            self.poke()
+        elif found and not self._said:
+            models = ", ".join(dict.fromkeys(gpu.model or gpu.address for gpu in found))
+            self._said = (
+                f"no GPU here can be a module of a board with NVSwitches ({models}): node.fabric=on does nothing"
+            )
+            telemetry.log.info("fabric not used", error=self._said)
+            self.state.set(self._said)
+        return bool(found)
 
     async def _look(self) -> None:
         """Take in the Manager's list; one that begins anew is told first what was active.

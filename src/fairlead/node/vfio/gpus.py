@@ -206,6 +206,7 @@ class PassthroughGPUs:
             group_nodes=_pair(host.container_node, gpu.group_node),
             iommufd_nodes=_pair(host.iommufd_node, gpu.device_node),
             numa_node=gpu.numa_node,
+            is_card=registers.is_card(gpu),
             is_nvlink5=gpu.vendor == _NVIDIA and (self._has_bridges or bool(_NVLINK5.match(gpu.model))),
             driver=gpu.driver,
             problem="" if first is None else first.sentence,

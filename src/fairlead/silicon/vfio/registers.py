@@ -16,6 +16,7 @@ import contextlib
 import errno
 import mmap
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Protocol
@@ -56,6 +57,11 @@ _MODULES: Final[dict[int, frozenset[int]]] = {
 """SXM modules of the Hopper generation whose wiring is known, by device and subsystem: bit 2 is inverted on all."""
 _CARDS: Final = frozenset({0x2321, 0x2322, 0x2331, 0x233A, 0x233B, 0x233D})
 """Hopper on PCIe cards: no modules."""
+_UNSWITCHED: Final = re.compile(r"(?:G[KM][0-9]|GP10|TU[0-9]|GA10[1-9]|AD[0-9]|GB20)[0-9A-Z]*\b", re.ASCII)
+"""Begins the names of chips in the list of PCI ids that no board with NVSwitches has: those were made of GV100, GA100,
+GH100 and GB10x. Whatever is not here may be on one.
+"""
+_ON_A_CARD: Final = re.compile(r"\bPCIe\b")
 
 
 class Registers(Protocol):
@@ -155,6 +161,15 @@ def read_module(root: Path, function: Function) -> ModuleReading:
             return parse_module(registers)
     except OSError as error:
         return ModuleReading(why=ModuleUnknown.UNREADABLE, detail=error.strerror or str(error))
+
+
+def is_card(function: Function) -> bool:
+    """Return whether a GPU can be no module of a board with NVSwitches; one that nobody knows may be."""
+    if function.vendor != _NVIDIA or function.device in _CARDS:
+        return True
+    if function.device in _MODULES:
+        return False
+    return bool(_UNSWITCHED.match(function.model) or _ON_A_CARD.search(function.model))
 
 
 def _no_module(function: Function) -> ModuleUnknown | None:

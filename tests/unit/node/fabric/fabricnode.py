@@ -264,7 +264,10 @@ class FabricNode:
             self.openers.pop(f"/dev/vfio/{module}", None)
 
     def state(self, module: int) -> State | None:
-        row = self.gate.rows.value.get(f"pcie-{module}")
+        return self.row(f"pcie-{module}")
+
+    def row(self, key: str) -> State | None:
+        row = self.gate.rows.value.get(key)
         return row.state if row is not None else None
 
     async def until(self, is_so: Callable[[], object], what: str = "") -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
 
-from fairlead import errors
+from fairlead import errors, telemetry
+from fairlead.model.driver import PassthroughGPU
 from fairlead.model.ids import DeviceID
 from fairlead.node.fabric import memory
 from fairlead.plan.lease.row import State
@@ -235,6 +237,72 @@ async def test_without_a_memory_no_gpu_is_cleaned_before_the_manager_was_asked(n
         await node.until_free()
         await node.give("x1-2")
         await node.until(lambda: node.is_shown("x1-2"))
+    node.start_manager()
+
+
+def cards(node: FabricNode) -> tuple[PassthroughGPU, ...]:
+    """Return GPUs that can be no modules, as a node of the same pool has them."""
+    return tuple(dataclasses.replace(one, module=None, is_card=True) for one in node.gpus[:2])
+
+
+class Lines:
+    """What is logged, at whatever level."""
+
+    def __init__(self) -> None:
+        self.events = list[str]()
+
+    def __getattr__(self, _level: str) -> Callable[..., None]:
+        return lambda event, **_: self.events.append(event)
+
+
+async def test_a_node_whose_gpus_can_have_no_fabric_asks_no_manager_and_gives_them_away(
+    node: FabricNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its settings are those of the pool: no Manager answers, and nothing waits for one."""
+    node.manager.stop()
+    board, node.gpus = node.gpus, cards(node)
+    first, second = (str(one.key) for one in node.gpus)
+    lines = Lines()
+    monkeypatch.setattr(telemetry, "log", lines)
+    async with node.agent():
+        await node.until(lambda: all(node.row(key) is State.FREE for key in (first, second)))
+        await node.give(f"x1-{first}")
+        await node.until(lambda: node.is_shown(f"x1-{first}"))
+        await node.until(lambda: node.gate.rows.value[first].claims[0].is_seen)
+        node.listed.clear()
+        await node.until(lambda: node.row(first) is State.FREE)
+        assert "(GH100 [H100]): node.fabric=on does nothing" in node.keeper.problem
+        assert node.keeper.version.value == ""
+    assert [one for one in lines.events if one.startswith("fabric")] == ["fabric not used"]
+    assert node.manager.journal == []
+    node.gpus = board
+    node.start_manager()
+
+
+async def test_one_gpu_that_may_be_a_module_has_the_manager_asked_from_then_on(node: FabricNode) -> None:
+    board, node.gpus = node.gpus, cards(node)
+    async with node.agent():
+        await node.until(lambda: node.keeper.problem.endswith("does nothing"))
+        node.gpus = board
+        node.gate.update(node.snapshot)
+        await ready(node)
+        node.gpus = cards(node)
+        node.gate.update(node.snapshot)
+        node.manager.stop()
+        await node.until(lambda: "state is not known" in node.keeper.problem, "it is asked still")
+    node.gpus = board
+    node.start_manager()
+
+
+async def test_what_a_manager_ever_listed_here_has_it_asked_whatever_the_gpus_are(node: FabricNode) -> None:
+    async with node.agent():
+        await ready(node)
+    node.manager.stop()
+    board, node.gpus = node.gpus, cards(node)
+    async with node.agent():
+        await node.until(lambda: "state is not known" in node.keeper.problem)
+        assert not node.keeper.problem.endswith("does nothing")
+    node.gpus = board
     node.start_manager()
 
 

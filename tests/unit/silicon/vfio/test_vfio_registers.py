@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.model.vfio import Function, ModuleReading, ModuleUnknown
+from fairlead.model.vfio import Function, FunctionKind, ModuleReading, ModuleUnknown
 from fairlead.silicon.vfio import discovery, registers
 from tests.unit.silicon.vfio import pcitree
 
@@ -33,6 +33,36 @@ def tree(tmp_path: Path) -> pcitree.Tree:
 
 def gpu(tree: pcitree.Tree) -> Function:
     return discovery.scan(tree.root).gpus[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "is_card"),
+    [
+        ("GH100 [H100 SXM5 80GB]", 0x2330, False),
+        ("GH100 [H100 PCIe]", 0x2331, True),
+        ("GH100 [H100 NVL]", 0x2321, True),
+        ("GH100 [H200 SXM 141GB]", 0x2335, False),
+        ("GH100 [GH200 120GB / 480GB]", 0x2342, False),
+        ("GB100 [B200]", 0x2901, False),
+        ("GB110 [B300 SXM6 AC]", 0x3182, False),
+        ("GB202GL [RTX PRO 6000 Blackwell Server Edition]", 0x2BB5, True),
+        ("GA100 [A100 SXM4 80GB]", 0x20B2, False),
+        ("GA100 [A100 PCIe 80GB]", 0x20B5, True),
+        ("GA100GL [A30 PCIe]", 0x20B7, True),
+        ("GA102GL [A40]", 0x2235, True),
+        ("AD102GL [L40S]", 0x26B9, True),
+        ("TU104GL [Tesla T4]", 0x1EB8, True),
+        ("GV100 [Tesla V100 SXM3 32GB]", 0x1DB8, False),
+        ("GP102GL [Tesla P40]", 0x1B38, True),
+        ("GR100 [whatever comes]", 0x4000, False),
+        ("", 0x9999, False),
+        ("AD102GL [L40S]", 0x2330, False),  # a list of ids that lies of a module that is known
+    ],
+)
+def test_only_what_is_known_to_be_on_no_board_with_switches_is_a_card(model: str, device: int, is_card: bool) -> None:
+    one = Function(address="0000:01:00.0", kind=FunctionKind.GPU, vendor=0x10DE, device=device, model=model)
+    assert registers.is_card(one) is is_card
+    assert registers.is_card(dataclasses.replace(one, vendor=0x1002)) is True
 
 
 def test_each_module_of_an_hgx_board_says_its_number(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from fairlead.cli.doctor.finding import Finding
 from fairlead.frozen import frozen
 from fairlead.model.fabric import FailedDevice, Partition
 from fairlead.model.vfio import SWITCHES, Snapshot
+from fairlead.node.fabric import memory
 from fairlead.silicon.fabric import reached
+from fairlead.silicon.vfio import registers
 from fairlead.wire.kubernetes import names
 
 _CHECK: Final = "fabric"
@@ -35,6 +37,8 @@ class Facts:
     """Of the driver in tenants' machines, as the settings say it."""
     error: errors.FairleadError | None = None
     """Why the Manager did not answer."""
+    cards: tuple[str, ...] = ()
+    """Models of this node's GPUs, where none of them can be on a board with NVSwitches and none ever was."""
 
 
 def collect(config: settings.Settings, snapshot: Snapshot) -> Facts:
@@ -44,6 +48,8 @@ def collect(config: settings.Settings, snapshot: Snapshot) -> Facts:
     is_wanted = bool(agent) or config.node.fabric == "on"
     if not switches and not is_wanted:
         return Facts()
+    if not switches and (cards := _cards(config, snapshot)):
+        return Facts(is_wanted=is_wanted, cards=cards)
     name = agent or config.fabric.manager
     try:
         found = reached.reach(config.fabric, config.fabric_secret)
@@ -63,6 +69,15 @@ def collect(config: settings.Settings, snapshot: Snapshot) -> Facts:
     )
 
 
+def _cards(config: settings.Settings, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the models of the GPUs where the agent asks no Manager for them (`node.fabric.keeper`); empty: it asks."""
+    passed = [one for one in snapshot.gpus if one.is_bound_to_vfio] or snapshot.gpus
+    was_here = (config.state.folder / "agent" / memory.FILE).exists()
+    if config.node.fabric != "on" or was_here or not all(map(registers.is_card, passed)):
+        return ()
+    return tuple(dict.fromkeys(one.model or one.address for one in passed))
+
+
 def _version(found: reached.Reached, wait_s: float) -> str:
     """Return the Manager's version; empty: an agent of an earlier release does not know the question."""
     try:
@@ -74,6 +89,11 @@ def _version(found: reached.Reached, wait_s: float) -> str:
 def check(facts: Facts) -> Iterator[Finding]:
     """Yield findings; none where there is no fabric to manage."""
     if not facts.switches and not facts.is_wanted:
+        return
+    if facts.cards:
+        what = f"node.fabric=on does nothing here: {', '.join(facts.cards)}"
+        why = "no GPU of this node can be a module of a board with NVSwitches, so that no Fabric Manager is asked"
+        yield Finding(check=_CHECK, level="ok", what=what, why=why)
         return
     if facts.error is not None:
         what, fix = facts.error.message, facts.error.hint or "see its log"

@@ -221,6 +221,43 @@ def test_doctor_names_what_is_wrong_with_the_fabric_and_the_fix(scene: Scene) ->
 
 
 @pytest.mark.parametrize(
+    ("models", "is_fabric"),
+    [
+        (("AD102GL [L40S]",), False),
+        (("AD102GL [L40S]", "GA100 [A100 PCIe 80GB]"), False),
+        (("GH100 [H100 SXM5 80GB]",), True),
+        (("AD102GL [L40S]", "GB100 [B200]"), True),
+        (("",), True),
+    ],
+)
+def test_doctor_asks_no_manager_for_gpus_that_can_have_no_fabric(
+    scene: Scene, models: tuple[str, ...], is_fabric: bool
+) -> None:
+    scene.manager.stop()
+    env = scene.env | {"FAIRLEAD_NODE_FABRIC": "on", "FAIRLEAD_FABRIC_MANAGER": scene.address}
+    gpus = tuple(
+        Function(
+            address=f"0000:0{at}:00.0",
+            kind=FunctionKind.GPU,
+            vendor=0x10DE,
+            device=0x9999,
+            driver="vfio-pci",
+            model=model,
+        )
+        for at, model in enumerate(models)
+    )
+    config = invocation.Invocation(env=env | {"FAIRLEAD_STATE_FOLDER": str(scene.folder / "state")}).settings()
+    (found,) = fabric.check(fabric.collect(config, Snapshot(functions=gpus)))
+    assert (found.level, "does nothing here" in found.what) == (("fail", False) if is_fabric else ("ok", True))
+    if not is_fabric:
+        assert all(model in found.what for model in models)
+        (scene.folder / "state/agent").mkdir(parents=True)
+        (scene.folder / "state/agent/fabric.json").write_text("{}")
+        (asked,) = fabric.check(fabric.collect(config, Snapshot(functions=gpus)))
+        assert asked.level == "fail", "a Manager listed partitions here: the agent asks it still"
+
+
+@pytest.mark.parametrize(
     ("manager", "guests", "level", "says"),
     [
         ("580.95.05", "580.95.05", None, ""),
