@@ -147,6 +147,8 @@ class Running:
         try:
             while line := await reader.readline():
                 self._hear(qmp.parse_line(line), writer)
+        except ConnectionResetError:
+            pass  # closed with our last words unread, as by one that is killed
         except (OSError, ValueError, errors.ProtocolError) as error:
             telemetry.log.warning("emulator not understood", error=f"process {self.pid}: {error}")
         finally:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from structlog.testing import capture_logs
 
 from fairlead import errors
 from fairlead.node.vm import emulator
@@ -53,6 +54,12 @@ async def test_reports_are_read_and_the_machine_is_asked_to_end(tmp_path: Path) 
 async def test_what_was_written_before_the_end_is_read(tmp_path: Path) -> None:
     rest = 'greet(); report.sendall(b"last\\n"); sys.exit(0)'
     assert await _run(tmp_path, rest, _report) == b"last"
+
+
+async def test_a_machine_that_is_killed_with_our_last_words_unread_is_no_riddle(tmp_path: Path) -> None:
+    with capture_logs() as logs:
+        assert await _run(tmp_path, 'greet(); report.sendall(b"{}\\n"); time.sleep(600)', _report) == b"{}"
+    assert [one["event"] for one in logs if one["log_level"] == "warning"] == []
 
 
 async def test_a_machine_that_does_not_start_says_why(tmp_path: Path) -> None:
