@@ -435,7 +435,7 @@ class PartitionKeeper:
             await self._note(before, others)
             return
         telemetry.crash_point(f"fabric.{step.verb.value}-begun")
-        begun = time.time()
+        begun = time.monotonic()
         try:
             await self._caller.call(lambda manager: manager.activate(one) if is_on else manager.deactivate(one))
         except errors.DeviceFault as error:
@@ -445,7 +445,7 @@ class PartitionKeeper:
             return
         telemetry.crash_point(f"fabric.{step.verb.value}-done")
         if is_on:
-            self._activated[str(slot.id_of(self._members(one)))] = (time.time(), time.time() - begun)
+            self._activated[str(slot.id_of(self._members(one)))] = (time.time(), time.monotonic() - begun)
         await self._note(self.active | {one} if is_on else self.active, others)
 
     async def _condemn(self, partition: int, error: errors.FairleadError) -> None:

@@ -18,6 +18,7 @@ from typing import Final
 from fairlead import errors, telemetry
 from fairlead.engine.port import ContainerSpec, Engine, NetworkMode
 from fairlead.kernel.network import address, probe
+from fairlead.plan.sandbox import choice
 from fairlead.plan.tenancy import baseline, matrix
 from fairlead.plan.tenancy.matrix import Attempt, Matrix
 from fairlead.wire.fairlead import tenancy as kind
@@ -80,6 +81,10 @@ class Trial:
         self._engine, self._home, self._image = engine, home, image
         self._default_network = default_network
         self._lock = asyncio.Lock()
+
+    def judge(self, item: Tenancy) -> None:
+        """See `serve.backend.port.TenancyTrial.judge`."""
+        choice.refuse_machines(item.spec.isolation)
 
     async def test(self, item: Tenancy, every: Sequence[Tenancy], *, image: str = "") -> Matrix:
         """See `serve.backend.port.TenancyTrial.test`."""

@@ -91,6 +91,14 @@ def is_plain(pod: core.Pod) -> bool:
     return pod.spec.machine is not None and pod.spec.machine.has_no_sandbox
 
 
+def refuse_machines(word: str) -> None:
+    """Refuse an isolation that one machine cannot give. Raises: Unavailable (`IsolationUnavailable`)."""
+    if word == isolation.VM:
+        message = "isolation vm needs a Kubernetes cluster whose nodes have Kata: podman starts no virtual machines"
+        hint = "`--isolation gvisor` works on one machine, once `fairlead runtime configure --gvisor` was run"
+        raise errors.Unavailable(message, reason="IsolationUnavailable", hint=hint)
+
+
 def on_one_machine(pod: core.Pod) -> bool:
     """Return whether a pod asks for gVisor.
 
@@ -98,10 +106,7 @@ def on_one_machine(pod: core.Pod) -> bool:
             Invalid (`IsolationInvalid`): it asks for what podman cannot give beside gVisor.
     """
     word = isolation.of_class(pod.spec.runtime_class_name)
-    if word == isolation.VM:
-        message = "isolation vm needs a Kubernetes cluster whose nodes have Kata: podman starts no virtual machines"
-        hint = "`--isolation gvisor` works on one machine, once `fairlead runtime configure --gvisor` was run"
-        raise errors.Unavailable(message, reason="IsolationUnavailable", hint=hint)
+    refuse_machines(word)
     if word != isolation.GVISOR:
         return False
     if problem := _problem(pod.spec):

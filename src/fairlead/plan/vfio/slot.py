@@ -159,7 +159,7 @@ def id_of(modules: Iterable[int]) -> DeviceID:
 def naming_of(chosen: settings.NodeSettings) -> Naming | None:
     """Return how slots are named by `node.vfio` and the settings beside it; None: nothing is passed through.
 
-    Raises: Invalid: an alias cannot be the name of its resource.
+    Raises: Invalid: an alias cannot be the name of its resource, or no resource is named by it.
     """
     alias = chosen.vfio_alias
     _check_alias("node.vfio_alias", alias)
@@ -171,6 +171,12 @@ def naming_of(chosen: settings.NodeSettings) -> Naming | None:
     switches = switch_resource(chosen)
     if chosen.vfio == OFF:
         return None
+    if alias and Scheme(chosen.vfio_names) is not Scheme.KATA:
+        message = (
+            f'node.vfio_alias is "{alias}", and with node.vfio_names={chosen.vfio_names} no resource is named by it'
+        )
+        hint = "set node.vfio_names=kata, or leave node.vfio_alias out"
+        raise errors.Invalid(message, reason="SettingInvalid", hint=hint)
     return Naming(
         scheme=Scheme(chosen.vfio_names), alias=alias, with_iommufd=chosen.vfio_nodes == IOMMUFD, switches=switches
     )

@@ -392,6 +392,10 @@ class Workloads(Protocol):
 class TenancyTrial(Protocol):
     """Tenancies kept here, whose networks can be tried."""
 
+    def judge(self, item: Tenancy) -> None:
+        """Refuse a tenancy none of whose containers could ever start here. Raises: Unavailable: what is missing."""
+        ...
+
     async def test(self, item: Tenancy, every: Sequence[Tenancy], *, image: str = "") -> Matrix:
         """Send packets from inside a tenancy's network and into it.
 

@@ -156,9 +156,16 @@ def test_an_alias_that_can_be_no_resources_name_is_refused(alias: str) -> None:
         slot.naming_of(NodeSettings(vfio="bound", vfio_names="kata", vfio_alias=alias))
 
 
+@pytest.mark.parametrize("names", ["slots", "index", "kubevirt"])
+def test_an_alias_by_which_no_resource_is_named_is_refused(names: str) -> None:
+    with pytest.raises(errors.Invalid, match=f"with node.vfio_names={names} no resource is named by it"):
+        slot.naming_of(NodeSettings(vfio="bound", vfio_names=names, vfio_alias="gpus"))
+    assert slot.naming_of(NodeSettings(vfio="off", vfio_names=names, vfio_alias="gpus")) is None
+
+
 @pytest.mark.parametrize("names", ["kata", "kubevirt"])
 def test_switches_have_the_name_that_nvidias_plugins_take(names: str) -> None:
-    chosen = NodeSettings(vfio="bound", vfio_names=names, vfio_alias="gpus", vfio_switch_alias="GH100_NVSwitch")
+    chosen = NodeSettings(vfio="bound", vfio_names=names, vfio_switch_alias="GH100_NVSwitch")
     naming = slot.naming_of(chosen)
     assert naming is not None
     assert (naming.switches, slot.switch_resource(chosen)) == ("nvidia.com/GH100_NVSwitch", "nvidia.com/GH100_NVSwitch")

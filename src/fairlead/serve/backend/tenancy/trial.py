@@ -110,6 +110,9 @@ class ClusterTrial:
         """Take the store, where pods' output is read, and a namespace that is of no tenancy."""
         self._store, self._logs, self._outside = store, logs, outside
 
+    def judge(self, item: Tenancy) -> None:
+        """See `serve.backend.port.TenancyTrial.judge`; classes of isolation may be made after the tenancy."""
+
     async def test(self, item: Tenancy, every: Sequence[Tenancy], *, image: str = "") -> Matrix:
         """See `serve.backend.port.TenancyTrial.test`."""
         name = item.metadata.name

@@ -50,7 +50,7 @@ async def create_tenancy(
     services: Dependencies, data: params.JSONBody[TenancyRequest], wait: Wait = None, dry_run: DryRun = False
 ) -> response.Response[TenancyView]:
     """Store a tenancy; with `wait` the answer comes when it is ready, which means isolated, and takes containers."""
-    require(services.backend.tenancies)
+    tenancies = require(services.backend.tenancies)
     network = kind.TenancyNetwork(
         mode=data.mode, internet=data.internet, dns=data.dns, publish=data.publish, egress=data.egress
     )
@@ -67,6 +67,7 @@ async def create_tenancy(
         ),
     )
     baseline.check(item)
+    tenancies.judge(item)
     if dry_run:
         return response.Response(await _judged(services, item), status_code=200)
     try:

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from fairlead import errors
+from fairlead.plan.sandbox import choice
 from fairlead.plan.tenancy import baseline, matrix
 from fairlead.plan.tenancy.matrix import Attempt, Matrix
 from fairlead.serve.backend.place import Everywhere
@@ -24,7 +25,10 @@ from tests.unit.serve.world import World, application, in_process
 
 
 class Trial:
-    """`serve.backend.port.TenancyTrial` that found one breach."""
+    """`serve.backend.port.TenancyTrial` that found one breach, on one machine."""
+
+    def judge(self, item: Tenancy) -> None:
+        choice.refuse_machines(item.spec.isolation)
 
     async def test(self, item: Tenancy, every: Sequence[Tenancy], *, image: str = "") -> Matrix:
         assert item.metadata.uid in {one.metadata.uid for one in every}
@@ -218,6 +222,17 @@ async def test_a_test_says_what_was_reached_that_must_not_be(door: httpx.AsyncCl
     found = (await door.post("/v1/tenancies/alpha/:test")).json()
     assert found["is_isolated"] is False
     assert (await door.post("/v1/tenancies/beta/:test")).status_code == 404
+
+
+async def test_one_whose_containers_could_never_start_here_is_refused(door: httpx.AsyncClient, world: World) -> None:
+    for query in ({}, {"dry_run": "true"}):
+        answer = await door.post("/v1/tenancies", json={"name": "alpha", "isolation": "vm"}, params=query)
+        assert answer.status_code == 503, answer.text
+        assert answer.json()["reason"] == "IsolationUnavailable"
+    assert not (await world.store.list(Tenancy)).items
+    for isolation in ("none", "gvisor"):
+        answer = await door.post("/v1/tenancies", json={"name": f"is-{isolation}", "isolation": isolation})
+        assert answer.status_code == 201, answer.text
 
 
 async def test_where_nothing_keeps_tenancies_none_is_made(api: httpx.AsyncClient) -> None:
