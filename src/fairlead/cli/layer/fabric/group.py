@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import click
@@ -239,7 +239,13 @@ def _switch(config: Settings, partitions: Sequence[int], *, form: str, is_active
     try:
         for one in dict.fromkeys(partitions):
             if known[one].is_active is not is_active:
-                reached.call(lambda manager, one=one: _set(manager, one, is_active=is_active))  # type: ignore[misc]
+                try:
+                    reached.call(lambda manager, one=one: _set(manager, one, is_active=is_active))  # type: ignore[misc]
+                except errors.Conflict as error:
+                    now = reached.call(lambda manager: manager.list_partitions())
+                    if is_active and (hint := _overlap(known[one], now)):
+                        error.hint = hint
+                    raise
             done.append({"id": one, "is_active": is_active, "was_active": known[one].is_active})
             if form == "text":
                 already = " already" if known[one].is_active is is_active else ""
@@ -247,6 +253,18 @@ def _switch(config: Settings, partitions: Sequence[int], *, form: str, is_active
     finally:
         if form != "text":
             output.show_value(done, form=form)
+
+
+def _overlap(wanted: Partition, now: Iterable[Partition]) -> str:
+    """Return what to deactivate before a partition can be active; empty: no active one has a GPU of it."""
+    others = [
+        one for one in now if one.is_active and one.id != wanted.id and not set(one.modules).isdisjoint(wanted.modules)
+    ]
+    if not others:
+        return ""
+    each = ", ".join(f"{one.id} (modules {', '.join(map(str, sorted(one.modules)))})" for one in others)
+    named = " ".join(str(one.id) for one in others)
+    return f"active with GPUs of it: {each}; once their machines have ended: `fairlead fabric deactivate {named}`"
 
 
 def _set(manager: FabricManager, partition: int, *, is_active: bool) -> None:

@@ -113,6 +113,12 @@ def test_an_overlap_is_a_conflict_and_an_unknown_partition_is_asked_of_nobody(sc
     with pytest.raises(errors.Conflict) as caught:
         scene.invoke("--address", scene.address, "activate", "1")
     assert errors.row_of(caught.value).exit == 4
+    listed = {one["id"]: one for one in json.loads(scene.run("--address", scene.address, "list", "-o", "json"))}
+    wanted = {one["module"] for one in listed[1]["gpus"]}
+    active = [one for one in listed.values() if one["is_active"] and wanted & {gpu["module"] for gpu in one["gpus"]}]
+    named = " ".join(str(one["id"]) for one in active)
+    assert named
+    assert f"`fairlead fabric deactivate {named}`" in (caught.value.hint or "")
     with pytest.raises(errors.NotFound, match="no partition 99"):
         scene.invoke("--address", scene.address, "activate", "7", "99")
     assert scene.manager.journal == []
