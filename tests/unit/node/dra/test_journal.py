@@ -54,7 +54,10 @@ def test_a_recorded_note_of_a_gpu_for_a_machine_is_of_a_form_that_older_versions
     assert [(device.kind, device.backend, device.has_api_device) for device in one.devices] == [
         (Kind.VFIO, Backend.IOMMUFD, False)
     ]
-    assert json.loads(PASSED) == json.loads(journal.emit(one))
+    written = json.loads(journal.emit(one))
+    # What was added since is nothing here, and an earlier release passes it over.
+    assert [device.pop("consumed") for device in written["devices"]] == [[]]
+    assert written == json.loads(PASSED)
 
 
 @pytest.mark.parametrize("field", ["pod_claim", "pods", "at", "version", "stage"])

@@ -266,6 +266,8 @@ def test_who_is_not_allowed_takes_no_place_and_there_are_few_places(bench: Bench
         served.client()
     served.allowed = True
     clients = [served.client() for _ in range(agentserver._PLACES)]
+    for one in clients:  # each has its place once it is answered
+        assert len(one.list_partitions()) == 15
     with pytest.raises(errors.Unavailable, match="cannot be reached"):
         served.client().list_partitions()
     clients[0].close()
