@@ -16,7 +16,7 @@ import pytest
 from tools.cluster import home
 from tools.image import build, builder
 
-_BUILD_S = 600
+_BUILD_S = 2400
 _LIMITS = ("--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096")  # this machine's root may not raise its own
 _LOCKED = ("--read-only", "--read-only-tmpfs=false", "--cap-drop=all", "--security-opt=no-new-privileges")
 
