@@ -144,6 +144,8 @@ API: Final = (
     *_verbs("get", "namespaces"),
     *_verbs("get list watch", "nodes"),
     *_verbs("list", "runtimeclasses", group="node.k8s.io"),
+    *_verbs("list", "deviceclasses", group="resource.k8s.io"),
+    *_verbs("list", "resourceslices", group="resource.k8s.io"),
     *_verbs("get list watch create delete", "pods"),
     *_verbs("get", "pods", part="log"),
     *_verbs("create", "pods", part="eviction"),
