@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
 
 from fairlead import errors, telemetry
 from fairlead.control.manager import Watch
@@ -19,8 +18,6 @@ from fairlead.store.port import Change, ChangeKind, Store
 from fairlead.wire.kubernetes import core
 
 _FIRST_S, _LAST_S = 0.5, 30.0
-_MOST_S: Final = 3600.0
-"""A process that has written nothing after an hour is not looked at again."""
 FirstOutput = Callable[[core.Pod], Awaitable[float | None]]
 
 
@@ -89,7 +86,7 @@ class StartPhases:
             return None if podstate.is_final(pod) else _LAST_S
         ran_s = max(0.0, time.time() - started)
         if at is None:
-            is_over = podstate.is_final(pod) or ran_s > _MOST_S
+            is_over = podstate.is_final(pod) or ran_s > startphase.LATEST_OUTPUT_S
             return None if is_over else min(_LAST_S, max(_FIRST_S, ran_s / 4))
         step = startphase.first_output(pod, started=started, at=at)
         if (

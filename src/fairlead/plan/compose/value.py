@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from fairlead import errors
+from fairlead.wire.text import goduration
 
 _SIZE: Final = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[bkmgt]?)(?:i?b)?", re.IGNORECASE)
 _SCALE: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SPAN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|µs|ms|s|m|h|d)")
-_SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS: Final = {**goduration.SECONDS, "d": 86400.0}
 _LONGEST_NUMBER: Final = 18
 _LONGEST_SPAN_S: Final = 366 * 86400.0
 _TRUE: Final = frozenset({"true", "yes", "on", "y", "1"})

@@ -27,6 +27,8 @@ ADMISSION, SLOT, ACTIVATION, PULL, SANDBOX, OUTPUT = NAMES = (
 POD: Final = "pod"
 """Part of a sandbox's making, until its kubelet began to pull: volumes, network, and what is not a machine's boot."""
 FIRST_OUTPUT: Final = "FirstOutput"
+LATEST_OUTPUT_S: Final = 3600.0
+"""A process that has written nothing for so long is not looked at again."""
 PULLED: Final = "ImagePulled"
 SLOW: Final = "StartSlow"
 _ENDS: Final = (

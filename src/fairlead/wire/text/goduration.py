@@ -9,7 +9,8 @@ import re
 from typing import Final
 
 _PART: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)(ns|us|µs|ms|s|m|h)")
-_SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+"""Of each unit."""
 _LONGEST: Final = 40
 
 
@@ -18,4 +19,4 @@ def parse(text: str) -> float | None:
     parts = _PART.findall(text) if len(text) <= _LONGEST else []
     if "".join(number + unit for number, unit in parts) != text or not parts:
         return None
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    return sum(float(number) * SECONDS[unit] for number, unit in parts)

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import click
@@ -242,9 +243,8 @@ def _switch(config: Settings, partitions: Sequence[int], *, form: str, is_active
                 try:
                     reached.call(lambda manager, one=one: _set(manager, one, is_active=is_active))  # type: ignore[misc]
                 except errors.Conflict as error:
-                    now = reached.call(lambda manager: manager.list_partitions())
-                    if is_active and (hint := _overlap(known[one], now)):
-                        error.hint = hint
+                    if is_active:
+                        error.hint = _overlap(reached, known[one]) or error.hint
                     raise
             done.append({"id": one, "is_active": is_active, "was_active": known[one].is_active})
             if form == "text":
@@ -255,11 +255,16 @@ def _switch(config: Settings, partitions: Sequence[int], *, form: str, is_active
             output.show_value(done, form=form)
 
 
-def _overlap(wanted: Partition, now: Iterable[Partition]) -> str:
-    """Return what to deactivate before a partition can be active; empty: no active one has a GPU of it."""
-    others = [
-        one for one in now if one.is_active and one.id != wanted.id and not set(one.modules).isdisjoint(wanted.modules)
-    ]
+def _overlap(reached: Reached, wanted: Partition) -> str:
+    """Return what to deactivate before a partition can be active; empty: no active one is known.
+
+    A Manager that does not list its partitions now leaves its own refusal as it is.
+    """
+    now: Sequence[Partition] = ()
+    with contextlib.suppress(errors.FairleadError):
+        now = reached.call(lambda manager: manager.list_partitions())
+    modules = set(wanted.modules)
+    others = [one for one in now if one.is_active and one.id != wanted.id and modules.intersection(one.modules)]
     if not others:
         return ""
     each = ", ".join(f"{one.id} (modules {', '.join(map(str, sorted(one.modules)))})" for one in others)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fairlead import errors, telemetry
+from fairlead.plan.sandbox import startphase
 from fairlead.store.subresource import LogOptions, Logs
 from fairlead.wire.kubernetes import core, meta
 from fairlead.wire.text import timestamp
@@ -21,8 +22,6 @@ from fairlead.wire.text import timestamp
 _LONGEST_TIME: Final = 64
 """Bytes of an RFC 3339 time, with room."""
 _DEADLINE_S: Final = 2.0
-_LATEST_S: Final = 3600.0
-"""A process that wrote nothing for an hour has no first output here; as the controller of one machine has it."""
 _MOST: Final = 4096
 """Containers that are remembered."""
 
@@ -56,7 +55,7 @@ class LogFirstOutputs:
         if known is not None and (known.at is not None or now - known.asked_at < max(1.0, (now - started) / 4)):
             return known.at
         at = await self._read(pod, LogOptions(timestamps=True, previous=status.restart_count > 0))
-        if at is not None and at - started > _LATEST_S:
+        if at is not None and at - started > startphase.LATEST_OUTPUT_S:
             at = None
         self._known[key] = _Known(at, now)
         self._known.move_to_end(key)
